@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks carved out of slabs: what is taken is ours alone, what is free joins again, what is empty
-// goes. (Registered pools are tested over simulated devices.)
+// Blocks allocated from slabs: no two blocks overlap, free neighbours are merged, and empty slabs
+// are released. (Pools of registered memory are tested over simulated devices.)
 #if AECONN_RDMA
 
 #include "conn/rdma/memory/blocks.h"
@@ -25,12 +25,12 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kUnit = BlockPool::kUnit;
 
-// Slabs are plain memory, and can be refused.
+// A pool whose slabs are plain memory and can be refused.
 class TestPool final : public BlockPool {
  public:
   explicit TestPool(const Config& config) : BlockPool(config) {}
   ~TestPool() override { clear(); }
-  std::vector<std::size_t> made;  ///< sizes of all slabs there were
+  std::vector<std::size_t> made;  ///< sizes of all slabs ever made
   std::size_t most = ~std::size_t{0};
 
  protected:
@@ -124,7 +124,7 @@ TEST_CASE("rdma blocks: halves that are free join, and serve larger wishes again
   Block* large = pool.acquire(64 * kUnit, {});
   CHECK(pool.slabs() == 1);
   pool.release(large);
-  // And the reverse.
+  // And the other way round.
   for (int i = 0; i < 64; ++i) CHECK(pool.acquire(1, {}) != nullptr);
   CHECK(pool.slabs() == 1);
 }
@@ -133,7 +133,7 @@ TEST_CASE("rdma blocks: a small wish takes the smallest that is free", "[rdma][b
   TestPool pool({.first = 64 * kUnit, .largest = 64 * kUnit});
   Block* left = pool.acquire(32 * kUnit, {});
   Block* right = pool.acquire(32 * kUnit, {});
-  Block* other = pool.acquire(kUnit, {});  // of a second slab, which has 32 and less free
+  Block* other = pool.acquire(kUnit, {});  // of a second slab, with at most 32 units in one piece
   REQUIRE(pool.slabs() == 2);
   pool.release(left);
   Block* next = pool.acquire(kUnit, {});
@@ -154,7 +154,7 @@ TEST_CASE("rdma blocks: a slab that was empty for long goes, one that is used st
     goes = pool.acquire(1, {});
     pool.tick(at(46s));
     pool.release(goes);
-    pool.tick(at(47s));  // from now on
+    pool.tick(at(47s));  // unused from now on
     pool.tick(at(91s));
     CHECK(pool.slabs() == 2);
     pool.tick(at(92s));
@@ -176,11 +176,11 @@ TEST_CASE("rdma blocks: what is at hand and was not needed for a tick joins the 
   std::vector<Block*> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(pool.acquire(1, {}));
   for (Block* block : blocks) pool.release(block);
-  pool.tick(at(0s));  // all ten were missed a moment ago
+  pool.tick(at(0s));  // all ten were in use a moment ago
   CHECK(pool.slabs() == 1);
   Block* used = pool.acquire(1, {});
   pool.release(used);
-  pool.tick(at(1s));  // one was used
+  pool.tick(at(1s));  // one was in use
   CHECK(pool.slabs() == 1);
   pool.tick(at(2s));
   CHECK(pool.slabs() == 0);
@@ -202,8 +202,9 @@ TEST_CASE("rdma blocks: where a long slab is not allowed, a short one may be", "
   CHECK(pool.acquire(1, {}) != nullptr);
 }
 
-// Goal: no two blocks share a byte, zeros are zeros, sizes are right, and all comes back. Method:
-// random takes and releases; each holder writes its own byte everywhere and finds it again.
+// Goal: blocks never overlap, zeroed blocks are zero, sizes are right, and all memory is returned.
+// Method: random acquires and releases; each holder fills its block with its own byte and later
+// finds it unchanged.
 TEST_CASE("rdma blocks: whatever comes and goes, each block is its holder's alone",
           "[rdma][blocks][random]") {
   const auto seed = GENERATE(take(20, random(0u, 0x7fffffffu)));
@@ -266,9 +267,9 @@ TEST_CASE("rdma blocks: what is pinned is counted while it lives", "[rdma][block
   CHECK(registered_bytes() == before);
 }
 
-// Goal: out of mappings the sentence names that limit, and not the one of locked memory. Method: a
-// child that maps pages, every other one writable so that none are joined, until the kernel
-// refuses.
+// Goal: when the process runs out of mappings, the error names that limit, not the limit of locked
+// memory. Method: a child maps pages, every other one writable so that none are merged, until the
+// kernel refuses.
 TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][blocks][large]") {
 #ifdef __SANITIZE_ADDRESS__
   WARN("skipped: AddressSanitizer itself needs mappings where none are left");

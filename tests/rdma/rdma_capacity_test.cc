@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many connections there is room for: what each takes, which limits there are, and the words.
+// How many connections fit: what each connection takes, which limits exist, and the texts for
+// users.
 #if AECONN_RDMA
 
 #include <sys/resource.h>
@@ -18,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 Settings with(const std::string& options) { return Settings::from(Options::parse(options)); }
 
-/// A folder with files that look like the kernel's.
+/// A folder with files in the format of the kernel's.
 struct Kernel {
   Kernel() {
     char name[] = "/tmp/aeconn-limits-XXXXXX";
@@ -89,7 +90,7 @@ TEST_CASE("rdma capacity: the limits of the process, as the kernel tells them", 
   CHECK(mappings->most == 65530);
   CHECK(mappings->used == 3);
   CHECK(named(limits, "cgroup") == nullptr);
-  // Who may lock as much as there is has no such limit.
+  // A process that may lock any amount (CAP_IPC_LOCK) does not have that limit.
   kernel.file("proc/self/status", "VmPin:\t0 kB\nCapEff:\t000001ffffffffff\n");
   CHECK(named(process_limits("mlx5_0", kernel.sources), "memlock") == nullptr);
 }
@@ -126,7 +127,7 @@ TEST_CASE("rdma capacity: a limit says how many it has room for, and how to rais
             std::to_string(capacity.needed / 1024) + " KiB, so there is room for " +
             std::to_string(capacity.connections) + ": raise it with ulimit -l " +
             std::to_string(kib));
-  // It is just that many.
+  // Exactly that many fit.
   CHECK(capacity_of(limit, capacity.connections, {}, traits).enough());
   CHECK_FALSE(capacity_of(limit, capacity.connections + 1, {}, traits).enough());
   CHECK(capacity_of(limit, 10, {}, traits).text(10).find("raise") == std::string::npos);

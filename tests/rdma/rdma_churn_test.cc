@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Thousands of connections, however they end, leave nothing behind: not in the kernel, not in us.
+// Thousands of connections that end in different ways leave nothing behind, neither in the kernel
+// nor in this process.
 #if AECONN_RDMA
 
 #include <algorithm>
@@ -24,7 +25,7 @@ TEST_CASE("rdma churn: thousands of connections, however they end, leave nothing
   scene->raw_client();
   RUN_UNTIL(loop, counters.open == 2);
   const testing::DeviceObjects objects = testing::device_objects();
-  // Memory is kept for the next, and then goes.
+  // Registered memory is kept for later connections for a while.
   const auto without_memory = [](testing::DeviceObjects all) {
     all.erase("mr");
     return all;
@@ -46,7 +47,8 @@ TEST_CASE("rdma churn: thousands of connections, however they end, leave nothing
     if (i % 3 == 0) testing::send(loop, *client, "x");
   }
   left_behind();
-  // A hundred at a time, closed by them, by us, by both at once, with bytes under way, by an error.
+  // A hundred at a time: closed by the clients, by the server, or by both at once, with bytes under
+  // way.
   for (int round = 0; round < 17 && testing::now() - begin < 60s; ++round) {
     std::vector<ConnectionPtr> clients(100);
     for (ConnectionPtr& client : clients) client = scene->connect(scene->address);
@@ -59,7 +61,7 @@ TEST_CASE("rdma churn: thousands of connections, however they end, leave nothing
       for (const ConnectionPtr& client : clients) client->write("under way", 9);
     if (round % 4 == 1 || round % 4 == 2) scene->log.close_all_but_first();
     if (round % 4 == 3) {
-      // Each second one from the one end, the others from the other.
+      // Every other connection is closed by the client, the rest by the server.
       for (std::size_t i = 0; i < clients.size(); i += 2) clients[i].reset();
       scene->log.close_all_but_first();
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Our connections against a peer on bare verbs that knows only the protocol page, in both roles.
+// The library's connections against a peer on plain verbs that knows only the protocol page, in
+// both roles.
 #if AECONN_RDMA
 
 #include <csignal>
@@ -26,7 +27,7 @@ std::string pattern_bytes(std::uint64_t seed, std::size_t size) {
   return bytes;
 }
 
-/// A client of ours connected to a raw server, which sends no hello, as Valkey's does not.
+/// A client connected to a raw server that, like Valkey's, sends no hello.
 struct RawServer : Site {
   explicit RawServer(RawOptions raw = {}, const std::string& options = {})
       : Site(testing::rdma_transport()) {
@@ -56,7 +57,7 @@ TEST_CASE(
     "[rdma-device]") {
   RawServer site;
   testing::Receiver receiver(*site.client, 1);
-  // Many windows as fast as they go: where lengths may change, this makes them grow.
+  // Many windows as fast as possible: with a peer that allows it, this makes windows longer.
   constexpr std::size_t kSize = 40 * 65536 + 11;
   site.server->stream(pattern_bytes(1, kSize));
   RUN_UNTIL(site.loop, receiver.received == kSize);
@@ -164,13 +165,13 @@ TEST_CASE("rdma device: a server may offer its window late", "[rdma-device]") {
 TEST_CASE("rdma device: the peer's windows may change their address, key and length",
           "[rdma-device]") {
   RawServer site;
-  // Each differs from the one before (the first from 65536), so that it can be told when it is
-  // seen.
+  // Each length differs from the one before (the first from 65536), so that the change is visible
+  // in info().
   for (const std::uint32_t length : {65000u, 100u, 1u << 20, 16u}) {
     const std::string bytes = pattern_bytes(length, 50000);
     site.server->received.clear();
     site.server->announce_new(length);
-    // Whatever was left of the old window is gone once the new one has been seen.
+    // Once the new window has been seen, the rest of the old one is gone.
     RUN_UNTIL(site.loop, info_of(*site.client, "peer-window-left") == std::to_string(length));
     testing::send(site.loop, *site.client, bytes);
     RUN_UNTIL(site.loop, site.server->received.size() == bytes.size());
@@ -184,7 +185,7 @@ TEST_CASE(
     "[rdma-device]") {
   RawServer site;
   site.server->stop_polling();
-  // One message for each: a turn of the loop between the writes.
+  // One iteration of the loop between writes, so that each write is a message of its own.
   for (int i = 0; i < 3000; ++i) {
     REQUIRE(site.client->write("small", 5) == 5);
     site.loop.process_events(ae::kFullIteration | ae::kDontWait);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Locked memory, descriptors, kernel objects, permissions: each is made so short that the n-th
-// thing fails, for every n until all works. tests/softroce/faults runs them.
+// Shortage of locked memory, descriptors, kernel objects and permissions: each limit is raised step
+// by step, so that the n-th operation fails, until everything works. Run by tests/softroce/faults.
 #if AECONN_RDMA
 
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kUnlimited = RLIM_INFINITY;
 
-/// We, without limits, beside a process that has them.
+/// This process without limits, and a second one (the subject) with limits.
 struct Bench {
   explicit Bench(Subject::User user = Subject::User::kRoot) : subject(user) {
     site = std::make_unique<testing::Site>(testing::rdma_transport());
@@ -37,7 +37,7 @@ struct Bench {
     return testing::with_options(testing::address_of(*listener), {}).to_string();
   }
   std::string ask(const std::string& order) { return subject.ask(site->loop, order); }
-  /// Connects to the subject and echoes; how that ended.
+  /// Connects to the subject and echoes; returns the result.
   std::string reach(const std::string& url) {
     ConnectionPtr client = site->connect(conn::Endpoint::parse(url));
     testing::Collector collector(*client);
@@ -60,8 +60,8 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 /// Raises a limit of the subject step by step, as a client and as a server, until a connection
-/// works and echoes. Each failure is a sentence that `sentence` accepts, and a second try at the
-/// same limit leaves nothing more behind than the first. Returns the number of failures.
+/// works and echoes. `check_sentence` checks each failure's text, and a second try with the same
+/// limit must not leave more behind than the first. Returns the number of failures.
 unsigned raise_until_it_works(const std::function<void(const Subject&, unsigned)>& set_limit,
                               const std::function<void(const std::string&)>& check_sentence,
                               const std::function<void(const Subject&)>& lift, bool as_server) {
@@ -72,7 +72,7 @@ unsigned raise_until_it_works(const std::function<void(const Subject&, unsigned)
     REQUIRE(to.starts_with("ok "));
     to = to.substr(3);
   } else {
-    // Our own end has all it needs, and all it keeps.
+    // Warms up this process, so that its own end already holds everything it will keep.
     Subject warm_up;
     REQUIRE(warm_up.ask(bench.site->loop, "connect " + bench.ours()) == "ok connected");
     REQUIRE(warm_up.ask(bench.site->loop, "close") == "ok closed");
@@ -97,8 +97,8 @@ unsigned raise_until_it_works(const std::function<void(const Subject&, unsigned)
     const std::string second = attempt();
     CHECK(second.starts_with("error"));
     check_sentence(second);
-    // Nothing more than before; less, where what stood unused was let go of meanwhile, which a
-    // second's clock does: it may have come before the first count and not yet before this one.
+    // Not more objects than before; fewer if unused ones were freed in the meantime, which happens
+    // once per second: perhaps before the first count and not yet before this one.
     const auto no_more = [&] {
       const DeviceObjects now = testing::device_objects();
       return bench.subject.descriptors() <= descriptors &&
@@ -122,7 +122,7 @@ unsigned raise_until_it_works(const std::function<void(const Subject&, unsigned)
 TEST_CASE("rdma faults: a locked-memory limit of nobody is named, and the listener outlives it",
           "[.rdma-faults]") {
   Baseline baseline;
-  baseline.allow("Unable to pin memory region");  // what the kernel says of the limit
+  baseline.allow("Unable to pin memory region");  // the kernel's message about the limit
   for (const std::uint64_t limit : {0u, 4096u, 65536u, 1u << 20}) {
     INFO("limit " << limit);
     Bench bench(Subject::User::kNobody);
@@ -130,7 +130,7 @@ TEST_CASE("rdma faults: a locked-memory limit of nobody is named, and the listen
     const std::string listening =
         bench.ask("listen " + testing::rdma_endpoint("isolation=connection").to_string());
     REQUIRE(listening.starts_with("ok "));
-    // As a client it names the limit; as a server it turns clients away and tells them why.
+    // As a client it names the limit; as a server it rejects clients with a reason.
     const std::string connected = bench.ask("connect " + bench.ours());
     const std::string reached = bench.reach(listening.substr(3));
     if (limit < (1u << 20)) {
@@ -140,7 +140,7 @@ TEST_CASE("rdma faults: a locked-memory limit of nobody is named, and the listen
       CHECK(contains(reached, "refused by the server"));
       count_faults(2);
     }
-    // How many connections fit.
+    // Counts the connections that fit.
     std::size_t fitting = 0;
     std::vector<ConnectionPtr> clients;
     for (std::string why; why.empty() && clients.size() < 100;) {
@@ -159,7 +159,7 @@ TEST_CASE("rdma faults: a locked-memory limit of nobody is named, and the listen
     CHECK(testing::status_kib(std::to_string(bench.subject.pid()), "VmPin") * 1024 <=
           static_cast<long>(limit));
     clients.clear();
-    // With the limit gone, the same listener serves.
+    // Without the limit, the same listener serves.
     bench.subject.limit(RLIMIT_MEMLOCK, kUnlimited);
     std::string served;
     for (int i = 0; i < 100 && served != "ok"; ++i) served = bench.reach(listening.substr(3));
@@ -191,16 +191,16 @@ TEST_CASE("rdma faults: each kernel object that cannot be made is one failed con
         last = why;
         INFO(why);
         CHECK(why.starts_with("error "));
-        // Where only the memory to answer from is missing, the server closes.
+        // If only the memory for the answer is missing, the server closes.
         CHECK((contains(why, "Resource temporarily unavailable") ||
                (as_server && why == "error end of stream") ||
-               // librdmacm leaves a device that it may not open out of its list.
+               // librdmacm omits devices that it may not open from its list.
                (kind == "hca_handle" && contains(why, "No such device"))));
       },
       [&](const Subject&) { set_limit("max"); }, as_server);
   WARN(kind << " as " << (as_server ? "server" : "client") << ": " << failures
             << " failures; the last: " << last);
-  // A listener has opened the device before the limit is there.
+  // A listener has opened the device before the limit was set.
   CHECK(failures >= (as_server && kind == "hca_handle" ? 0u : 2u));
   command("rmdir " + group);
 }
@@ -224,7 +224,7 @@ TEST_CASE("rdma faults: each descriptor that cannot be had is one failed connect
       [](const Subject& subject) { subject.limit(RLIMIT_NOFILE, 65536); }, as_server);
   WARN("descriptors as " << (as_server ? "server" : "client") << ": " << failures
                          << " failures; the last: " << last);
-  CHECK(failures >= (as_server ? 0u : 2u));  // a listener has all of its own
+  CHECK(failures >= (as_server ? 0u : 2u));  // a listener has opened everything before
 }
 
 TEST_CASE("rdma faults: a user that may not use /dev/infiniband is told so, TCP works on",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A link, an address, a device, a whole machine that is lost under connections in use, and peers
-// that cannot be reached. tests/softroce/faults runs them, on a veth pair.
+// Loss of a link, an address, a device or a whole machine while connections are active, and peers
+// that cannot be reached. Run by tests/softroce/faults, on a veth pair.
 #if AECONN_RDMA
 
 #include "tests/support/fault_bed.h"
@@ -20,18 +20,18 @@ namespace {
 void calm() {
   (void)std::system("{ tc qdisc del dev va root; tc qdisc del dev vb root; } 2>/dev/null");
 }
-/// Packets pass again, at the end of its scope at the latest.
+/// Lets packets pass again, at the latest at the end of its scope.
 struct Calm {
   ~Calm() { calm(); }
 };
 
-/// The link, the addresses and the devices are there again.
+/// Restores the link, the addresses and the devices.
 void mend() { command("/run/softroce/veth"); }
 struct Mended {
   ~Mended() { (void)std::system("/run/softroce/veth"); }
 };
 
-/// No packet passes any more, as if the other machine had lost its power.
+/// Drops all packets, as if the other machine had lost its power.
 void black_hole() {
   inject(
       "tc qdisc replace dev va root netem loss 100%; tc qdisc replace dev vb root netem loss 100%");
@@ -109,7 +109,7 @@ TEST_CASE("rdma faults: a peer that only sends, and is lost, is noticed within 1
   testing::Sender sender(*bed.servers.front(), 1, 1'000'000'000);
   testing::Receiver receiver(*bed.clients.front(), 1);
   RUN_UNTIL(bed.loop, receiver.received > 300'000);
-  // One direction only: what the server sends is lost, and nobody answers it.
+  // Only one direction: the server's packets are lost and never acknowledged.
   inject("tc qdisc replace dev va root netem loss 100%");
   const ae::TimePoint begin = testing::now();
   RUN_UNTIL(bed.loop, receiver.error != 0 || receiver.ended);
@@ -233,7 +233,7 @@ TEST_CASE("rdma faults: an address that is taken away ends the connections that 
           "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   Baseline baseline;
-  baseline.allow("Failed allocating skb");  // rxe, when a packet has no address to come from
+  baseline.allow("Failed allocating skb");  // rxe, if a packet has no source address
   const std::string address = GENERATE("10.9.0.1/24 dev va", "10.9.0.2/24 dev vb");
   INFO(address);
   const Mended finally;
@@ -257,9 +257,9 @@ TEST_CASE("rdma faults: a device or its interface that is deleted under load is 
           "[.rdma-faults-veth-long][removes-device]") {
   if (!testing::on_veth()) return;
   Baseline baseline;
-  baseline.allow("ib_query_port failed");  // ib_core and rxe, of an interface that is gone
+  baseline.allow("ib_query_port failed");  // ib_core and rxe, for an interface that is gone
   baseline.allow("Failed allocating skb");
-  baseline.allow("Failed sending ACK");  // rxe, whose peer's packet came before the device went
+  baseline.allow("Failed sending ACK");  // rxe, for a packet that came before the removal
   const std::string line =
       GENERATE("rdma link delete rxa", "rdma link delete rxb", "ip link del va");
   const std::string scheme = any_scheme();

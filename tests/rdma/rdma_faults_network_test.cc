@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A network that loses, doubles, reorders, delays and spoils packets, under connections that are in
-// use: what arrives is what was sent. tests/softroce/faults runs them, on a veth pair.
+// A network that loses, duplicates, reorders, delays and corrupts packets of active connections:
+// the bytes received must be the bytes sent. Run by tests/softroce/faults, on a veth pair.
 #if AECONN_RDMA
 
 #include <filesystem>
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Packets of RoCE that came twice, came out of order, or had to be sent again, on both devices.
+/// RoCE packets that arrived twice, arrived out of order, or were sent again, on both devices.
 std::uint64_t repairs() {
   std::uint64_t sum = 0;
   for (const std::string device : {"rxa", "rxb"})
@@ -36,7 +36,7 @@ void disturb(const std::string& how) {
   inject("tc qdisc replace dev va" + netem + " && tc qdisc replace dev vb" + netem);
 }
 
-/// Takes the disturbance away at the end of its scope, whatever happens there.
+/// Removes the disturbance at the end of its scope.
 struct Calm {
   ~Calm() { now(); }
   static void now() {
@@ -44,8 +44,9 @@ struct Calm {
   }
 };
 
-// Where a command of the test lies between two states of the network, or losses come in a row: with
-// the default six retries and keepalives, half a second of that is a peer that is lost.
+// For tests in which a command runs between two states of the network, or in which losses occur in
+// a row: with the default of six retries and with keepalives, a peer counts as lost after half a
+// second of that.
 const std::string kPatient = "retry-count=7&keepalive=30s";
 
 struct Disturbance {
@@ -133,8 +134,8 @@ TEST_CASE("rdma faults: over a network with 10 ms of delay bytes take their time
 
 namespace {
 
-// Goal: no order of disturbances loses, doubles or changes a byte. Method: another one, drawn from
-// a seed, while bytes flow both ways on several connections.
+// Goal: no sequence of disturbances loses, duplicates or changes a byte. Method: disturbances drawn
+// from a seed, while bytes flow in both directions on several connections.
 void weather(unsigned changes) {
   const Baseline baseline;
   const std::string scheme = GENERATE("rdma", "tls+rdma");
@@ -155,7 +156,7 @@ void weather(unsigned changes) {
     INFO("change " << i << ": " << kind);
     const std::string netdev = random() % 2 == 0 ? "va" : "vb";
     inject("tc qdisc replace dev " + netdev + " root netem limit 10000 " + kind);
-    if (kind == "loss 100%") {  // for a moment: retries bridge it
+    if (kind == "loss 100%") {  // for a moment that the retries bridge
       for (const ae::TimePoint end = testing::now() + 100ms; testing::now() < end;)
         bed.loop.process_events(ae::kFullIteration);
       inject("tc qdisc replace dev " + netdev + " root netem limit 10000 delay 1ms");
@@ -226,7 +227,7 @@ TEST_CASE("rdma faults: packets of connections that are gone disturb none that c
       Streams streams(bed);
       streams.go_on(300'000);
     }
-    // Much of it is still under way when its connections go, and others are there at once.
+    // Many packets are still under way when their connections close and new ones are made.
     bed.clients.clear();
     bed.servers.clear();
     testing::count_faults(3);

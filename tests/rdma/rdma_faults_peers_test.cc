@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes that are killed, stopped or do not answer, clocks that jump, and ends that close at
-// once. tests/softroce/faults runs them.
+// Processes that are killed, stopped or do not answer, clocks that jump, and ends that close at the
+// same time. Run by tests/softroce/faults.
 #if AECONN_RDMA
 
 #include <signal.h>
@@ -30,7 +30,7 @@ void run_for(ae::EventLoop& loop, ae::Duration span) {
     loop.process_events(ae::kFullIteration);
 }
 
-/// A server of ours that echoes, with one client in each of some processes.
+/// An echo server in this process, with one client in each of `count` other processes.
 struct Crowd {
   explicit Crowd(unsigned count, const std::string& options = {},
                  const std::string& client_options = {}, const std::string& verb = "connect ") {
@@ -154,7 +154,7 @@ TEST_CASE("rdma faults: a server that dies while we connect to it is an error at
     const std::string answer =
         subject->ask(site.loop, "listen " + testing::rdma_endpoint().to_string());
     REQUIRE(answer.starts_with("ok "));
-    subject->signal(SIGSTOP);  // the request waits in its kernel
+    subject->signal(SIGSTOP);  // the request waits in the stopped process's kernel
     const ConnectionPtr client = site.connect(conn::Endpoint::parse(answer.substr(3)));
     run_for(site.loop, 200ms);
     CHECK(client->state() == State::kConnecting);
@@ -188,7 +188,7 @@ TEST_CASE("rdma faults: a server that sleeps is given up after connect-timeout, 
   CHECK(testing::now() - begin >= 5s);
   CHECK(testing::now() - begin < 5s + testing::promptly());
   subject.signal(SIGCONT);
-  // Awake again it serves those that come now.
+  // After it goes on, it serves new clients.
   client = site.connect(conn::Endpoint::parse(answer.substr(3)));
   RUN_UNTIL(site.loop, client->state() != State::kConnecting);
   CHECK(client->state() == State::kConnected);
@@ -257,7 +257,8 @@ TEST_CASE("rdma faults: a clock that is set back and forth by hours ends nothing
 TEST_CASE("rdma faults: we are stopped for 10 s and hold no peer dead for our own sleep",
           "[.rdma-faults-long]") {
   const Baseline baseline;
-  // They promise to speak each second, and do; from us they expect nothing for a minute.
+  // The clients promise a keepalive each second and send it; from this end they expect none for a
+  // minute.
   Crowd crowd(3, "keepalive=20s", "keepalive=1s");
   const ae::TimePoint begin = testing::now();
   const std::string self = std::to_string(getpid());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Flow control between peers of ours: nobody is ended by a budget, and nobody's receives run dry,
-// whatever they were told, at any rate, with the least that the options allow.
+// Flow control between two ends of this library: neither end may exceed the other's budget of
+// control messages or use up its receives, whatever numbers they were told, at any rate, with the
+// smallest budget that the options allow.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/flow_control.h"
@@ -34,12 +35,12 @@ StreamConfig least_budget(Role role, std::uint32_t receives, std::uint32_t windo
   return config;
 }
 
-// Two streams that have seen each other's hello. A receive that is missing is a fault.
+// Two streams that have seen each other's hello. A missing receive is a fault.
 struct Ends {
   Ends(const StreamConfig& left, const StreamConfig& right) {
     for (const StreamConfig& config : {left, right}) {
       nodes.push_back(std::make_unique<StreamNode>(config, config.receives, now));
-      // The least that is told where the device does not try again.
+      // The smallest number of receives that is told where the device does not retry.
       nodes.back()->must_not_run_dry = config.receives >= flow::told_of_own(flow::kFewReceives);
       nodes.back()->counts_exactly = true;
       nodes.back()->send_depth = 100000;
@@ -87,7 +88,7 @@ TEST_CASE("rdma flow control: no rate of requests and answers ends anybody", "[r
   const std::uint32_t told = GENERATE(8u, 9u, 14u, 16u, 21u, 28u, 56u, 224u, 1024u, 14336u);
   CAPTURE(told);
   Ends ends(least_budget(Role::kClient, told), least_budget(Role::kServer, told));
-  for (int i = 0; i < 1'000; ++i) {  // in no time at all
+  for (int i = 0; i < 1'000; ++i) {  // no time passes
     ends.client().stage(1);
     ends.settle();
     ends.server().stage(1);
@@ -191,7 +192,8 @@ TEST_CASE("rdma flow control: what came while a loop was stopped ends nobody", "
   }
 }
 
-// A peer of release 0.2.0 as the server meets it: it asks after min(256, told / 4) messages.
+// A peer of release 0.2.0 as the server sees it: it sends a probe after min(256, told / 4)
+// messages.
 TEST_CASE("rdma flow control: peers of earlier releases are not ended", "[rdma][stream]") {
   const std::uint32_t told = GENERATE(8u, 14u, 16u, 21u, 28u, 224u, 1024u, 14336u);
   const bool streams = GENERATE(false, true);
@@ -216,7 +218,7 @@ TEST_CASE("rdma flow control: peers of earlier releases are not ended", "[rdma][
     ++since;
     (void)bench.read();
     if (!streams) (void)bench.write(1);
-    while (const auto message = bench.post())  // our questions are answered
+    while (const auto message = bench.post())  // answers the server's probes
       if (message->opcode == Opcode::kGetServerFeature && (message->select & 0x8000) != 0) {
         bench.feature(Opcode::kGetServerFeature, message->select);
         ++since;

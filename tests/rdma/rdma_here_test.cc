@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which devices are here, from a folder that looks like sysfs.
+// Detection of RDMA devices, with a folder in the format of sysfs.
 #if AECONN_RDMA
 
 #include "conn/rdma/device/here.h"

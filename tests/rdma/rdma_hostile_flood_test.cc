@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hostile peers on a processor of their own, one after the other without pause: what a neighbour's
-// requests cost meanwhile, and what is left of the loop's shared receives afterwards.
+// Hostile peers on a processor of their own that attack continuously: how they delay a neighbour's
+// requests, and whether the loop's shared receives are complete afterwards.
 #if AECONN_RDMA
 
 #include <unistd.h>
@@ -22,17 +22,17 @@ using testing::Scene;
 
 namespace {
 
-/// What one hostile connection does, called again and again while it stands.
+/// The actions of a hostile connection, repeated as long as it is established.
 struct Flood {
   std::string name;
   std::function<void(RawPeer&)> strike;
   RawOptions options = {};
-  std::string sentence;  ///< of the endings it causes; empty where none is seen
+  std::string sentence;  ///< in the error of connections that it ends; empty: none is ended
   std::size_t at_once = 1;
 };
 
-/// A process that does nothing but that, to the address it is told. It begins anew with exec: a
-/// child would share librdmacm's device with us, whose memory it cannot use.
+/// A process that only floods the given address. It starts by exec: a forked child would share
+/// librdmacm's open device with this process, whose memory it cannot use.
 class Flooder {
  public:
   Flooder(std::size_t kind, const conn::Endpoint& to)
@@ -78,14 +78,14 @@ std::vector<Flood> floods() {
 
 }  // namespace
 
-// Run by Flooder alone, in a process of its own, until it is killed.
+// Run only by Flooder, in a process of its own, until it is killed.
 TEST_CASE("rdma hostile: what a flooder does", "[.]") {
   const Flood flood = floods().at(std::stoul(std::getenv("AECONN_FLOOD_KIND")));
   const conn::Endpoint to = conn::Endpoint::parse(std::getenv("AECONN_FLOOD_URL"));
   testing::AnyLoop loop;
   RawNet net(loop);
   std::vector<std::unique_ptr<RawPeer>> peers(flood.at_once);
-  // It leaves the processor to its victims between its blows: they share a machine.
+  // It pauses between its attacks: it shares the machine with its victims.
   constexpr ae::Duration kPause = std::chrono::milliseconds(1);
   loop.add_time_event(kPause, [&] {
     for (auto& peer : peers) {
@@ -105,7 +105,7 @@ TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
   for (std::size_t kind = 0; kind < all.size(); ++kind) {
     const Flood& flood = all[kind];
     INFO(flood.name);
-    // Where nothing is completed, some of the flood has to make room for more of it.
+    // Incomplete connects must time out to make room for more of the flood.
     Scene scene(flood.options.completes ? "backlog=32" : "backlog=32&accept-timeout=500ms");
     Neighbour neighbour(scene.loop, *scene.innocent);
     const auto served = [&](std::size_t trips) {
@@ -121,7 +121,7 @@ TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
     RUN_UNTIL(scene.loop, statistics() > events);
     neighbour.times.clear();
     served(kTrips);
-    // The flood was one: it went on for as long as the neighbour was watched.
+    // Checks that the flood went on for as long as the neighbour was observed.
     RUN_UNTIL(scene.loop,
               flood.sentence.empty() ? statistics() > events + 20 : scene.log.endings.size() >= 2);
     for (const std::string& each : scene.log.endings) UNSCOPED_INFO("it ended with: " << each);
@@ -139,7 +139,7 @@ TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
 
 TEST_CASE("rdma hostile: connections that break the rules use up no shared receives",
           "[rdma-device][hostile]") {
-  // Were one receive lost with each, the last of the neighbour's requests would find none.
+  // If each connection lost one receive, none would be left for the neighbour's last requests.
   constexpr int kReceives = 64;
   const auto kind = GENERATE(0, 1, 2);
   INFO("kind " << kind);
@@ -157,7 +157,7 @@ TEST_CASE("rdma hostile: connections that break the rules use up no shared recei
         RUN_UNTIL(scene.loop, !peer->errors.empty());
         peer->disconnect();
         break;
-      default:  // and then it is gone before anybody looks
+      default:  // and the connection is gone before it is processed
         for (int n = 0; n < 8; ++n) peer->send(testing::raw_keepalive());
         peer->write(std::string(8000, 'x'), peer->offer().address, peer->offer().key ^ 0x100, 1);
         peer->disconnect();

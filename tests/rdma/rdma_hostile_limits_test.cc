@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a peer can make grow, and what of ours it can reach with a key: the limits and their
+// What a peer can make this side allocate, and what it can reach with a key: the limits and their
 // counters, keys that are no longer valid, and the end of everything while events still wait.
 #if AECONN_RDMA
 
@@ -60,7 +60,7 @@ TEST_CASE("rdma hostile: max-peer-window bounds what a peer offers, and is count
   RawOptions options;
   options.window = 65537;
   const auto greedy = scene.net.connect(scene.address, options);
-  // Its first word may come before it was handed over: then only the listener knows of it.
+  // Its first message may come before the connection was accepted: then only the listener sees it.
   RUN_UNTIL(scene.loop, greedy->over());
   CHECK(count(scene, "peer_windows_refused") == 1);
   for (const std::string& each : scene.log.endings)
@@ -83,7 +83,7 @@ TEST_CASE("rdma hostile: windows stop growing at max-window, whatever a peer sen
 TEST_CASE("rdma hostile: beyond memory-limit windows do not grow, bytes flow and it is counted",
           "[rdma-device][hostile]") {
   Scene scene("max-window=64k");
-  // Room for the connection's first window and no other.
+  // Memory for the connection's first window and no other.
   const std::uint64_t limit = registered_bytes() + (100u << 10);
   const auto tight = scene.type.listen(
       scene.loop, testing::rdma_endpoint("max-window=1m&memory-limit=" + std::to_string(limit)),
@@ -107,7 +107,7 @@ TEST_CASE("rdma hostile: beyond memory-limit windows do not grow, bytes flow and
   CHECK(most == 64u << 10);
   const std::uint64_t refusals = count(scene, "memory_refusals");
   CHECK(refusals > 0);
-  // What slabs have left is used up first.
+  // Free memory in existing slabs is used first.
   std::vector<std::unique_ptr<RawPeer>> late;
   do {
     late.push_back(connect());
@@ -120,8 +120,8 @@ TEST_CASE("rdma hostile: beyond memory-limit windows do not grow, bytes flow and
 
 TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
           "[rdma-device][hostile]") {
-  // Without bound keys the memory stays registered for a while, in a domain of its own: who writes
-  // there reaches nobody, itself least of all.
+  // Without bound keys the memory stays registered for a while, in a protection domain of its own:
+  // a write to it reaches no other connection, and not even the writer's.
   const std::string isolation = GENERATE("auto", "connection");
   INFO("isolation=" << isolation);
   Scene scene("keepalive=200ms&max-window=64k&isolation=" + isolation);
@@ -129,9 +129,9 @@ TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
   const RawPeer::Offer first = peer->offer();
   peer->stream(std::string(65536, 'f'));
   RUN_UNTIL(scene.loop, peer->received.size() == 65536 && peer->offers.size() == 2);
-  // After a second of quiet one window is enough, and the first one is freed.
+  // After a second without traffic one window is enough, and the first one is freed.
   RUN_UNTIL(scene.loop, pinned_by(*scene.log.newest) == 65536);
-  scene.innocent_echoes();  // meanwhile its key is gone
+  scene.innocent_echoes();  // the freed window's key becomes invalid
   peer->write("x", first.address, first.key);
   const std::pair<std::string, std::string> bound("isolation", "window");
   const auto info = scene.log.newest->info();
@@ -151,7 +151,7 @@ TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
 
 TEST_CASE("rdma hostile: a peer that invalidates another connection's key harms only itself",
           "[rdma-device][hostile]") {
-  // Not so with keys bound to queue pairs on soft-RoCE: docs/options.md says what it lacks.
+  // Not with keys bound to queue pairs: docs/options.md explains what soft-RoCE lacks there.
   Scene scene("keepalive=200ms&isolation=connection");
   const auto victim = scene.raw_client();
   const auto attacker = scene.raw_client();
@@ -168,7 +168,7 @@ TEST_CASE("rdma hostile: a loop may go while messages, closes and completions wa
   const std::uint64_t held = registered_bytes();
   const testing::DeviceObjects objects = testing::device_objects();
   {
-    testing::AnyLoop theirs;  // so that the peers can act while our loop stands still
+    testing::AnyLoop theirs;  // lets the peers act while the other loop does not run
     RawNet net(theirs);
     std::vector<std::unique_ptr<RawPeer>> peers;
     {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Peers that break the protocol, on a real device: each loses its own connection, soon and with a
-// sentence, and nothing else.
+// Peers that violate the protocol, on a real device: each loses its own connection, promptly and
+// with an error text, and no other connection is affected.
 #if AECONN_RDMA
 
 #include <algorithm>
@@ -25,8 +25,8 @@ constexpr std::uint32_t kHuge = std::numeric_limits<std::uint32_t>::max();
 
 struct Attack {
   std::string name;
-  std::function<void(RawPeer&)> strike;  ///< called until the connection is over, while it can post
-  std::string sentence;                  ///< part of what our side says
+  std::function<void(RawPeer&)> strike;  ///< called until the connection ends, while it can post
+  std::string sentence;                  ///< part of this side's error text
   bool once = true;
 };
 
@@ -34,8 +34,8 @@ void fill(RawPeer& peer, const std::function<void()>& one) {
   for (int i = 0; i < 256 && peer.can_post(); ++i) one();
 }
 
-/// The attack ends the attacker's connection, promptly, with its sentence; an innocent connection
-/// goes on, and all that the attacker made us hold is given back.
+/// The attack must end the attacker's connection promptly, with its error text; an innocent
+/// connection continues, and everything that the attacker caused to be allocated is freed.
 void survive(Scene& scene, const Attack& attack, RawOptions options = {}) {
   INFO(attack.name);
   const std::uint64_t held = registered_bytes();
@@ -54,7 +54,7 @@ void survive(Scene& scene, const Attack& attack, RawOptions options = {}) {
     scene.innocent_echoes();
   }
   RUN_UNTIL(scene.loop, scene.type.counters(scene.loop).open == 2);
-  // Memory is kept for the next, for a while.
+  // Memory is kept for later connections for a while.
   CHECK(registered_bytes() <= held + (1 << 20));
   testing::DeviceObjects now = testing::device_objects();
   now["mr"] = objects.at("mr");
@@ -66,7 +66,7 @@ void survive_all(const std::vector<Attack>& attacks, const std::string& options 
   const std::uint64_t held = registered_bytes();
   {
     Scene scene(options);
-    scene.raw_client();  // warms up what is made once
+    scene.raw_client();  // creates everything that is created only once
     RUN_UNTIL(scene.loop, scene.log.open() == 1 && scene.type.counters(scene.loop).open == 2);
     scene.log.endings.clear();
     for (const Attack& attack : attacks) survive(scene, attack);
@@ -189,10 +189,10 @@ TEST_CASE("rdma hostile: a peer that has another connection's key cannot change 
           "[rdma-device]") {
   const std::string isolation = GENERATE("auto", "connection");
   INFO("isolation=" << isolation);
-  // With a shared receive queue nothing tells us of the refused write: the next keepalive does.
+  // With a shared receive queue no event reports the refused write; the next keepalive fails.
   Scene scene("keepalive=300ms&isolation=" + isolation);
   const auto victim = scene.raw_client();
-  // Plain writes first and their total later: what lies in the window is not yet told.
+  // Plain writes first and their total later: the bytes in the window have not been announced yet.
   victim->write("honest bytes", victim->offer().address, victim->offer().key);
   RUN_UNTIL(scene.loop, victim->idle());
   const auto attacker = scene.raw_client();
@@ -218,7 +218,7 @@ TEST_CASE("rdma hostile: bytes that were claimed but never written are zeros", "
   peer->immediate(peer->offer().length);
   RUN_UNTIL(scene.loop, peer->received.size() == 65536);
   CHECK(peer->received == std::string(65536, '\0'));
-  // A renewed window may hold the peer's own bytes again, never another connection's.
+  // A renewed window may contain old bytes of the same peer, never another connection's.
   const std::uint32_t next = peer->offer().length;
   peer->immediate(next);
   RUN_UNTIL(scene.loop, peer->received.size() == 65536 + next);
@@ -245,12 +245,12 @@ TEST_CASE("rdma hostile: requests that are never completed are bounded in number
   Scene scene("backlog=16&accept-timeout=500ms");
   const std::uint64_t held = registered_bytes();
   RawOptions options;
-  options.completes = false;  // it gets our answer and never says that it did
+  options.completes = false;  // it gets the answer and never confirms it
   std::vector<std::unique_ptr<RawPeer>> stuck;
   for (int i = 0; i < 24; ++i) stuck.push_back(scene.net.connect(scene.address, options));
   const auto count = [&](auto what) { return std::count_if(stuck.begin(), stuck.end(), what); };
   RUN_UNTIL(scene.loop, count([](const auto& p) { return p->answered; }) >= 16);
-  CHECK(registered_bytes() <= held + 2 * 17 * 65536);  // slabs grow by as much as there is
+  CHECK(registered_bytes() <= held + 2 * 17 * 65536);  // slabs grow in proportion to what exists
   scene.innocent_echoes();
   RUN_UNTIL(scene.loop, count([](const auto& p) { return p->over(); }) == 24);
   RUN_UNTIL(scene.loop, scene.type.counters(scene.loop).open == 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plays every hostile vector on a real device, in both roles, beside a neighbour that must notice
-// nothing.
+// Runs each hostile vector on a real device, in both roles, beside a neighbour that must not be
+// affected.
 #if AECONN_RDMA
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What the connections of our side hold, those of the neighbour's not counted.
+/// Resources of this side's connections, without the neighbour's.
 struct Level {
   std::uint64_t queue_pairs, open;
   std::size_t descriptors;
@@ -38,9 +38,11 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// There the kernel wants a queue pair before it connects, and a peer's device that ends the stream
-// says no more than a close does.
-// `irdma` may have reported an immediate by its flag alone: there a SEND with one counts as data.
+// iWARP: the kernel requires a queue pair before it connects, and a peer's device that ends the
+// stream gives no more information than a close.
+//
+// immediates_by_flag: `irdma` may have reported an immediate by its flag alone, so a SEND with
+// immediate counts as data.
 struct Kind {
   bool iwarp = false, immediates_by_flag = false;
 };
@@ -61,7 +63,7 @@ Kind kind_of_device() {
 class Arena {
  public:
   explicit Arena(const std::string& options = {}) : options_(options) {
-    HostileVector harmless;  // makes what is made once
+    HostileVector harmless;  // creates everything that is created only once
     harmless.outcome = Outcome::kGoesOn;
     play(harmless, true);
     play(harmless, false);
@@ -146,7 +148,7 @@ class Arena {
         CHECK(contains(log.endings.back(), vector.sentence));
         CHECK(log.endings.back() != "end of stream");
         CHECK_FALSE(log.endings.back().empty());
-        RUN_UNTIL(scene_.loop, peer.over());  // it is told
+        RUN_UNTIL(scene_.loop, peer.over());  // the peer gets a disconnect
         break;
       }
       case Outcome::kGoesOn:
@@ -184,13 +186,13 @@ class Arena {
     return now;
   }
 
-  /// With none but the neighbour's connections.
+  /// Waits until only the neighbour's connections are left.
   Level settled_level() {
     RUN_UNTIL(scene_.loop, scene_.type.counters(scene_.loop).open == 2);
     return level();
   }
 
-  /// The neighbour's windows come and go.
+  /// Without memory regions: the neighbour's windows change.
   static testing::DeviceObjects objects() {
     testing::DeviceObjects all = testing::device_objects();
     all.erase("mr");

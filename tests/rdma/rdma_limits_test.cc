@@ -39,7 +39,7 @@ struct DeviceSite : Site {
   testing::EchoLog echo;
 };
 
-/// How a connection attempt ends, and how long that took.
+/// The result of a connect, and how long it took.
 struct Attempt {
   std::string error;
   ae::Duration took;
@@ -81,7 +81,7 @@ TEST_CASE("rdma limits: connecting where nobody listens fails at once", "[rdma-d
 TEST_CASE("rdma limits: an address that nobody answers for is given up after connect-timeout",
           "[rdma-device]") {
   DeviceSite site;
-  // In the network of the device, so that it has to be asked for.
+  // An address in the device's own network, so that address resolution is needed.
   std::string host = testing::rdma_endpoint().hosts.front().name;
   host = host.substr(0, host.rfind('.')) + ".213";
   const Attempt lost =
@@ -165,7 +165,7 @@ TEST_CASE("rdma limits: close waits for a peer that never reads no longer than l
 
 namespace {
 
-/// A process whose loop keeps a connection open and echoing to a place that it is told.
+/// A child process with a connection that echoes, to an address that it is sent.
 struct EchoingChild {
   EchoingChild()
       : orders([] {
@@ -195,7 +195,7 @@ struct EchoingChild {
   Child child;
 };
 
-/// A listener that keeps what it accepts, and one child connected to it.
+/// A listener that keeps its accepted connections, and one child connected to it.
 struct WithChild {
   explicit WithChild(const std::string& options) {
     listener = site.listen_with(options, [this](ConnectionPtr c) { ours = std::move(c); });
@@ -203,7 +203,7 @@ struct WithChild {
     RUN_UNTIL(site.loop, ours != nullptr);
     echo_once(site.loop, *ours, "hello");
   }
-  EchoingChild child;  // forks before there is anything of ours
+  EchoingChild child;  // forks before this process has connections
   DeviceSite site;
   conn::ListenerPtr listener;
   ConnectionPtr ours;
@@ -220,8 +220,8 @@ TEST_CASE("rdma limits: the death of the peer's process is noticed at once", "[r
   CHECK(testing::now() - begin < testing::promptly());
 }
 
-// Goal: a process that is stopped stays connected. Method: 20 of its keepalives are missed, six
-// times as many as a peer whose device says nothing is given; then it goes on.
+// Goal: a stopped process stays connected. Method: 20 of its keepalives are missed, six times as
+// many as allowed for a peer whose device does not answer; then it continues.
 TEST_CASE("rdma limits: a peer that is stopped stays connected, since its device answers",
           "[rdma-device]") {
   WithChild with("keepalive=100ms");
@@ -230,7 +230,7 @@ TEST_CASE("rdma limits: a peer that is stopped stays connected, since its device
   const bool writes = GENERATE(false, true);
   CAPTURE(writes);
   if (writes) testing::send(with.site.loop, *with.ours, "to a sleeper");
-  const ae::TimePoint until = testing::now() + 2s;  // the length of its sleep
+  const ae::TimePoint until = testing::now() + 2s;  // how long the child sleeps
   while (testing::now() < until) {
     with.site.loop.add_time_event(20ms, [] { return ae::kNoMore; });
     with.site.loop.process_events(ae::kFullIteration);
@@ -249,7 +249,7 @@ TEST_CASE("rdma limits: a child that was forked beside connections and exits dis
   for (const bool with_exec : {false, true}) {
     Child child([&] {
       if (with_exec) execlp("true", "true", nullptr);
-      // Writes to what it inherited: its own copies, not the parent's.
+      // The child acts on what it inherited: its own copies, not the parent's objects.
       scene.loop.process_events(ae::kDontWait);
       _exit(7);
     });
@@ -353,7 +353,7 @@ TEST_CASE("rdma limits: beyond memory-limit connections are turned away with the
   CHECK(registered_bytes() < limit + (4 << 20));
   REQUIRE(clients.size() > 1);
   echo_once(site.loop, *clients.front(), "the first goes on");
-  // Room comes back with what is closed.
+  // Closed connections make room for new ones.
   clients.clear();
   RUN_UNTIL(site.loop, site.type.counters(site.loop).open == 0);
   const ConnectionPtr next = site.connect(testing::address_of(*listener));
@@ -401,7 +401,7 @@ TEST_CASE("rdma limits: two loops on two threads share a device", "[rdma-device]
         client->set_read_handler([&](Connection& c) { got += testing::read_some(c, 100); });
         bool sent = false;
         const ae::TimePoint limit = testing::now() + 30s;
-        while (got != "thread" && testing::now() < limit) {  // Catch's macros are for one thread
+        while (got != "thread" && testing::now() < limit) {  // Catch2's macros are not thread-safe
           if (!sent && client->state() == State::kConnected) sent = client->write("thread", 6) == 6;
           site.loop.process_events(sent ? ae::kFullIteration : ae::kFullIteration | ae::kDontWait);
         }

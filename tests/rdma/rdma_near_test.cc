@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which processors are near a device: lists as sysfs prints them.
+// The processors near a device: parsing of sysfs's lists.
 #if AECONN_RDMA
 
 #include "conn/rdma/device/near.h"

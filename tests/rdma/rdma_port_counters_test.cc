@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Port counters: files of a made folder.
+// Port counters, read from a folder in the format of sysfs.
 
 #include "conn/rdma/device/port_counters.h"
 
@@ -31,7 +31,7 @@ TEST_CASE("port counters: differences since the first look", "[rdma][metrics]") 
                                    {"port2_port_rcv_packets", 0}});
   write("1/counters/port_rcv_packets", "130");
   write("1/hw_counters/sent_pkts", "18446744073709551615");
-  write("2/counters/port_rcv_packets", "3");  // was reset
+  write("2/counters/port_rcv_packets", "3");  // the counter was reset
   REQUIRE(counters.read() == Added{{"port1_hw_sent_pkts", 5},
                                    {"port1_port_rcv_packets", 30},
                                    {"port2_port_rcv_packets", 3}});
@@ -53,7 +53,7 @@ TEST_CASE("port counters: none falls, whatever the kernel's do", "[rdma][metrics
     last = now[0].second;
   }
   CHECK(last == 50 + 20 + 0 + 5 + 0 + 7);
-  std::filesystem::remove_all(folder.path() + "/ports");  // the device is away
+  std::filesystem::remove_all(folder.path() + "/ports");  // the device was removed
   CHECK(counters.read() == Added{{"port1_packets", last}});
   std::filesystem::create_directories(place);
   write(3);

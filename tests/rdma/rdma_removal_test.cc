@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device or its network goes away under live connections. Needs root and Soft-RoCE: rxe0 on
-// dummy0, as tests/softroce/run makes it.
+// A device or its network is removed while connections are active. Needs root and Soft-RoCE: rxe0
+// on dummy0, as set up by tests/softroce/run.
 #if AECONN_RDMA
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The loop turns on timers too, so that a condition of the outside is looked at.
+/// Wakes the loop every 20 ms to check conditions that change without an event.
 void look_often(Scene& scene) {
   scene.loop.add_time_event(20ms, [] { return ae::Duration(20ms); });
 }
@@ -43,7 +43,7 @@ struct Crowd {
   std::vector<std::unique_ptr<testing::Collector>> collectors;
 };
 
-/// A new client gets through, perhaps only after some tries.
+/// A new client must be served, perhaps only after some tries.
 void serves_again(Scene& scene) {
   const ae::TimePoint limit = testing::now() + 30s;
   std::string why;
@@ -84,7 +84,8 @@ TEST_CASE(
       const Background removal("rdma link delete rxe0");
       RUN_UNTIL(scene.loop, crowd.over() && scene.log.endings.size() >= endings + 21);
       CHECK(testing::now() - begin < testing::promptly());
-      // The kernel waits for all we hold on the device: handles and memory, too.
+      // The kernel waits until this process has released everything on the device, including
+      // handles and memory.
       RUN_UNTIL(scene.loop, removal.ended());
       CHECK(testing::now() - begin < testing::promptly() + 1s);
       for (const ConnectionPtr& client : crowd.clients) {
@@ -137,7 +138,7 @@ TEST_CASE("rdma removal: a link that goes down ends its connections, and up agai
   RUN_UNTIL(scene.loop, crowd.over());
   CHECK(testing::now() - begin < testing::promptly() + 1s);
   for (const ConnectionPtr& client : crowd.clients) CHECK_FALSE(client->last_error().empty());
-  // Nothing of ours stands in the kernel and waits for the link.
+  // No object of this process waits for the link in the kernel.
   crowd.clients.clear();
   RUN_UNTIL(scene.loop, scene.type.counters(scene.loop).open <= 1);
   command("ip link set dummy0 up");

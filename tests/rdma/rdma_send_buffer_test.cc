@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The send buffer that grows where a stream gains by it: a link of a certain rate and length, and a
-// writer that always has more.
+// The send buffer grows as far as that makes a stream faster: tested with links of different rates
+// and lengths, and a writer that always has more to send.
 #if AECONN_RDMA
 
 #include "conn/rdma/memory/send_buffer.h"
@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kUsual = 256 * 1024, kMost = 4 << 20;
 
 struct Link {
-  /// For so long bytes are written as there is room, and confirmed a round trip later, or as fast
-  /// as the link is.
+  /// For `time`, writes whenever the buffer has room; bytes are confirmed a round trip later, or at
+  /// the link's rate.
   void run(ae::Duration time) {
     const ae::TimePoint end = now + time;
     while (now < end) {
@@ -50,7 +50,7 @@ TEST_CASE("rdma send buffer: it grows as far as a stream gains by it", "[rdma][s
     CAPTURE(each.round_trip);
     Link link{each.round_trip, 1.25e9};
     link.run(2s);
-    // What is tried again now and then goes back.
+    // A larger size that is tried from time to time is given up again.
     for (int i = 0; i < 100 && link.buffer.size() > each.most; ++i) link.run(1ms);
     CHECK(link.buffer.size() >= each.least);
     CHECK(link.buffer.size() <= each.most);
@@ -94,7 +94,7 @@ TEST_CASE("rdma send buffer: a refusal and a quiet second end it", "[rdma][send-
   CHECK(link.buffer.size() == grown);
   link.buffer.on_refusal(link.now);
   CHECK(link.buffer.size() == kUsual);
-  link.run(900ms);  // others may have it first
+  link.run(900ms);  // other connections may use the memory first
   CHECK(link.buffer.size() == kUsual);
   link.run(1s);
   CHECK(link.buffer.size() == grown);
@@ -114,7 +114,7 @@ TEST_CASE("rdma send buffer: who is not short of room has no more", "[rdma][send
 
 TEST_CASE("rdma send buffer: one that may not grow does not", "[rdma][send-buffer]") {
   Link link{2e-3, 1.25e9};
-  link.buffer = SendBuffer(kUsual, 4096);  // the most is never less than the usual
+  link.buffer = SendBuffer(kUsual, 4096);  // the maximum is at least the usual size
   link.run(2s);
   CHECK(link.longest == kUsual);
   CHECK(link.buffer.size() == kUsual);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a chain of work requests looks like to a driver, and what a driver's answer means. The
-// driver is a function here: no device is needed.
+// How a chain of work requests is presented to a driver, and how the driver's result is
+// interpreted. The driver is simulated by a function: no device is needed.
 #if AECONN_RDMA
 
 #include "conn/rdma/send_chain.h"
@@ -16,7 +16,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
-// Notes what is posted, and answers as it was told.
+// Records posted requests, and returns what the test configured.
 struct Driver : ibv_qp {
   Driver() : ibv_qp{} {
     context = &table;
@@ -40,7 +40,7 @@ struct Driver : ibv_qp {
   int answer = ENOMEM;
   bool names = true;
   std::vector<ibv_send_wr> seen;
-  std::vector<ibv_sge> pieces;  // the first of each
+  std::vector<ibv_sge> pieces;  // the first piece of each request
   std::vector<std::vector<ibv_sge>> lists;
 };
 
@@ -68,7 +68,8 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
   REQUIRE(driver.seen.size() == 5);
   for (std::size_t i = 0; i < 5; ++i) CHECK(driver.seen[i].wr_id == 41 + i);
 
-  // There is a list, which some drivers look at, and nothing in it, which others would look up.
+  // The list is not null, which some drivers dereference, but has no entries, which others would
+  // look up.
   CHECK(driver.seen[0].opcode == IBV_WR_RDMA_WRITE);
   CHECK(driver.seen[0].sg_list != nullptr);
   CHECK(driver.seen[0].num_sge == 0);

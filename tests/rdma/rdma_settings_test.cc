@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The options of rdma://: what each may be, to the last value that is allowed.
+// The options of rdma://: the allowed values of each, up to the limits.
 #if AECONN_RDMA
 
 #include "conn/rdma/settings.h"
@@ -99,7 +99,7 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("max-windows", "3").max_windows == 3);
   CHECK(with("max-peer-window", "8192").max_peer_window == 8192);
   CHECK(with("send-buffer", "8192").send_buffer == 8192);
-  CHECK(with("send-buffer", "8192").max_send_buffer == 8192);  // who says how much means it
+  CHECK(with("send-buffer", "8192").max_send_buffer == 8192);  // an explicit size is not exceeded
   CHECK(with("send-buffer", "8m").max_send_buffer == 8u << 20);
   CHECK(with("max-send-buffer", "8m").max_send_buffer == 8u << 20);
   CHECK(with("max-send-buffer", "8m").send_buffer == 256u << 10);
@@ -128,7 +128,7 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("isolation", "auto").isolation == Isolation::kAuto);
   CHECK(with("isolation", "window").isolation == Isolation::kWindow);
   CHECK(with("isolation", "connection").isolation == Isolation::kConnection);
-  CHECK_FALSE(Settings::from({}).in_place);  // the safe one
+  CHECK_FALSE(Settings::from({}).in_place);  // the safe default
   CHECK(with("in-place", "yes").in_place);
   CHECK_FALSE(with("in-place", "no").in_place);
   CHECK_THROWS_AS(with("in-place", "full"), Error);
@@ -139,7 +139,7 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("min-rnr-timer", "9").timeouts.min_rnr_timer == 9);
   CHECK(with("ack-timeout", "9").timeouts.ack_timeout == 9);
   CHECK(with("retry-count", "3").timeouts.retry_count == 3);
-  // Half of the machine's memory, which is some.
+  // Half of the machine's memory, which is more than 1 MiB.
   CHECK(Settings::from({}).memory_limit > 1u << 20);
 }
 

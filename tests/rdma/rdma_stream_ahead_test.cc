@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The RDMA byte stream: windows that are announced before the last one is full.
+// The RDMA byte stream: windows that are announced ahead, before the last one is full.
 #if AECONN_RDMA
 
 #include <algorithm>
@@ -28,13 +28,14 @@ StreamConfig config_with(std::uint32_t windows, std::uint32_t length = 8) {
   return config;
 }
 
-// A receiver whose peer takes windows ahead: what it was offered, and what of that is not full.
+// A receiver whose peer accepts windows ahead. Tracks the announced windows that are not full.
 struct Receiver : Bench {
   explicit Receiver(const StreamConfig& config, std::uint32_t flags = kOurs) : Bench(config) {
     stream.on_hello({flags, 0});
     announce();
   }
-  // Posts what there is to say; the announcements join those that are known. How many there were.
+  // Posts pending control messages and records the announcements. Returns the number of
+  // announcements.
   std::size_t announce() {
     settle();
     std::size_t count = 0;
@@ -45,7 +46,7 @@ struct Receiver : Bench {
     }
     return count;
   }
-  // As much as `size` bytes into the oldest that is not full, in one message.
+  // Writes the text into the oldest window that is not full, as one message.
   void arrive(const std::string& text, bool waited = false) {
     std::memcpy(windows.at(known.front().key).data + used, text.data(), text.size());
     used += static_cast<std::uint32_t>(text.size());
@@ -55,7 +56,7 @@ struct Receiver : Bench {
     }
     claim(static_cast<std::uint32_t>(text.size()) | (waited ? kWaited : 0));
   }
-  // A window in two messages with a millisecond between; the peer waited for it a round trip.
+  // Fills a window with two messages 1 ms apart, after the peer waited a round trip for the window.
   void window_that_waited() {
     const auto half = known.front().length / 2;
     now += 20ms;
@@ -78,22 +79,22 @@ TEST_CASE("rdma stream: who waited for windows is given more, and again, up to m
     bench.announce();
     with_peer.push_back(bench.known.size());
   }
-  // The first has no window before it, by which waiting could be told.
+  // The first window has no predecessor by which waiting could be detected.
   CHECK(with_peer.back() == 3);
   CHECK(std::is_sorted(with_peer.begin(), with_peer.end()));
   CHECK(bench.stream.windows_wanted() == 3);
   CHECK(bench.stream.pinned_bytes() <= 4 * 8);
-  // They follow each other, and say that they do.
+  // They are filled in order, and are marked as windows ahead.
   CHECK(bench.known[1].select == kWindowAhead);
   bench.arrive("12345678");
   bench.arrive("abcdefgh");
   bench.arrive("ABC");
   CHECK(bench.read() == "12345678abcdefghABC");
-  bench.claim(6);  // 5 are left there
+  bench.claim(6);  // only 5 bytes are left in that window
   CHECK(bench.failed());
 }
 
-// A receiver whose peer has 16 receives, and says when it has handled what was sent.
+// A receiver whose peer has 16 receives, and confirms with an answer what it has handled.
 struct FewReceives : Receiver {
   static StreamConfig with(StreamConfig config) {
     config.peer_receives = 16;
@@ -115,8 +116,8 @@ struct FewReceives : Receiver {
   void answer() {
     if (question != 0) feature(Opcode::kGetServerFeature, std::exchange(question, 0));
   }
-  // Windows as many and as long as there may be; then the peer sleeps, and we have written what its
-  // receives allow.
+  // Grows to the largest number and length of windows; then the peer sleeps, and this side has
+  // written as much as the peer's receives allow.
   void fill_up() {
     for (int i = 0; i < 20; ++i) {
       window_that_waited();
@@ -137,7 +138,7 @@ TEST_CASE("rdma stream: more windows wait for receives of the peer, the one it n
   FewReceives bench(config_with(8));
   bench.fill_up();
   REQUIRE(bench.known.size() == 7);
-  // What it sent before fills all but one, and then that one.
+  // The peer's earlier messages fill all windows but one, and then that one.
   for (int i = 0; i < 6; ++i) {
     bench.arrive("12345678");
     bench.read();
@@ -180,7 +181,7 @@ TEST_CASE("rdma stream: who does not wait has one window at a time", "[rdma][str
     bench.now += 1ms;
     bench.arrive("1234");
     bench.now += 1ms;
-    // Its word alone, where the bytes came as steadily as before, is not enough.
+    // The peer's bit alone is not enough if the bytes arrived as steadily as before.
     bench.arrive("5678");
     bench.read();
     CHECK(bench.announce() == 1);
@@ -243,7 +244,7 @@ TEST_CASE("rdma stream: a peer that does not take them ahead has one window at a
     CHECK(bench.announce() == 1);
     CHECK(bench.known.back().select == 0);
   }
-  if (waits) {  // to it the bit is a part of the length
+  if (waits) {  // a peer without windows ahead reads the bit as part of the length
     bench.arrive("1234", true);
     CHECK(bench.failed());
   }
@@ -325,7 +326,7 @@ TEST_CASE("rdma stream: after a quiet second one window takes the place of all",
   bench.tick();
   bench.settle();
   CHECK(bench.stream.pinned_bytes() == 8);
-  // The next burst has to show that it can use so many; it begins with one less.
+  // The next burst has to prove that it can use as many; it begins with one less.
   bench.arrive("5678");
   for (int i = 0; i < 2; ++i) {
     bench.read();
@@ -364,8 +365,8 @@ TEST_CASE("rdma stream: windows announced ahead are filled in their order, each 
   CHECK(bench.write(20));
   CHECK(bench.write(30));
   CHECK(bench.stream.sendable(100, bench.now) == 0);
-  CHECK_FALSE(bench.post());  // nobody left a window
-  // The last is full: the next takes its place, whatever it is called.
+  CHECK_FALSE(bench.post());  // no window was left before its end
+  // The last window is full: the next takes its place, whether marked as ahead or not.
   bench.control(ahead(5, 0x4000, 4));
   CHECK(bench.stream.sendable(100, bench.now) == 5);
 }
@@ -375,11 +376,11 @@ TEST_CASE("rdma stream: the next immediate says that bytes waited for a window",
   const bool ours = GENERATE(true, false);
   Bench bench(Role::kClient);
   bench.stream.on_hello({ours ? kOurs : kAll, 0});
-  bench.stream.on_staged_left();  // before the first window nobody waits
+  bench.stream.on_staged_left();  // before the first window nothing counts as waiting
   bench.peer_registers(10);
   CHECK(bench.stream.immediate(4) == 4);
   bench.write(4);
-  bench.stream.on_staged_left();  // for receives, or a place in the queue
+  bench.stream.on_staged_left();  // waited for receives or a free slot, not for a window
   CHECK(bench.stream.immediate(6) == 6);
   bench.write(6);
   bench.stream.on_staged_left();
@@ -396,10 +397,10 @@ TEST_CASE("rdma stream: windows of which all were announced before prove nothing
   bench.peer_registers(2);
   bench.write(1);
   bench.write(1);
-  bench.control(ahead(2, 0x2000, 2));  // it may have left before the bytes came
+  bench.control(ahead(2, 0x2000, 2));  // it may have been sent before the bytes arrived
   CHECK(bench.stream.unproven_messages() == 2);
   bench.write(2);
-  bench.peer_registers(2);  // this one left when all were full
+  bench.peer_registers(2);  // this one was sent when all were full
   CHECK(bench.stream.unproven_messages() == 0);
 }
 
@@ -436,7 +437,7 @@ TEST_CASE("rdma stream: a peer that said nothing of it announces nothing ahead",
   if (GENERATE(true, false)) bench.stream.on_hello({kAll | Hello::kMarksWindows, 0});
   bench.peer_registers(10);
   bench.write(3);
-  bench.control(ahead(20, 0x2000, 2));  // to it these bytes are reserved
+  bench.control(ahead(20, 0x2000, 2));  // to such a peer these bytes are reserved
   CHECK(bench.stream.peer_windows_ahead() == 0);
   CHECK(bench.stream.sendable(100, bench.now) == 20);
   CHECK(bench.stream.remote_address() == 0x2000);
@@ -458,14 +459,14 @@ TEST_CASE("rdma stream: each window that we filled earns the peer one, ahead or 
     if (const auto question = bench.post()) bench.control(*question);
   }
   CHECK_FALSE(bench.failed());
-  bench.control(ahead(2, 0x4000, 4));  // nobody wrote
+  bench.control(ahead(2, 0x4000, 4));  // nothing was written
   CHECK(bench.failed());
 }
 
 TEST_CASE("rdma stream: a loop whose time is older than the stream is no flood of the peer's",
           "[rdma][stream][hostile]") {
   Bench bench(Role::kServer);
-  bench.now -= std::chrono::hours(1);  // a handler runs, and accepts others meanwhile
+  bench.now -= std::chrono::hours(1);  // a handler runs long and accepts connections meanwhile
   for (int i = 0; i < 3; ++i) bench.peer_registers(8);
   CHECK_FALSE(bench.failed());
   bench.now += std::chrono::hours(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The hostile vectors that need no device: what a peer may say to a Stream, and what follows. Those
+// Hostile vectors that need no device: messages of a peer to a Stream, and their effect. Vectors
 // about the queue pair itself are in rdma_hostile_vectors_test.cc.
 #if AECONN_RDMA
 
@@ -29,7 +29,7 @@ void raw(Bench& bench, const std::string& bytes) {
   bench.stream.check();
 }
 
-// A control message with noise in the bytes its opcode does not name.
+// A control message with garbage in the bytes that its opcode does not use.
 std::string noisy(char opcode, std::initializer_list<std::pair<std::size_t, std::size_t>> unnamed) {
   std::string bytes(kControlSize, '\0');
   bytes[1] = opcode;
@@ -41,10 +41,10 @@ std::string noisy(char opcode, std::initializer_list<std::pair<std::size_t, std:
 struct Vector {
   std::string name;
   std::function<void(Bench&)> strike;
-  std::string failure;  ///< part of it; empty: the stream goes on
+  std::string failure;  ///< part of the error; empty: the stream continues
 };
 
-// Against a stream that has offered a window of 8 bytes and has one of 100.
+// For a stream that has offered a window of 8 bytes and has been offered one of 100.
 std::vector<Vector> vectors() {
   std::vector<Vector> all;
   for (const std::size_t size : {0u, 1u, 2u, 16u, 31u, 33u, 64u, 4096u})
@@ -167,11 +167,11 @@ TEST_CASE("rdma stream: any hello may be forged, and binds only the forger",
   CHECK(bench.read() == "abc");
   CHECK(bench.write(10));
   bench.tick();
-  // All has been confirmed, so no message waits for a receive of the peer's.
+  // Everything has been confirmed, so no message waits for a receive of the peer.
   bench.stream.on_messages_done(static_cast<std::uint32_t>(bench.stream.messages_sent()));
   bench.now += 1h;
   bench.tick();
-  // A peer that promised keepalives and sent none for an hour is gone; no other is.
+  // Only a peer that promised keepalives and sent none for an hour counts as gone.
   const bool promised = (flags & Hello::kSendsKeepalives) != 0 && interval != 0;
   CHECK(bench.failed() == (promised && interval < 1'000'000));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The RDMA byte stream: whole streams at random, over a simulated link.
+// The RDMA byte stream: random tests of complete streams over a simulated link.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/stream.h"
@@ -42,7 +42,7 @@ struct Pair {
       if (auto* stream = dynamic_cast<StreamNode*>(node)) streams.push_back(stream);
     }
   }
-  // Fails the test with whatever is wrong.
+  // Fails the test if an end has a fault.
   void check() const {
     for (const Node* node : ends)
       if (!node->fault().empty()) FAIL(node->fault());
@@ -53,8 +53,8 @@ struct Pair {
                                              << node->stream.unproven_messages() << " counted");
     }
   }
-  // Delivers, handles, sends and reads everything until nothing is left, with the clock going on.
-  // Fails if nothing moves although something is left.
+  // Delivers, handles, sends and reads until nothing is left, while time passes. Fails if there is
+  // no progress although something is left.
   void finish(ae::TimePoint& now) {
     int idle = 0;
     for (;;) {
@@ -71,7 +71,7 @@ struct Pair {
       if (left == 0) return;
       idle = taken != 0 ? 0 : idle + 1;
       if (idle > 10) FAIL("no progress, " << left << " bytes and messages left");
-      now += 11ms;  // beyond the pace at which a peer is sent to on trust
+      now += 11ms;  // longer than the interval for sending to a peer without proof
       for (StreamNode* node : streams) node->stream.tick(now, true);
     }
   }
@@ -101,7 +101,7 @@ TEST_CASE("rdma stream: a client never runs a sleeping server's receives dry", "
   pair.server->must_not_run_dry = true;
   sender.send_depth = 100000;
   for (Node* node : pair.ends) node->work(now);
-  pair.server->stage(5000);  // this keeps flowing while the server's software runs
+  pair.server->stage(5000);  // keeps flowing while the server's software runs
   for (int turn = 0; turn < 6000; ++turn) {
     pair.client->stage(1);
     now += 10ms;
@@ -115,7 +115,7 @@ TEST_CASE("rdma stream: a client never runs a sleeping server's receives dry", "
     pair.check();
   }
   CHECK(pair.server->fewest_receives() > 0);
-  if (receives == 1024) CHECK(pair.server->fewest_receives() < 50);  // and uses nearly all
+  if (receives == 1024) CHECK(pair.server->fewest_receives() < 50);  // nearly all are used
   pair.finish(now);
   CHECK(pair.server->bytes_taken() == 6000);
 }
@@ -148,7 +148,7 @@ TEST_CASE("rdma stream: a transfer goes on while the reader has one window to re
   pair.finish(now);
 }
 
-// What happened in all seeds together: a random test must be shown to reach the corners.
+// What happened in all seeds together: shows that the random test reaches the rare cases.
 struct Reached {
   std::size_t grown = 0, refused = 0, discarded = 0, silent = 0, probes = 0, keepalives = 0;
   std::size_t answered_as_client = 0, early = 0, held = 0, paced = 0, dry = 0, marks = 0;
@@ -207,15 +207,15 @@ void run_model(std::uint32_t seed, Reached& reached) {
     pair.server = std::move(server);
   }
   pair.join();
-  // A server guesses about a client that it cannot ask, and its queue pair waits for receives.
+  // A server that cannot probe its client guesses, and its queue pair waits for receives.
   for (StreamNode* node : pair.streams)
     node->counts_exactly = kind == 0 || node == pair.client.get();
   pair.server->must_not_run_dry = kind != 3;
   pair.client->must_not_run_dry = kind == 0;
   for (Node* node : pair.ends) node->send_depth = percent(50) ? 1 + upto(10) : 2000;
 
-  // How likely each end is to do each thing in a turn; drawn anew now and then, so that there are
-  // times when one sleeps, or the network does, or nobody reads.
+  // The probability of each action of an end in a turn; drawn again from time to time, so that
+  // sometimes an end sleeps, the network stalls, or no bytes are read.
   struct Habits {
     std::uint32_t stage, take, work, deliver, handle, size;
   };
@@ -259,13 +259,13 @@ void run_model(std::uint32_t seed, Reached& reached) {
     }
     if (plain != nullptr && percent(2) && plain->can_register_early()) {
       plain->register_early(length());
-      // Only right if the other end writes nothing before it knows.
+      // Correct only if the other end writes nothing before it has handled this.
       Node& other = plain == pair.client.get() ? *pair.server : *pair.client;
       while (other.deliver() || other.handle(now)) {
       }
       ++reached.early;
     }
-    // Now and then so long that long windows become short.
+    // Sometimes long enough that long windows become short.
     now += std::chrono::microseconds(percent(1) ? upto(percent(10) ? 25'000'000 : 1'500'000)
                                                 : upto(1500));
   }
@@ -297,10 +297,10 @@ void run_model(std::uint32_t seed, Reached& reached) {
   }
 }
 
-// Goal: whatever the sizes, windows and delays, each reader sees exactly the writer's bytes in
-// order, no honest peer is ever failed, no receive queue that must not runs dry, and everything
-// that was written arrives once the link delivers. Method: random turns of two ends from one seed;
-// the oracle is a pattern without a period. AECONN_SEED=n replays one seed.
+// Goal: for all sizes, windows and delays, each reader gets exactly the writer's bytes in order, a
+// correct peer is never failed, receives never run out where they must not, and everything written
+// arrives once the link delivers. Method: random actions of two ends from one seed; the oracle is a
+// pattern without a period. AECONN_SEED=n replays one seed.
 TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both ways",
           "[rdma][stream][random]") {
   Reached reached;
@@ -315,7 +315,7 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
     runs = static_cast<std::uint32_t>(std::strtoul(more, nullptr, 10));
   std::random_device device;
   for (std::uint32_t run = 0; run < runs; ++run) {
-    const std::uint32_t seed = run < 100 ? run : device();  // some the same each time, some new
+    const std::uint32_t seed = run < 100 ? run : device();  // some seeds are fixed, some new
     CAPTURE(seed);
     run_model(seed, reached);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The RDMA byte stream: receiving, and what a peer may not claim.
+// The RDMA byte stream: receiving, and what a peer must not announce.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/stream.h"
@@ -42,7 +42,7 @@ TEST_CASE("rdma stream: the first thing wanted and said is a window of the confi
   CHECK(*message ==
         ControlMessage{
             .opcode = Opcode::kRegisterXferMemory, .address = 0x10000, .length = 64, .key = 1});
-  CHECK(bench.stream.next_control(bench.now) == message);  // it stays until it is posted
+  CHECK(bench.stream.next_control(bench.now) == message);  // remains pending until it is posted
   bench.stream.on_control_posted(*message, bench.now);
   CHECK_FALSE(bench.post());
   CHECK(bench.stream.messages_sent() == 1);
@@ -86,7 +86,7 @@ TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[
   bench.data("DEFGH");
   CHECK(bench.stream.is_full());
   CHECK_FALSE(bench.post());
-  // It turns as if it had been read.
+  // The windows switch as they would after a read.
   const std::uint32_t turns = bench.stream.window_turns();
   CHECK(bench.consume(6) == 6);
   CHECK(bench.stream.window_turns() == turns + 1);
@@ -109,7 +109,7 @@ TEST_CASE("rdma stream: one piece is shown where there is room for one", "[rdma]
   REQUIRE(bench.stream.peek(one) == 1);
   CHECK(one[0].size() == 8);
   CHECK(bench.stream.peek({}) == 0);
-  // What was not read when the windows went is shown in one piece.
+  // Unread bytes of the windows that were left are shown in one piece.
   std::array<std::byte, 9> left{};
   bench.stream.on_peer_closed();
   CHECK(bench.stream.peer_closed());
@@ -132,9 +132,9 @@ TEST_CASE("rdma stream: the second window is offered when the first is full, bef
   CHECK(bench.stream.unread_bytes() == 8);
   bench.data("abc");
   CHECK(bench.read() == "12345678abc");  // one read crosses from window to window
-  CHECK_FALSE(bench.post());             // the offer in force has room
+  CHECK_FALSE(bench.post());             // the announced window has room
   bench.data("defgh");
-  CHECK(bench.offer().key == first.key);  // and then the first is there at once, without asking
+  CHECK(bench.offer().key == first.key);  // then the first is reused at once
   CHECK(bench.memory.size() == 2);
   CHECK(bench.read() == "defgh");
 }
@@ -152,7 +152,7 @@ TEST_CASE("rdma stream: with both windows full there is no offer until one is re
   CHECK_FALSE(bench.post());
   CHECK(bench.read(1) == "8");
   CHECK(bench.offer().key == first.key);
-  CHECK_FALSE(bench.post());  // once
+  CHECK_FALSE(bench.post());  // announced once
   CHECK(bench.read() == "abcdefgh");
   CHECK_FALSE(bench.post());
 }
@@ -163,7 +163,7 @@ TEST_CASE("rdma stream: without memory for a second window the first serves alon
   bench.offer();
   bench.data("12345678");
   bench.stream.no_window(bench.now);
-  CHECK(bench.stream.wanted_window() == 0);  // not asked again and again
+  CHECK(bench.stream.wanted_window() == 0);  // not requested again at once
   CHECK_FALSE(bench.post());
   CHECK(bench.read() == "12345678");
   CHECK(bench.offer().key == 1);
@@ -175,7 +175,7 @@ TEST_CASE("rdma stream: without memory for a second window the first serves alon
   CHECK(bench.stream.next_tick() == bench.now + 1ms);
   bench.now += 1ms;
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 8);  // but after a while
+  CHECK(bench.stream.wanted_window() == 8);  // requested again after a while
   CHECK_FALSE(bench.failed());
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("rdma stream: bytes that arrived before the close are read before the 
   bench.offer();
   bench.stream.on_peer_closed();
   CHECK_FALSE(bench.stream.at_end());
-  bench.data("abc");  // handed in after the close was seen, as completions may be
+  bench.data("abc");  // processed after the close was seen, as completions may be
   CHECK(bench.read(8) == "12345678");
   CHECK_FALSE(bench.stream.at_end());
   CHECK(bench.read() == "abc");
@@ -256,7 +256,7 @@ TEST_CASE("rdma stream: windows that nothing is in are left without a word", "[r
   bench.stream.leave_windows(nullptr);
   bench.stream.check();
   CHECK(bench.stream.pinned_bytes() == 0);
-  CHECK_FALSE(bench.post());  // the second window's announcement went with it
+  CHECK_FALSE(bench.post());  // the second window's announcement was dropped with it
   CHECK(bench.read().empty());
 }
 
@@ -280,9 +280,9 @@ TEST_CASE("rdma stream: a length that wraps the sum fails the stream", "[rdma][s
   bench.data("12345");
   bench.claim(length);
   CHECK(bench.failed());
-  CHECK(bench.read() == "12345");  // what came before is still there
+  CHECK(bench.read() == "12345");  // earlier bytes are still readable
   bench.claim(1);
-  CHECK(bench.read().empty());  // and nothing after
+  CHECK(bench.read().empty());  // but nothing after them
 }
 
 TEST_CASE("rdma stream: a write before any offer fails the stream", "[rdma][stream][hostile]") {
@@ -388,7 +388,7 @@ TEST_CASE("rdma stream: unearned messages are limited by rate and burst",
   config.control_burst = 50;
   Bench bench(config);
   bench.offer();
-  bench.peer_registers(1000);  // the first costs one, too: 49 are left
+  bench.peer_registers(1000);  // the first one counted, too: 49 are left
   const int kind = GENERATE(0, 1, 2, 3);
   CAPTURE(kind);
   const auto flood = [&] {
@@ -463,7 +463,7 @@ TEST_CASE("rdma stream: a window that we filled earns the peer the next, however
   CHECK_FALSE(bench.failed());
   bench.peer_registers(2);
   CHECK_FALSE(bench.failed());
-  bench.peer_registers(2);  // nobody wrote
+  bench.peer_registers(2);  // nothing was written
   CHECK(bench.failed());
 }
 
@@ -471,7 +471,7 @@ TEST_CASE("rdma stream: a fast sender of small messages may ask as often as its 
           "[rdma][stream]") {
   Bench bench(Role::kServer, 1u << 20);
   bench.offer();
-  for (int i = 0; i < 1'000'000; ++i) {  // in no time at all
+  for (int i = 0; i < 1'000'000; ++i) {  // no time passes
     bench.claim(1);
     if (i % 256 != 0) continue;
     bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(i & 0x7fff));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The RDMA byte stream: features, sending, window lengths.
+// The RDMA byte stream: features, sending, and window lengths.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/stream.h"
@@ -78,12 +78,12 @@ TEST_CASE("rdma stream: a question of a client of ours is told from the answer t
   REQUIRE(probe);
   CHECK(probe->opcode == Opcode::kGetServerFeature);
   CHECK((probe->select & 0x8000) != 0);
-  bench.feature(Opcode::kGetServerFeature, probe->select & 0x7fff);  // its own question
+  bench.feature(Opcode::kGetServerFeature, probe->select & 0x7fff);  // the peer's own probe
   CHECK(bench.stream.unproven_messages() == 301);
   CHECK(bench.post()->select == (probe->select & 0x7fff));
-  bench.feature(Opcode::kGetServerFeature, probe->select);  // its answer
+  bench.feature(Opcode::kGetServerFeature, probe->select);  // the peer's answer
   CHECK(bench.stream.unproven_messages() == 1);
-  bench.feature(Opcode::kGetServerFeature, probe->select);  // once more: nobody waits for it
+  bench.feature(Opcode::kGetServerFeature, probe->select);  // repeated: not expected, no effect
   CHECK_FALSE(bench.post());
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][st
   config.receives = 300;
   CHECK(Stream(config, {}).hello() == said(kSaid | Hello::kTellsReceives, 0, 300));
   config.receives = 0;
-  config.keepalive = 1us;  // sent as often as there are ticks, but not to be counted on
+  config.keepalive = 1us;  // sent at each tick, but the peer must not rely on that
   CHECK(Stream(config, {}).hello() == said(kSaid | Hello::kSendsKeepalives, 100));
 }
 
@@ -180,14 +180,14 @@ TEST_CASE("rdma stream: a client asks for proof early and holds data back withou
   CHECK_FALSE(bench.post());  // one question at a time
   bench.write_until_held();
   CHECK(bench.stream.unproven_messages() == 1024 - 32);
-  bench.now += 1h;  // time proves nothing to one that answers
+  bench.now += 1h;  // for a peer that answers, time is no proof
   CHECK_FALSE(bench.write());
   CHECK_FALSE(bench.stream.retry_at(1));
 
   bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(probe->select + 1));
   CHECK_FALSE(bench.write());  // not the answer
   bench.feature(Opcode::kSetClientFeature, 0);
-  bench.keepalive();  // nor this: the server speaks, but may have handled nothing
+  bench.keepalive();  // no proof either: the server sends, but may have handled nothing
   CHECK_FALSE(bench.write());
 
   bench.feature(Opcode::kGetServerFeature, probe->select);
@@ -213,7 +213,7 @@ TEST_CASE("rdma stream: an abort is one message, before all others, and no byte 
   Bench bench(Role::kServer);
   bench.stream.on_hello({kAll | Hello::kHearsAborts, 0});
   bench.peer_registers(1u << 20);
-  bench.settle();  // a window waits to be announced
+  bench.settle();  // a window is to be announced
   CHECK(bench.write());
   CHECK(bench.stream.abort());
   CHECK(bench.stream.abort());
@@ -254,9 +254,9 @@ TEST_CASE("rdma stream: the next window proves that all which filled the last wa
   bench.offer();
   CHECK(bench.stream.unproven_messages() == 101);
   bench.peer_registers(100);
-  CHECK(bench.stream.unproven_messages() == 1);  // our own announcement came after
+  CHECK(bench.stream.unproven_messages() == 1);  // this side's announcement came later
   for (int i = 0; i < 10; ++i) bench.write();
-  bench.peer_registers(100);  // early: it may have crossed with these
+  bench.peer_registers(100);  // early: may have crossed with these messages
   CHECK(bench.stream.unproven_messages() == 11);
 }
 
@@ -267,7 +267,7 @@ TEST_CASE("rdma stream: bytes in our window prove that its announcement was hand
   for (int i = 0; i < 10; ++i) REQUIRE(bench.write());
   bench.offer();
   for (int i = 0; i < 5; ++i) REQUIRE(bench.write());
-  bench.claim(0);  // says nothing about the window
+  bench.claim(0);  // proves nothing about the window
   CHECK(bench.stream.unproven_messages() == 16);
   bench.data("a");
   CHECK(bench.stream.unproven_messages() == 5);
@@ -291,7 +291,7 @@ TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream
   }
   bench.now += 3s;
   bench.tick();
-  CHECK(bench.post()->opcode == Opcode::kKeepalive);  // and is still kept informed
+  CHECK(bench.post()->opcode == Opcode::kKeepalive);  // keepalives are still sent
 }
 
 TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the last has arrived",
@@ -304,14 +304,14 @@ TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the l
   CHECK_FALSE(bench.stream.retry_at(1));  // no clock is needed
   bench.stream.on_messages_done(1024 - 32 - 1);
   bench.now += 1h;
-  CHECK_FALSE(bench.write());  // the last one has not
+  CHECK_FALSE(bench.write());  // the last one has not been confirmed
   bench.stream.on_messages_done(1);
   for (int i = 0; i < 5000; ++i) {
     REQUIRE(bench.write_until_held() == 1);
     CHECK(bench.stream.beyond_proof());
     bench.stream.on_messages_done(1);
   }
-  bench.keepalive();  // it lives, so it has handled what it got
+  bench.keepalive();  // the peer is alive, so it has handled what it received
   CHECK_FALSE(bench.stream.beyond_proof());
   CHECK(bench.write_until_held() == 1024 - 32);
 }
@@ -323,7 +323,7 @@ TEST_CASE("rdma stream: where completions prove nothing such a peer is sent one 
   bench.peer_registers(1u << 20);
   CHECK(bench.write_until_held() == 1024 - 32);
   REQUIRE(bench.stream.retry_at(1));
-  CHECK_FALSE(bench.stream.retry_at(0));  // nothing to send, nothing to try
+  CHECK_FALSE(bench.stream.retry_at(0));  // nothing to send
   for (int i = 0; i < 10; ++i) {
     bench.stream.on_messages_done(1);
     const ae::TimePoint when = *bench.stream.retry_at(1);
@@ -341,7 +341,7 @@ TEST_CASE("rdma stream: a peer's hello says how many receives it has", "[rdma][s
   Bench bench(Role::kServer);
   const std::uint32_t receives = GENERATE(0u, 14u, 100u, 256u, 5000u);
   CAPTURE(receives);
-  bench.stream.on_hello({Hello::kTellsReceives, 0, receives});  // and answers no questions
+  bench.stream.on_hello({Hello::kTellsReceives, 0, receives});  // a peer that answers no probes
   bench.peer_registers(1u << 20);
   const std::uint32_t counted = std::max(receives, 8u);
   CHECK(bench.write_until_held() == static_cast<int>(counted - std::min(32u, counted / 4)));
@@ -367,7 +367,7 @@ StreamConfig growing(Role role) {
   return config;
 }
 
-// The lengths of the windows offered while the peer fills each `pause` after its offer.
+// The lengths of windows offered in turn, if the peer fills each of them `pause` after its offer.
 std::vector<std::uint32_t> lengths(Bench& bench, ae::Duration pause, int windows) {
   std::vector<std::uint32_t> all;
   for (int i = 0; i < windows; ++i) {
@@ -388,7 +388,7 @@ TEST_CASE("rdma stream: windows that fill fast double up to the maximum", "[rdma
 
 TEST_CASE("rdma stream: windows that fill slowly keep their length", "[rdma][stream]") {
   Bench bench(growing(Role::kServer));
-  bench.now += 5ms;  // the time before the announcement does not count for it
+  bench.now += 5ms;  // time before the announcement does not count
   CHECK(lengths(bench, 5ms, 4) == std::vector<std::uint32_t>{8, 8, 8, 8});
 }
 
@@ -396,7 +396,7 @@ TEST_CASE("rdma stream: the speed of a window is measured from its announcement"
           "[rdma][stream]") {
   Bench bench(growing(Role::kServer));
   bench.provide();
-  bench.now += 1s;  // accepted, but the announcement waits for the send queue
+  bench.now += 1s;  // the announcement waits for the send queue
   bench.offer();
   bench.data("12345678");
   CHECK(bench.stream.wanted_window() == 16);
@@ -456,7 +456,7 @@ TEST_CASE("rdma stream: a spare window that is needed again before it was let go
   bench.offer();
   CHECK(bench.read() == "12345678");
   bench.now += 2s;
-  bench.tick();  // quiet, but nobody takes the spare one
+  bench.tick();  // quiet, but the spare window was not taken away yet
   bench.data("12345678");
   bench.offer();
   CHECK(bench.read() == "12345678");
@@ -494,9 +494,9 @@ TEST_CASE("rdma stream: two spare windows of old lengths both make way", "[rdma]
   bench.now += 1s;  // slow, so the second is of the same length
   bench.data("12345678");
   bench.offer();
-  bench.data("12345678");  // fast, so the next is not
+  bench.data("12345678");  // fast, so the next one is longer
   CHECK(bench.read().size() == 16);
-  CHECK(bench.stream.wanted_window() == 0);  // no room yet
+  CHECK(bench.stream.wanted_window() == 0);  // no space for it yet
   CHECK(bench.stream.take_discarded().length == 8);
   CHECK(bench.stream.take_discarded().data == nullptr);
   CHECK(bench.provide() == 16);
@@ -512,9 +512,9 @@ TEST_CASE("rdma stream: a spare that waited for a longer one is offered if quiet
   bench.data("12345678");
   bench.offer();
   bench.data("12345678");
-  CHECK(bench.read().size() == 16);  // two spare ones of 8, and 16 desired
+  CHECK(bench.read().size() == 16);  // two spare windows of 8, wanted: 16
   bench.now += 2s;
-  bench.tick();  // 8 desired
+  bench.tick();  // wanted: 8
   const auto message = bench.post();
   REQUIRE(message);
   CHECK(message->length == 8);
@@ -524,7 +524,7 @@ TEST_CASE("rdma stream: a spare that waited for a longer one is offered if quiet
 
 constexpr std::uint32_t kOurs = kAll | Hello::kMarksWindows;
 
-// A stream whose window has grown to 50, and is empty.
+// A stream whose window has grown to 50 and is empty.
 Bench& grown(Bench& bench) {
   lengths(bench, 1ms, 5);
   CHECK(bench.offer().length == 50);
@@ -542,7 +542,7 @@ TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, w
   bench.now += 1s;
   bench.tick();
   bench.settle();
-  CHECK(bench.stream.pinned_bytes() == 50);  // the second is gone
+  CHECK(bench.stream.pinned_bytes() == 50);  // the second one was freed
   CHECK(bench.stream.next_tick() <= bench.now + 9s);
   bench.now += 9s;
   bench.tick();
@@ -551,7 +551,7 @@ TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, w
   const ControlMessage short_one = bench.offered;
   CHECK(short_one.select == kWindowMark);
   CHECK(bench.stream.pinned_bytes() == 58);
-  const auto late = [&](const std::string& text) {  // before the peer knew
+  const auto late = [&](const std::string& text) {  // sent before the peer knew
     std::memcpy(bench.windows.at(old_key).data, text.data(), text.size());
     bench.claim(static_cast<std::uint32_t>(text.size()));
   };
@@ -573,7 +573,7 @@ TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, w
   SECTION("the peer filled it meanwhile") {
     late(std::string(50, 'l'));
     CHECK(bench.read() == std::string(50, 'l'));
-    CHECK(bench.stream.take_discarded().key == old_key);  // nothing more can come into it
+    CHECK(bench.stream.take_discarded().key == old_key);  // nothing more can be written to it
     bench.control(mark());
     CHECK_FALSE(bench.stream.take_discarded());
     bench.data("next");
@@ -639,21 +639,22 @@ TEST_CASE("rdma stream: who left a window that was not full marks it before the 
   if (ours) bench.stream.on_hello({kOurs, 0});
   bench.peer_registers(10);  // the first
   CHECK_FALSE(bench.post());
-  const int written = GENERATE(3, 10);  // or all of it, before it knew
+  const int written = GENERATE(3, 10);  // 10: filled before the announcement came
   bench.write(static_cast<std::uint32_t>(written));
   bench.control({.opcode = Opcode::kRegisterXferMemory,
                  .select = kWindowMark,
                  .address = 0x7000,
                  .length = 20,
                  .key = 8});
-  // One of ours may not have handled what was written; another offers windows when it has.
+  // A peer of this library may not have handled the messages yet; others announce windows only
+  // then.
   CHECK(bench.stream.unproven_messages() == (ours || written == 3 ? 1 : 0));
   const auto message = bench.post();
   CHECK(message.has_value() == ours);
   if (message) CHECK(*message == mark());
   CHECK_FALSE(bench.post());
   CHECK(bench.write(20));
-  bench.peer_registers(10);  // of one that was full
+  bench.peer_registers(10);  // the previous one was full
   CHECK_FALSE(bench.post());
 }
 

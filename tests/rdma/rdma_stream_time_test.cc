@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The RDMA byte stream: keepalives and silence.
+// The RDMA byte stream: keepalives, and detection of silent peers.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/stream.h"
@@ -40,7 +40,7 @@ TEST_CASE("rdma stream: keepalives are sent when nothing else was for half an in
   CHECK(bench.post() == ControlMessage{.opcode = Opcode::kKeepalive});
   CHECK_FALSE(bench.post());
   bench.now += 2s;
-  bench.write();  // data says as much
+  bench.write();  // data replaces a keepalive
   bench.now += 1s;
   bench.tick();
   CHECK_FALSE(bench.post());
@@ -64,7 +64,7 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
           "[rdma][stream]") {
   Bench bench(Role::kServer);
   int keepalives = 0;
-  for (int i = 0; i < 10000; ++i) {  // a client that never polls, for hours
+  for (int i = 0; i < 10000; ++i) {  // hours with a client that never polls
     bench.now += 3s;
     bench.tick();
     if (bench.stream.wants_silent_probe()) {
@@ -86,7 +86,7 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
 }
 
 namespace {
-/// On iWARP nothing proves that the peer's device is there.
+/// iWARP: completions do not prove that the peer's device is alive.
 StreamConfig without_proof(Role role) {
   StreamConfig config = config_of(role);
   config.completions_prove = false;
@@ -97,13 +97,13 @@ StreamConfig without_proof(Role role) {
 TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked",
           "[rdma][stream]") {
   StreamConfig config = config_of(GENERATE(Role::kServer, Role::kClient));
-  config.keepalive = GENERATE(0s, 1s, 60s);  // ours
+  config.keepalive = GENERATE(0s, 1s, 60s);  // of this side
   CAPTURE(config.keepalive.count());
   Bench bench(config);
   bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
   bench.now += 1s;
   bench.keepalive();
-  // As the connection does: it comes back when it is told to.
+  // Like the connection: ticks when next_tick() says so.
   std::size_t asked = 0;
   const auto run_for = [&](ae::Duration span, bool answers) {
     const ae::TimePoint until = bench.now + span;
@@ -140,7 +140,7 @@ TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked"
     CHECK(bench.failed());
   }
   SECTION("it is heard again") {
-    run_for(900ms, false);  // the last answer was 2.25 s ago at most
+    run_for(900ms, false);  // the last answer was at most 2.25 s ago
     bench.keepalive();
     run_for(3s, false);
     CHECK_FALSE(bench.failed());
@@ -162,7 +162,7 @@ TEST_CASE("rdma stream: a silent peer's receives are left for what it is to read
     bench.stream.on_confirmed(bench.now);
   }
   CHECK_FALSE(bench.failed());
-  CHECK(keepalives >= 1);  // the last word, which it will hear
+  CHECK(keepalives >= 1);  // the last message, which the peer will handle
   CHECK(keepalives <= 2);
   bench.keepalive();
   bench.now += 3s;
@@ -221,7 +221,7 @@ TEST_CASE("rdma stream: the time before the connection stood is no silence", "[r
 
 TEST_CASE("rdma stream: two idle peers keep each other alive", "[rdma][stream]") {
   const milliseconds interval = GENERATE(as<milliseconds>{}, 100, 3000);
-  const bool busy = GENERATE(false, true);  // one side sends now and then
+  const bool busy = GENERATE(false, true);  // one side sends from time to time
   CAPTURE(interval.count(), busy);
   StreamConfig config = config_of(Role::kServer);
   config.keepalive = interval;

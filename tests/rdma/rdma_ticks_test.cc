@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The wheel that says whom to look at: nobody too early, everybody in time, however far ahead.
+// The timer wheel of the connections' periodic checks: no check comes too early, none is missed, at
+// any distance in time.
 #if AECONN_RDMA
 
 #include "conn/rdma/loop/ticks.h"
@@ -57,7 +58,7 @@ TEST_CASE("rdma ticks: beyond its reach the wheel asks to be looked at, and noth
   CHECK(wheel.scheduled() == 1);
   const auto next = wheel.next(at(0s));
   REQUIRE(next);
-  CHECK(*next > at(3s));  // not all the time, either
+  CHECK(*next > at(3s));  // not polled continuously
   wheel.collect(*next);
   while (TickItem* item = wheel.take()) {
     CHECK(item->due() > *next);
@@ -65,7 +66,7 @@ TEST_CASE("rdma ticks: beyond its reach the wheel asks to be looked at, and noth
   }
   CHECK(wheel.size() == 2);
   wheel.remove(far);
-  CHECK_FALSE(wheel.next(*next));  // nobody looks at what is never due
+  CHECK_FALSE(wheel.next(*next));  // an item that is never due needs no check
 }
 
 TEST_CASE("rdma ticks: one is put again, removed, or destroyed, wherever it stands",
@@ -87,13 +88,13 @@ TEST_CASE("rdma ticks: one is put again, removed, or destroyed, wherever it stan
   CHECK_FALSE(wheel.has_due());
   wheel.collect(at(600ms));
   REQUIRE(wheel.has_due());
-  wheel.remove(moved);  // also when it is due
+  wheel.remove(moved);  // also possible when it is due
   CHECK_FALSE(wheel.has_due());
   CHECK(wheel.size() == 0);
 }
 
-// Goal: everybody is found within a width of its time. Method: random times, ahead and behind, and
-// a clock that goes in random steps, against a map.
+// Goal: each item is found within one slot's width of its time. Method: random times, future and
+// past, and a clock that advances in random steps, compared with a map.
 TEST_CASE("rdma ticks: whatever the times and steps, nobody is early and nobody is forgotten",
           "[rdma][ticks][random]") {
   const auto seed = GENERATE(take(20, random(0u, 0x7fffffffu)));

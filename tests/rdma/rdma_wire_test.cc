@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The 32-byte control messages and the hello, against the byte tables of docs/valkey-over-rdma.md.
+// The 32-byte control messages and the hello, compared with the byte tables of
+// docs/valkey-over-rdma.md.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/wire.h"
@@ -20,7 +21,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using Placed = std::pair<std::size_t, std::initializer_list<int>>;
 
-// 32 bytes of zeros but for the runs given: {offset, bytes}.
+// 32 bytes of zeros except for the given runs: {offset, bytes}.
 ControlBytes table(std::initializer_list<Placed> runs) {
   ControlBytes bytes{};
   for (const auto& [offset, values] : runs) {
@@ -129,7 +130,7 @@ TEST_CASE("rdma wire: every opcode beyond the four is unknown", "[rdma][wire][ho
   CHECK(known == 4);
 }
 
-// Goal: encode and decode are inverse. Method: random messages there and back.
+// Goal: encode and decode are inverse. Method: random messages, encoded and decoded.
 TEST_CASE("rdma wire: any message survives encode and decode", "[rdma][wire][random]") {
   const auto seed = GENERATE(take(10, random(0u, 0x7fffffffu)));
   CAPTURE(seed);
@@ -179,7 +180,7 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
   CHECK(bytes == expected);
   CHECK(decode_hello(bytes) == hello);
 
-  // rdma_cm hands out 56 bytes of a request's private data, 196 of a reply's, and 255 at most.
+  // rdma_cm delivers 56 bytes of a request's private data, 196 of a reply's, and at most 255.
   for (const std::size_t size :
        {std::size_t{24}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
     for (const int padding : {0, 0xff}) {
@@ -197,7 +198,7 @@ TEST_CASE("rdma wire: a hello of the first version of us, without receives, is o
   const auto bytes = encode(Hello{Hello::kWindowMayChange | Hello::kTellsReceives, 1000, 77});
   CHECK(decode_hello(std::span(bytes).first(16)) == Hello{Hello::kWindowMayChange, 1000});
   CHECK(decode_hello(std::span(bytes).first(19)) == Hello{Hello::kWindowMayChange, 1000});
-  // Nor does one that does not promise them have any, whatever follows.
+  // A hello without the flag has no receives, whatever bytes follow.
   auto unpromised = encode(Hello{Hello::kWindowMayChange, 1000, 77});
   CHECK(decode_hello(unpromised) == Hello{Hello::kWindowMayChange, 1000});
 }
@@ -208,7 +209,7 @@ TEST_CASE("rdma wire: a hello without an MTU, or with one that is none, tells no
   const auto bytes = encode(hello);
   CHECK(bytes[20] == std::byte{3});
   CHECK(decode_hello(bytes) == hello);
-  // As from a release that ended before it.
+  // From a release whose hello ended before the MTU.
   const Hello shorter{Hello::kTellsReceives, 1000, 77, {0, 2, 0}};
   CHECK(decode_hello(std::span(bytes).first(20)) == shorter);
   CHECK(decode_hello(std::span(bytes).first(23)) == shorter);

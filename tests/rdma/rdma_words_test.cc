@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a user reads when something goes wrong: each event of rdma_cm and each phase has its words.
+// The error texts for users: each event of rdma_cm in each phase has a text.
 #if AECONN_RDMA
 
 #include <sys/wait.h>
@@ -66,7 +66,7 @@ TEST_CASE("rdma words: a limit is named only where it was met", "[rdma]") {
 }
 
 TEST_CASE("rdma words: what could not be destroyed is counted", "[rdma]") {
-  // In a child: for this process tests look that there was none.
+  // In a child, since other tests check that this process has had no failure.
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
