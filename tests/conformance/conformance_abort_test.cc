@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// abort() on every transport: the connection is gone at once, and its peer hears of a cut.
+// abort() on each transport: the connection ends at once, and its peer is told that the stream was
+// cut.
 
 #include <limits.h>
 
@@ -28,7 +29,8 @@ std::uint64_t open(Site& site) { return testing::counters(site).open; }
 
 void abort(ConnectionPtr& connection) { connection.release()->abort(); }
 
-/// The peer of an abort() has learnt of it. `unread`: where the one that aborted had not read all.
+/// Checks that the peer of an abort() has learnt of it. `unread`: the aborting end had unread
+/// bytes.
 void require_cut(Pair& pair, Connection& peer, const Collector& seen, bool unread = false) {
   if (pair.carrier.capabilities().reset || unread) {
     REQUIRE(seen.error == ECONNRESET);
@@ -39,7 +41,7 @@ void require_cut(Pair& pair, Connection& peer, const Collector& seen, bool unrea
   }
 }
 
-/// The transport of the tests drops what had come.
+/// The test transport memory drops bytes that were received but not read.
 bool forgets(const testing::Transport& transport) { return transport.name.ends_with("memory"); }
 
 }  // namespace
@@ -68,7 +70,7 @@ TEST_CASE("abort: what had come is read, also after a write met the end", "[conf
     const std::size_t room = GENERATE(1u, 1u << 16);
     CAPTURE(way, room);
     if (forgets(transport)) return;
-    if (way == "send" && transport.name == "rdma") return;  // it says EAGAIN until all is read
+    if (way == "send" && transport.name == "rdma") return;  // send() gives EAGAIN until all is read
     Pair pair(transport);
     std::string sent = "bye ";
     sent.append(40'000, 'b');
@@ -102,7 +104,7 @@ TEST_CASE("abort: a readv of many pieces that meets it loses neither bytes nor t
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     if (!pair.carrier.capabilities().reset || forgets(transport)) return;
-    const std::string sent(IOV_MAX, 'x');  // as many as one call of the kernel's fills
+    const std::string sent(IOV_MAX, 'x');  // one byte per piece, as many as one system call takes
     testing::send(pair.loop, *pair.server, sent);
     testing::await_readable(pair.loop, *pair.client);
     pair.client->set_read_handler(nullptr);
@@ -155,7 +157,7 @@ TEST_CASE("abort: with much unsent towards a peer that does not read", "[conform
     Pair pair(transport);
     const std::string piece(64 << 10, 'x');
     std::size_t written = 0;
-    for (int dry = 0; dry < 20;) {  // until nothing more fits
+    for (int dry = 0; dry < 20;) {  // until the send buffer stays full
       const ssize_t n = pair.server->write(piece.data(), piece.size());
       dry = n < 0 ? dry + 1 : 0;
       if (n > 0) written += static_cast<std::size_t>(n);
@@ -196,7 +198,7 @@ TEST_CASE("abort: no handler runs any more, and send() comes back with an error"
     pair.server->set_close_handler(handler);
     const int before = count.released;
     abort(pair.server);
-    REQUIRE(count.released == before);  // from the loop alone
+    REQUIRE(count.released == before);  // released from the loop only
     (void)pair.client->write("?", 1);
     RUN_UNTIL(pair.loop, count.released == sent);
     REQUIRE(count.failed > 0);
@@ -250,7 +252,7 @@ TEST_CASE("abort: inside a handler of its own", "[conformance]") {
     if (which == "close")
       pair.client.reset();
     else
-      (void)pair.client->write("now", 3);  // it may come too late
+      (void)pair.client->write("now", 3);  // may come too late
     RUN_UNTIL(pair.loop, calls == 1 && !pair.server);
     if (pair.client) {
       Collector seen(*pair.client);
@@ -319,11 +321,11 @@ TEST_CASE("abort: after shutdown(), shutdown_both(), an end of stream, an error"
       abort(pair.client);
       RUN_UNTIL(pair.loop, ours.over());
     }
-    if (when == "closed") pair.client.reset();  // and nobody has looked
+    if (when == "closed") pair.client.reset();  // the close was not seen yet
     abort(pair.server);
     if (pair.client) {
       Collector seen(*pair.client);
-      RUN_UNTIL(pair.loop, seen.over());  // which of the two it meets is a matter of time
+      RUN_UNTIL(pair.loop, seen.over());  // the outcome depends on timing
     }
     pair.client.reset();
     RUN_UNTIL(pair.loop, open(pair) == 0);

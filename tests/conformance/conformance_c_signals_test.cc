@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Signals during calls of the C interface that wait: they end nothing, unless the thread has said
-// whom to ask, and that one wants it.
+// Signals during blocking calls of the C interface: they do not end a call, unless the thread has
+// set a callback to ask, and that callback says so.
 
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ using namespace testing::c;
 
 namespace {
 
-/// While it lives, this thread gets a signal every now and then.
+/// While it exists, this thread receives signals repeatedly.
 class Signals {
  public:
   explicit Signals(bool asks) {
@@ -71,7 +71,7 @@ void require_interrupted(const std::function<long()>& call) {
 }  // namespace
 
 TEST_CASE("C: a signal ends a call where the host wants it", "[conformance][c][signals]") {
-  if (testing::simulated()) return;  // whose time passes only where nothing else happens
+  if (testing::simulated()) return;  // simulated time passes only while nothing else happens
   FOR_EVERY_C_TRANSPORT(transport) {
     Pair pair(transport);
     aeconn_conn* const conn = pair.client.get();
@@ -84,7 +84,7 @@ TEST_CASE("C: a signal ends a call where the host wants it", "[conformance][c][s
     aeconn_flush(pair.server.get());
     REQUIRE(aeconn_wait(conn, AECONN_READABLE, 60 * kSecond) == 0);
     REQUIRE(aeconn_read(conn, buffer.data(), buffer.size()) == 5);
-    const std::vector<char> much(64 << 20);  // more than there is room for
+    const std::vector<char> much(64 << 20);  // more than fits into the buffers
     require_interrupted([&] { return aeconn_write_all(conn, much.data(), much.size(), -1); });
     REQUIRE(aeconn_get_state(conn) == AECONN_CONNECTED);
   }
@@ -93,11 +93,11 @@ TEST_CASE("C: a signal ends a call where the host wants it", "[conformance][c][s
 TEST_CASE("C: a signal ends the wait for a connection", "[conformance][c][signals]") {
   if (testing::simulated()) return;
   FOR_EVERY_C_TRANSPORT(transport) {
-    if (transport.name == "tcp" || transport.name == "unix") return;  // the kernel accepts them
+    if (transport.name == "tcp" || transport.name == "unix") return;  // accepted by the kernel
     Site site(transport);
     const Listener listener =
         site.listen([](void*, aeconn_conn* conn) { aeconn_close(conn); }, nullptr);
-    const Loop loop(aeconn_loop_new());  // and nobody runs the listener's
+    const Loop loop(aeconn_loop_new());  // the listener's loop does not run
     require_interrupted([&]() -> long {
       aeconn_conn* const made =
           aeconn_connect_wait(loop.get(), aeconn_listener_url(listener.get(), 0), -1);

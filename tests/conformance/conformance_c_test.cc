@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface over every transport: the same promises as conn/connection.h's, as far as C can
+// The C interface over each transport: the same guarantees as conn/connection.h's, as far as C can
 // express them.
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ using namespace testing::c;
 
 namespace {
 
-/// The two are ends of one connection, which comes to stand and carries bytes both ways.
+/// Checks that both are ends of one connection, which is established and carries bytes both ways.
 void require_echo(aeconn_loop* loop, aeconn_conn* one, aeconn_conn* other) {
   until(loop, [&] { return aeconn_get_state(one) == AECONN_CONNECTED; });
   const std::pair<aeconn_conn*, aeconn_conn*> ways[] = {{one, other}, {other, one}};
@@ -44,7 +44,7 @@ void require_echo(aeconn_loop* loop, aeconn_conn* one, aeconn_conn* other) {
   }
 }
 
-/// What a listener gives away.
+/// Connections that a listener has accepted.
 struct Guests {
   static void take(void* self, aeconn_conn* conn) {
     static_cast<Guests*>(self)->all.emplace_back(conn);
@@ -79,7 +79,7 @@ TEST_CASE("C: an echo, and the end after the last byte", "[conformance][c]") {
 }
 
 TEST_CASE("C: a host that prepares before each sleep", "[conformance][c]") {
-  if (testing::simulated()) return;  // whose devices wait inside the loop's own sleep
+  if (testing::simulated()) return;  // simulated devices wait within the loop's own sleep
   FOR_EVERY_C_TRANSPORT(transport) {
     Pair pair(transport);
     aeconn_loop* const loop = pair.loop.get();
@@ -318,7 +318,8 @@ TEST_CASE("C: a listener that pauses leaves arrivals waiting", "[conformance][c]
     const Listener open = site.listen(&Guests::take, &early);
     aeconn_listener_pause(paused.get());
     const Conn first = site.connect(paused.get());
-    // Who came later, elsewhere, is served: by then the first would be in.
+    // A later client of another listener is served: by then the first would have been accepted,
+    // too.
     const Conn second = site.connect(open.get());
     until(site.loop.get(), [&] { return early.all.size() == 1; });
     require_echo(site.loop.get(), second.get(), early.all[0].get());

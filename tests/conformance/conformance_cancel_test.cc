@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Coroutines that are cancelled at each of their waits in turn, over every transport. Sanitizers
-// see what that leaves behind, and what it touches that has gone.
+// Coroutines that are cancelled at each of their waits in turn, over each transport. Sanitizers
+// detect leaks and accesses to freed memory.
 
 #include <memory>
 #include <utility>

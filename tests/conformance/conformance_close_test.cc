@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How connections end, whoever ends them and from where, for every transport alike.
+// How connections end, for each end that closes and each place it is closed from, over each
+// transport.
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Open connections of the type, those included that linger.
+/// The number of open connections of the type, including lingering ones.
 std::uint64_t open(Site& site) { return testing::counters(site).open; }
 
 }  // namespace
@@ -74,7 +75,7 @@ TEST_CASE("close: inside one handler, when the other is due in the same iteratio
       ++calls;
       pair.server.reset();
     };
-    pair.server->set_read_handler([&](Connection& c) {  // once both are due
+    pair.server->set_read_handler([&](Connection& c) {  // both events are due
       c.set_read_handler(handler);
       c.set_write_handler(handler, barrier);
     });
@@ -103,7 +104,7 @@ TEST_CASE("close: inside the connect handler", "[conformance]") {
     });
     RUN_UNTIL(site.loop, calls > 0 && open(site) == 0);
     REQUIRE(calls == 1);
-    REQUIRE(accepted <= 1);  // it may have seen the arrival, or not any more
+    REQUIRE(accepted <= 1);  // the request may have been seen or withdrawn
   }
 }
 
@@ -155,7 +156,7 @@ TEST_CASE("close: of another connection inside a handler, while both have work p
                              std::all_of(clients.begin(), clients.end(), [](const auto& c) {
                                return c->state() == State::kConnected;
                              }));
-    // All become readable, and stay so; all are writable.
+    // All become readable and stay so; all are writable.
     for (const ConnectionPtr& client : clients) REQUIRE(client->write("x", 1) == 1);
     std::size_t readable = 0;
     for (const ConnectionPtr& server : servers) {
@@ -165,7 +166,7 @@ TEST_CASE("close: of another connection inside a handler, while both have work p
       });
     }
     RUN_UNTIL(site.loop, readable == servers.size());
-    // Whoever comes first closes all others.
+    // The first handler that runs closes all others.
     const Connection* survivor = nullptr;
     const auto handler = [&](Connection& c) {
       REQUIRE((survivor == nullptr || survivor == &c));
@@ -307,7 +308,7 @@ TEST_CASE("end of stream: it comes after the last byte, and stays", "[conformanc
       testing::turns(pair.loop, 2);
     }
     REQUIRE(pair.server->last_error().empty());
-    // Level-triggered: who leaves it uncollected hears of it again.
+    // Level-triggered: if the end is not read, the handler is called again.
     int calls = 0;
     pair.server->set_read_handler([&](Connection&) { ++calls; });
     RUN_UNTIL(pair.loop, calls >= 3);
@@ -373,7 +374,7 @@ TEST_CASE("close: it never waits, and lingering is bounded", "[conformance]") {
     const auto before = std::chrono::steady_clock::now();
     pair.client.reset();
     REQUIRE(std::chrono::steady_clock::now() - before < 1s);
-    // The reader never reads; only its own end stays.
+    // The peer never reads; only its own end remains.
     RUN_UNTIL(pair.loop, open(pair) == 1);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What coroutines get of a connection: the cases of handlers again, for every transport alike.
+// Coroutines on a connection: the cases of the handler tests again, over each transport.
 
 #include <cerrno>
 #include <stdexcept>
@@ -101,7 +101,7 @@ TEST_CASE("coroutine: a read that begins after the data came gets it", "[conform
     Pair pair(transport);
     REQUIRE(pair.client->write("early", 5) == 5);
     await_readable(pair.loop, *pair.server);
-    testing::turns(pair.loop, 5);  // nobody wants to know
+    testing::turns(pair.loop, 5);  // no read is pending
     co::Stream server(std::move(pair.server));
     co::Scope scope;
     std::array<char, 5> buffer{};
@@ -337,7 +337,7 @@ TEST_CASE("coroutine: one that throws leaves its stream and the loop usable", "[
       } catch (const std::runtime_error&) {
         thrown = true;
       }
-      // A loop that borrows another's ev_loop keeps it.
+      // A loop that shares another's ev_loop keeps the exception.
       for (std::size_t i = 1; pair.loops && i < pair.loops->size(); ++i)
         if ((*pair.loops)[i].take_exception()) thrown = true;
     };
@@ -545,7 +545,7 @@ TEST_CASE("coroutine: abort() ends a stream, tells what waits, and its peer sees
     client.abort();
     REQUIRE_FALSE(client);
     REQUIRE_FALSE(near_over);
-    client.abort();  // nothing is left to end
+    client.abort();  // nothing is left to abort
     RUN_UNTIL(pair.loop, near_over && far_over);
     REQUIRE(near_result.error == std::errc::operation_canceled);
     REQUIRE(far_result.error ==

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of both directions, blocking until something is there, addresses in two parts and loops
-// changed in two steps, for every transport alike.
+// Closing both directions, blocking until readable or writable, addresses given as host and port,
+// and moving to another loop in two steps, over each transport.
 
 #include <cerrno>
 #include <memory>
@@ -89,7 +89,7 @@ TEST_CASE("shutdown, shutdown_both: the write handler hears of it while output w
       for (const bool set_before : {true, false}) {
         Pair pair(transport);
         if (!both && !pair.type.capabilities().half_close) continue;
-        std::string all = in_place_kit::fill(*pair.client);  // and nobody reads
+        std::string all = in_place_kit::fill(*pair.client);  // the peer does not read
         in_place_kit::Parcel parcel(in_place_kit::pattern_of(3, 50'000));
         REQUIRE(pair.client->send(parcel.outgoing()) == 50'000);
         all += parcel.text;
@@ -99,7 +99,7 @@ TEST_CASE("shutdown, shutdown_both: the write handler hears of it while output w
           errno = 0;
           REQUIRE(connection.write("x", 1) == -1);
           REQUIRE(errno == EPIPE);
-          if (calls == 3) connection.set_write_handler(nullptr);  // as long as there is one
+          if (calls == 3) connection.set_write_handler(nullptr);  // called while a handler is set
         };
         if (set_before) pair.client->set_write_handler(refused);
         REQUIRE((both ? pair.client->shutdown_both() : pair.client->shutdown()) == 0);
@@ -154,7 +154,7 @@ TEST_CASE("sync_wait: until there is something to read, or no more time", "[conf
     REQUIRE(pair.server->sync_wait(ae::kReadable, 10s));
     char bytes[8];
     REQUIRE(pair.server->read(bytes, 2) == 2);
-    REQUIRE(pair.server->peek(1).size == 3);  // read ahead or not
+    REQUIRE(pair.server->peek(1).size == 3);  // with and without read-ahead
     REQUIRE(pair.server->sync_wait(ae::kReadable, 0ms));
     REQUIRE(pair.server->read(bytes, sizeof bytes) == 3);
     pair.client.reset();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each entry point of the connection layer under bad circumstances, over every transport: without a
-// descriptor to be had, with signals that interrupt it, and with a thread beside it that does the
-// same. Whatever one returns then, the loop goes on, a connection that an entry point does not end
-// still carries bytes, and what was short may be had again. The table has each public function of
-// the headers: a new one is noticed.
+// Each entry point of the connection layer under adverse conditions, over each transport: without
+// free descriptors, with interrupting signals, and with another thread that does the same. Whatever
+// an entry point returns, the loop must go on, a connection that it does not end must still carry
+// bytes, and afterwards the resource must be available again. The table lists each public function
+// of the headers; a missing one fails the test.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -36,7 +36,7 @@ using testing::Transport;
 
 namespace {
 
-/// A connected pair. It asserts nothing, since a second thread has one, too.
+/// A connected pair. Contains no assertions, since a second thread uses one, too.
 struct Place : testing::Site {
   explicit Place(const Transport& its_transport) : Site(its_transport) {
     listener = Site::listen(
@@ -59,17 +59,17 @@ struct Place : testing::Site {
   conn::ListenerPtr listener;
   ConnectionPtr client, server, last;  ///< `last`: accepted after the pair
   Connection::Handler nothing = [](Connection&) {};
-  ConnectionPtr other;  ///< what an entry point made
+  ConnectionPtr other;  ///< the connection made by the entry point
   std::string bytes = "bytes";
 };
 
 struct Entry {
   const char* name;
   std::function<void(Place&)> call;
-  bool ends = false;  ///< the client of the pair carries nothing afterwards
+  bool ends = false;  ///< ends the pair's client
 };
 
-/// What calls read into: each thread's own.
+/// A buffer to read into, one per thread.
 std::span<char> room() {
   static thread_local std::array<char, 64> bytes;
   return bytes;
@@ -151,7 +151,7 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
-/// Calls it; what it throws is a sentence about what was wrong, or what its comment says.
+/// Calls the entry point. It may throw a documented exception, or a text that describes a failure.
 void call(const Entry& entry, Place& place) try {
   entry.call(place);
 } catch (const conn::Error& error) {
@@ -160,7 +160,7 @@ void call(const Entry& entry, Place& place) try {
   if (!std::string_view(entry.name).ends_with("_handler")) throw;
 }
 
-/// Bytes that each end writes come to the other.
+/// Whether bytes written by each end reach the other.
 bool carries(Place& place) {
   place.client->set_read_handler(nullptr);
   place.client->set_write_handler(nullptr);
@@ -172,7 +172,7 @@ bool carries(Place& place) {
   return true;
 }
 
-/// What holds after any entry point, whatever it met.
+/// Checks what must hold after any entry point under any condition.
 void look_after(const Entry& entry, Place& place) {
   place.other.reset();
   testing::turns(place.loop, 3);
@@ -183,7 +183,7 @@ void look_after(const Entry& entry, Place& place) {
   RUN_UNTIL(place.loop, place.last != nullptr && again->state() == conn::State::kConnected);
 }
 
-/// Does something with each entry point: those that end the connection get one of their own.
+/// Calls `work` with each entry point; those that end the connection get a new pair.
 void with_each(const Transport& transport, const std::function<void(const Entry&, Place&)>& work) {
   std::optional<Place> place;
   for (const Entry& entry : entries()) {
@@ -193,7 +193,7 @@ void with_each(const Transport& transport, const std::function<void(const Entry&
   }
 }
 
-/// Takes all descriptors that there may be, until destroyed.
+/// Takes all available descriptors until destroyed.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -217,7 +217,7 @@ class NoDescriptors {
   std::vector<int> taken_;
 };
 
-/// SIGALRM without SA_RESTART, as often as the kernel can.
+/// Sends SIGALRM without SA_RESTART as often as the kernel can.
 class SignalStorm {
  public:
   SignalStorm() {
@@ -241,7 +241,7 @@ class SignalStorm {
   struct sigaction before_ {};
 };
 
-/// The public functions of a header's classes, by name.
+/// The names of the public functions of a header's classes.
 std::set<std::string> public_functions(const std::string& header) {
   std::ifstream file(header);
   std::stringstream all;
@@ -266,7 +266,8 @@ std::set<std::string> public_functions(const std::string& header) {
 }  // namespace
 
 TEST_CASE("entry points: the table has each public function", "[conn]") {
-  // What cannot fail, wait or call the system, is called by the others, or is tested with them.
+  // Not in the table: functions that cannot fail, wait or make system calls, that others call, or
+  // that are tested with others.
   const std::set<std::string> others = {"state",
                                         "last_error",
                                         "error_code",
@@ -316,9 +317,9 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
 }
 
 TEST_CASE("entry points: without a descriptor to be had", "[conn]") {
-  if (testing::simulated()) return;  // whose devices need descriptors themselves
+  if (testing::simulated()) return;  // simulated devices need descriptors themselves
 #ifdef __SANITIZE_ADDRESS__
-  return;  // UBSan looks at memory by a descriptor
+  return;  // UBSan needs a descriptor to check memory
 #endif
   FOR_EVERY_TRANSPORT(transport) {
     with_each(transport, [](const Entry& entry, Place& place) {
@@ -334,7 +335,7 @@ TEST_CASE("entry points: without a descriptor to be had", "[conn]") {
 }
 
 TEST_CASE("entry points: in a storm of signals", "[conn]") {
-  if (testing::simulated()) return;  // whose devices wait inside the loop's own sleep
+  if (testing::simulated()) return;  // simulated devices wait within the loop's own sleep
   FOR_EVERY_TRANSPORT(transport) {
     with_each(transport, [](const Entry& entry, Place& place) {
       CAPTURE(entry.name);
@@ -348,7 +349,8 @@ TEST_CASE("entry points: in a storm of signals", "[conn]") {
 TEST_CASE("entry points: with a thread beside that does the same", "[conn]") {
   FOR_EVERY_TRANSPORT(transport) {
     if (transport.threads && !testing::simulated()) {
-      // Each has a loop, a registry and connections of its own; what is shared is the library's.
+      // Each thread has a loop, a registry and connections of its own; only the library's state is
+      // shared.
       const auto all = [&transport] {
         with_each(transport, [](const Entry& entry, Place& place) {
           call(entry, place);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Listeners, addresses, states and other facts, for every transport alike.
+// Listeners, addresses, states and other information, over each transport.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -96,7 +96,7 @@ TEST_CASE("listen: an address is free again when its listener is gone", "[confor
     listener = site.type.listen(site.loop, address, echo.handler());
     REQUIRE(testing::address_of(*listener).to_string() == address.to_string());
     const ConnectionPtr after = site.connect(address);
-    for (Connection* client : {before.get(), after.get()}) {  // what it gave away lives on
+    for (Connection* client : {before.get(), after.get()}) {  // accepted connections outlive it
       RUN_UNTIL(site.loop, client->state() == State::kConnected);
       testing::send(site.loop, *client, "hello");
       REQUIRE(testing::receive(site.loop, *client, 5) == "hello");
@@ -115,7 +115,7 @@ TEST_CASE("listener: destroyed inside its accept handler, it accepts no more", "
       ++arrivals;
       server = std::move(accepted);
       listener.reset();
-      REQUIRE(*resource == 42);  // what the handler captured is still there
+      REQUIRE(*resource == 42);  // the handler's captures still exist
     });
     const conn::Endpoint address = testing::address_of(*listener);
     std::vector<ConnectionPtr> clients;
@@ -124,7 +124,7 @@ TEST_CASE("listener: destroyed inside its accept handler, it accepts no more", "
       clients.push_back(site.connect(address, [&](Connection&) { ++settled; }));
     }
     RUN_UNTIL(site.loop, settled == clients.size() && server);
-    // One client is served; the others learn that nobody is there.
+    // One client is served; the others learn that the listener is gone.
     testing::send(site.loop, *server, "only you");
     std::size_t served = 0, over = 0;
     for (const ConnectionPtr& client : clients) {
@@ -155,7 +155,7 @@ TEST_CASE("listener: paused, it leaves arrivals waiting until it is resumed", "[
     testing::IterationCounter iterations(site.loop);
     iterations.during(50ms);
     REQUIRE(echo.open() == 0);
-    REQUIRE(iterations.during(50ms) <= 10);  // and waiting costs nothing
+    REQUIRE(iterations.during(50ms) <= 10);  // and waiting takes no CPU time
     listener->resume();
     listener->resume();
     RUN_UNTIL(site.loop, echo.open() == 1 && client->state() == State::kConnected);
@@ -209,7 +209,7 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
   FOR_EVERY_TRANSPORT(transport) {
     Site site(transport);
     conn::Endpoint where = site.fresh();
-    if (transport.name.ends_with("memory")) {  // its URLs take no options
+    if (transport.name.ends_with("memory")) {  // URLs of memory take no options
       site.registry.require("memory").configure({{"max-connections", "3"}});
     } else {
       where.options.set("max-connections", "3");
@@ -225,7 +225,7 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
 
     for (int i = 0; i < 4; ++i) {
       bool over = false;
-      // A refused client finds the end at connect, in the handshake, or when it reads.
+      // A refused client learns it from the connect, the handshake or a read.
       const ConnectionPtr late = site.connect(to, [&](Connection& c) {
         over = c.state() == State::kError;
         if (over) return;
@@ -247,7 +247,7 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
       if (name == "refused") REQUIRE(value == 4);
     }
 
-    // Those that have a place go on, and a place that is given up is taken by the next.
+    // Accepted connections continue, and a place that becomes free is taken by the next client.
     testing::send(site.loop, *clients[1], "still here");
     std::size_t heard = 0;
     for (const ConnectionPtr& server : servers) {
@@ -260,7 +260,7 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
     RUN_UNTIL(site.loop, heard == 10);
     servers.clear();
     clients.clear();
-    // A place is free once its connection is gone, that below included.
+    // A place is free once its connection is gone, including the carrier below it.
     for (const auto& type : site.registry.types())
       RUN_UNTIL(site.loop, type->counters(site.loop).open == 0);
     for (int i = 0; i < 3; ++i) clients.push_back(site.connect(to));
@@ -301,7 +301,7 @@ TEST_CASE("connection: each end's local address is the other's peer address", "[
     REQUIRE_FALSE(pair.client->peer_address().empty());
     REQUIRE(url.ends_with(pair.client->peer_address()));
     REQUIRE(pair.server->local_address() == pair.client->peer_address());
-    if (!pair.client->local_address().empty()) {  // the client of a Unix socket has none
+    if (!pair.client->local_address().empty()) {  // the client of a Unix socket has no address
       REQUIRE(pair.server->peer_address() == pair.client->local_address());
     }
     REQUIRE(pair.client->is_local() == true);
@@ -324,7 +324,7 @@ TEST_CASE("connection: it belongs to its type and loop, and has an id and a desc
         REQUIRE(one->fd() == -1);
       }
       for (const auto& [key, value] : one->info()) REQUIRE_FALSE((key.empty() || value.empty()));
-      if (pair.type.capabilities().integrity) continue;  // it knows its peer
+      if (pair.type.capabilities().integrity) continue;  // it authenticates its peer
       REQUIRE(one->peer_certificate().empty());
       REQUIRE(one->peer_user().empty());
     }
@@ -338,7 +338,7 @@ TEST_CASE("type: what is no socket of its kind it does not adopt", "[conformance
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     REQUIRE_THROWS_AS((void)site.type.adopt(site.loop, ends[0]), conn::Error);
-    REQUIRE(close(ends[0]) == 0);  // it is still ours
+    REQUIRE(close(ends[0]) == 0);  // still owned by the caller
     REQUIRE(close(ends[1]) == 0);
   }
 }
@@ -406,13 +406,13 @@ TEST_CASE("path: one line says what carries the bytes", "[conformance]") {
         REQUIRE(path.starts_with(name + " "));
       }
       const std::string here = each->local_address(), there = each->peer_address();
-      // A Unix socket has one name, which both ends may show.
+      // A Unix socket has one name, which both ends may report.
       const std::string both = here.empty() || here == there ? there
                                : there.empty()               ? here
                                                              : here + " > " + there;
       REQUIRE(path.find(both) != std::string::npos);
     }
-    // What is known when it has ended.
+    // Information remains available after the end.
     pair.server.reset();
     RUN_UNTIL(pair.loop, [&] {
       char byte;
@@ -449,7 +449,7 @@ TEST_CASE("connection: it moves to another loop exactly where the type says so",
     }
     bool refused = false;
     pair.server->set_write_handler([&](Connection& c) {
-      refused = !c.rebind(other) && errno == EBUSY;  // not inside a handler of its own
+      refused = !c.rebind(other) && errno == EBUSY;  // not within one of its own handlers
       c.set_write_handler(nullptr);
     });
     RUN_UNTIL(pair.loop, refused);
@@ -479,7 +479,7 @@ TEST_CASE("loop: connections that are idle cost no iterations", "[conformance]")
     pair.client->set_read_handler([&](Connection&) { ++calls; });
     pair.server->set_read_handler([&](Connection&) { ++calls; });
     testing::IterationCounter iterations(pair.loop);
-    iterations.during(50ms);  // what the last bytes left to do
+    iterations.during(50ms);  // events caused by the last bytes
     REQUIRE(iterations.during(300ms) <= 10);
     REQUIRE(calls == 0);
   }
@@ -496,7 +496,7 @@ TEST_CASE("type: two loops on two threads share it", "[conformance]") {
     std::vector<std::string> answers(2);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < answers.size(); ++i) {
-      threads.emplace_back([&, i] {  // no REQUIRE here: Catch is not made for threads
+      threads.emplace_back([&, i] {  // no REQUIRE here: Catch2's macros are not thread-safe
         testing::AnyLoop loop;
         testing::EchoServer echo;
         const conn::ListenerPtr listener = site.type.listen(loop, addresses[i], echo.handler());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What write() took leaves also where nobody is back in the loop: by flush(), by sync_write(), and
-// when the loop goes. For every transport alike.
+// Bytes accepted by write() are sent even if the program does not return to the loop: by flush(),
+// by sync_write(), and at the end of the loop. Over each transport.
 
 #include <atomic>
 #include <cerrno>
@@ -20,11 +20,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Fits into every window and buffer, so that nobody has to read meanwhile.
+// Fits into all windows and buffers, so that the peer need not read meanwhile.
 constexpr std::size_t kFits = 30'000;
 
-/// Two ends on two loops of this thread, so that one loop can stand still. The ends of memory share
-/// one.
+/// Two ends on two loops of this thread, so that one loop can stand still. With memory both ends
+/// share one loop.
 struct Ends : Site {
   explicit Ends(const testing::Transport& its_transport, const char* end_linger = nullptr)
       : Site(its_transport), together(its_transport.name.ends_with("memory")) {
@@ -43,7 +43,7 @@ struct Ends : Site {
     run_both([&] { return far.size() > before && next->state() != State::kConnecting; });
     INFO(next->last_error());
     REQUIRE(next->state() == State::kConnected);
-    // All that set-up brings with it is over when bytes have come both ways.
+    // The set-up is complete once bytes have been transferred in both directions.
     exchange(*next, *far.back());
     exchange(*far.back(), *next);
     return next;
@@ -82,7 +82,7 @@ std::string pattern(std::size_t size) {
   return all;
 }
 
-/// Reads without a handler, and so without the loop of the other end.
+/// Reads without a handler, and so without running the other end's loop.
 std::string read_at(Connection& connection, std::size_t size) {
   std::string bytes(size, '\0');
   const ssize_t n = connection.sync_read(bytes.data(), size, testing::patience());
@@ -91,7 +91,7 @@ std::string read_at(Connection& connection, std::size_t size) {
   return bytes;
 }
 
-/// Accepts one connection on a thread and a loop of its own, and reads all that it brings.
+/// Accepts one connection on a thread and a loop of its own, and reads all its bytes.
 class Sink {
  public:
   struct Got {
@@ -108,7 +108,7 @@ class Sink {
       std::optional<Collector> collector;
       const conn::ListenerPtr listener = site.listen([&](ConnectionPtr next) {
         client = std::move(next);
-        (void)client->write("unread", 6);  // a socket that closes over it answers with a reset
+        (void)client->write("unread", 6);  // unread bytes make a closing socket send a reset
         collector.emplace(*client);
       });
       const auto late = std::chrono::steady_clock::now() + testing::patience();
@@ -131,7 +131,7 @@ class Sink {
   ~Sink() { thread_.join(); }
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
-  /// It ends with so many bytes, or with the stream.
+  /// Makes it end after this many bytes, or at the end of the stream.
   void enough(std::size_t bytes) { enough_ = bytes; }
   Got got() { return got_.get_future().get(); }
 
@@ -154,7 +154,7 @@ TEST_CASE("flush: what write() took reaches the peer while our loop stands still
       REQUIRE(ends.near->write(bytes.data() + sent, 1000) == 1000);
     ends.near->flush();
     REQUIRE(read_at(*ends.far[0], bytes.size()) == bytes);
-    // And again: nothing was left in a state that only the loop would end.
+    // Again, to check that no state is left that only the loop would end.
     REQUIRE(ends.near->write("more", 4) == 4);
     ends.near->flush();
     ends.near->flush();
@@ -178,7 +178,7 @@ TEST_CASE("flush: where there is nothing to do it does nothing", "[conformance]"
     ends.near->flush();
     REQUIRE(calls == 0);
     REQUIRE(ends.near->state() == State::kConnected);
-    // The peer is gone: the next write tells it, not this.
+    // The peer is gone: the next write reports it, not flush().
     ends.far.clear();
     ends.near->set_read_handler(nullptr);
     Collector end(*ends.near);
@@ -221,7 +221,7 @@ TEST_CASE("loop: what a connection had written when it and its loop went is deli
     Ends ends(transport, transport.name.ends_with("memory") ? nullptr : "10s");
     if (ends.together) return;  // both ends go with the loop
     const std::string bytes = pattern(kFits);
-    // Bytes that nobody reads would make a socket answer with a reset.
+    // Unread bytes would make a socket answer with a reset.
     const bool unread = GENERATE(false, true);
     if (unread) {
       testing::send(ends.loop, *ends.far[0], std::string(5000, 'u'));
@@ -294,7 +294,7 @@ TEST_CASE("loop: peers that do not read hold up its end for one end-linger, all 
     const std::string bytes(64 << 10, 'x');
     for (const ConnectionPtr& each : all)
       while (each->write(bytes.data(), bytes.size()) > 0) continue;
-    all.resize(3);  // some linger, some do not even know
+    all.resize(3);  // some linger, some have not noticed the end yet
     const auto before = std::chrono::steady_clock::now();
     ends.near_loop.reset();
     REQUIRE(std::chrono::steady_clock::now() - before < 1s * testing::slower());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fork(): whatever a child destroys, and in whatever order, its parent's connections and listeners
-// go on, over every transport alike. (What reaches devices is tests/simulation/tests/fork_test.cc.)
+// fork(): whatever a child destroys, in any order, the parent's connections and listeners continue,
+// over each transport. (Access to devices is tested in tests/simulation/tests/fork_test.cc.)
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Runs `body` in a child, which has ten seconds; its exit status, or minus the signal.
+/// Runs `body` in a child for at most ten seconds; returns its exit status, or minus the signal.
 template <class Body>
 int in_child(const Body& body) {
   const pid_t child = fork();
@@ -49,7 +49,8 @@ int in_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// In a child: each loop of the site, the one that runs the others last. Their owner stays.
+/// In a child: calls `each` for each loop of the site, the one that runs the others last.
+/// The Site itself is not destroyed.
 template <class Each>
 void for_loops(Site& site, const Each& each) {
   for (std::size_t i = site.loops ? site.loops->size() : 1; --i > 0;) each((*site.loops)[i]);
@@ -62,10 +63,11 @@ void destroy_loops(Site& site) {
   for_loops(site, [](testing::AnyLoop& loop) { std::destroy_at(&loop); });
 }
 
-/// A connection of each kind that a child can let go of.
+/// Connections in each state that a child may destroy.
 struct Scene : Pair {
   explicit Scene(const testing::Transport& kind) : Pair(kind) {
-    // One with bytes under way and bytes that wait, one that closes, one that nobody accepts yet.
+    // One with bytes under way and bytes waiting, one that is closing, one that is not accepted
+    // yet.
     full = another();
     while (full->write(much.data(), much.size()) > 0) {
     }
@@ -126,7 +128,7 @@ void drop(Scene& scene, const std::string& what) {
     scene.drop_listeners();
     destroy_loops(scene);
   } else if (what == "all, the loop first") {
-    scene.redial.reset();  // it may not outlive the loop
+    scene.redial.reset();  // must not outlive the loop
     destroy_loops(scene);
     scene.drop_connections();
     scene.drop_listeners();
@@ -159,16 +161,16 @@ TEST_CASE("fork: whatever a child destroys, its parent's connections go on",
                 return 0;
               }) == 0);
     }
-    // "posted" comes once.
+    // "posted" arrives once.
     testing::turns(scene.loop, 3);
     testing::send(scene.loop, *scene.client, " on it goes");
     REQUIRE(testing::receive(scene.loop, *scene.server, 17) == "posted on it goes");
     testing::send(scene.loop, *scene.server, "and back");
     REQUIRE(testing::receive(scene.loop, *scene.client, 8) == "and back");
-    // What was under way arrives, once.
+    // Bytes that were under way arrive once.
     const std::string much = testing::receive(scene.loop, *scene.sends_peer, 4 << 20);
     CHECK((much == std::string(4 << 20, 'm')));
-    // Listeners listen.
+    // Listeners still accept.
     scene.redial.reset();
     scene.connecting.reset();
     scene.peer.reset();
@@ -183,7 +185,8 @@ TEST_CASE("fork: whatever a child destroys, its parent's connections go on",
 TEST_CASE("fork: a child that goes on with the loop has connections of its own there",
           "[conformance][fork]") {
   FOR_EVERY_TRANSPORT(transport) {
-    // rdma wants a loop that was made in the child, and other processes are not in its world.
+    // rdma needs a loop that was made in the child, and other processes are not part of a simulated
+    // world.
     if (testing::simulated() || transport.name.find("rdma") != std::string::npos) return;
     Pair pair(transport);
     REQUIRE(in_child([&] {
@@ -192,9 +195,10 @@ TEST_CASE("fork: a child that goes on with the loop has connections of its own t
               const auto own =
                   pair.listen([&](ConnectionPtr next) { own_server = std::move(next); });
               ConnectionPtr own_client = pair.connect(testing::address_of(*own));
-              // What other loops of this thread serve before the sleep ends no iteration.
+              // Events served by other loops of this thread before the sleep do not end an
+              // iteration.
               RUN_UNTIL(pair.loop, own_server && own_client->state() == conn::State::kConnected);
-              // Its own are delivered as ever, also at the loop's end.
+              // The child's own connection works as usual, also at the loop's end.
               const std::string bytes(1000, 'o');
               if (own_client->sync_write(bytes.data(), bytes.size(), 5s) < 0) return 1;
               own_client.reset();
@@ -265,7 +269,7 @@ TEST_CASE("fork: what waited before it is sent by the parent alone, though a chi
   FOR_EVERY_TRANSPORT(transport) {
     const How how = GENERATE(How::kWrite, How::kBoth);
     const std::string before = GENERATE(as<std::string>{}, "open", "shut down", "closed");
-    const bool drops = GENERATE(true, false);  // what the child has of it
+    const bool drops = GENERATE(true, false);  // whether the child destroys its copy
     CAPTURE(static_cast<int>(how), before, drops);
     Pair pair(transport);
     const testing::Pattern pattern(3);
@@ -299,7 +303,7 @@ TEST_CASE("fork: what waited before it is sent by the parent alone, though a chi
       REQUIRE(pair.client->shutdown() == 0);
     testing::turns(pair.loop, 2);
 
-    // The parent makes room, without its loop, and the child has turns, one after the other.
+    // The parent makes room without its loop, and then the child runs iterations, alternately.
     std::array<int, 2> orders{};
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, orders.data()) == 0);
     const pid_t child = fork();

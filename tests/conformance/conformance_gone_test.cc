@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What conn/connection.h promises of set_close_handler, for every transport alike.
+// The guarantees of set_close_handler() in conn/connection.h, over each transport.
 
 #include <cerrno>
 
@@ -82,7 +82,7 @@ TEST_CASE("close handler: set after the end was read, it runs in the next iterat
     Collector server(*pair.server);
     RUN_UNTIL(pair.loop, server.over());
     Heard heard(*pair.server);
-    REQUIRE(heard.calls == 0);  // never inside the call
+    REQUIRE(heard.calls == 0);  // never within the call
     testing::turns(pair.loop, 2);
     REQUIRE(heard.calls == 1);
   }
@@ -168,7 +168,7 @@ TEST_CASE("close handler: a peer that has closed its direction counts as gone", 
     Pair pair(transport);
     if (!pair.type.capabilities().half_close) return;
     Heard heard(*pair.server);
-    // Over TLS it is a message like any other, so that somebody has to read.
+    // With TLS this is a message that the peer has to read.
     Collector server(*pair.server);
     REQUIRE(pair.client->shutdown() == 0);
     RUN_UNTIL(pair.loop, heard.calls > 0);
@@ -220,7 +220,7 @@ TEST_CASE("close handler: set before connect() it is there when the connection s
     });
     client->connect(testing::address_of(*listener), [&](Connection& here) {
       told = true;
-      if (here.state() == State::kError) ++calls;  // it was refused before it stood
+      if (here.state() == State::kError) ++calls;  // refused before it was established
     });
     RUN_UNTIL(site.loop, calls > 0);
     testing::turns(site.loop, 10);
@@ -240,7 +240,7 @@ TEST_CASE("close handler: it waits without costing iterations, before and after"
     REQUIRE(iterations.during(50ms) <= most);
     pair.client.reset();
     RUN_UNTIL(pair.loop, heard.calls > 0);
-    RUN_UNTIL(pair.loop, testing::counters(pair).open == 1);  // its peer has gone for good
+    RUN_UNTIL(pair.loop, testing::counters(pair).open == 1);  // its peer has closed completely
     REQUIRE(iterations.during(50ms) <= most);
     REQUIRE(heard.calls == 1);
   }
@@ -274,7 +274,7 @@ TEST_CASE("close handler: due on one loop, it runs on the other after a move", "
       RUN_UNTIL(pair.loop, server.over());
     }
     Heard heard(*pair.server);
-    if (!pair.server->rebind(other)) return;  // it has failed: not every transport moves it then
+    if (!pair.server->rebind(other)) return;  // failed already: not every transport moves it then
     testing::turns(pair.loop, 5);
     REQUIRE(heard.calls == 0);
     RUN_UNTIL(other, heard.calls == 1);
@@ -293,11 +293,11 @@ TEST_CASE("close handler: the end of the loop runs none", "[conformance]") {
       pair.server->set_close_handler([&](Connection&) { ++calls; });
       left = std::move(pair.server);
       pair.client.reset();
-      // Types outlive connections: the pair's parts go one by one.
+      // Types outlive connections: the pair's members are destroyed one by one.
       pair.listener.reset();
       std::destroy_at(&pair.loop);
       REQUIRE(left->state() == State::kError);
-      left->set_close_handler([&](Connection&) { ++calls; });  // there is nobody to run it
+      left->set_close_handler([&](Connection&) { ++calls; });  // no loop is left to run it
       left.reset();
       std::construct_at(&pair.loop);
     }
@@ -310,8 +310,8 @@ TEST_CASE("close handler: with kFailure a reset is heard of after the peer's end
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     if (!pair.carrier.capabilities().half_close) return;
-    if (transport.name == "tls+unix") return;  // TLS reads what makes a Unix socket tell
-    testing::send(pair.loop, *pair.server, "never read");  // what makes a Unix socket tell
+    if (transport.name == "tls+unix") return;              // TLS reads these bytes: no reset
+    testing::send(pair.loop, *pair.server, "never read");  // makes a Unix socket's close a reset
     testing::await_readable(pair.loop, *pair.client);
     pair.client->set_read_handler(nullptr);
     testing::send(pair.loop, *pair.client, "before");
@@ -331,7 +331,7 @@ TEST_CASE("close handler: with kFailure a reset is heard of after the peer's end
     pair.client.release()->abort();
     RUN_UNTIL(pair.loop, failures == 1);
     REQUIRE(pair.server->why_ended());
-    if (!reads) {  // what had come is still there
+    if (!reads) {  // received bytes are still readable
       Collector rest(*pair.server);
       RUN_UNTIL(pair.loop, rest.over());
       REQUIRE((rest.bytes == "before" || pair.carrier.name().ends_with("memory")));

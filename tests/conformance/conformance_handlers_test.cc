@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When handlers run and when not, as conn/connection.h says it, for every transport alike.
+// When handlers run and when they do not, as documented in conn/connection.h, over each transport.
 
 #include <atomic>
 #include <cerrno>
@@ -40,7 +40,7 @@ TEST_CASE("read handler: its answer hides nothing of what came with the question
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
-    constexpr int kQuestions = 600;  // each a message or record of its own
+    constexpr int kQuestions = 600;  // each one a message or record
     std::atomic<int> got{0};
     pair.server->set_read_handler([&](Connection& c) {
       const std::size_t n = read_some(c, 4096).size();
@@ -79,7 +79,7 @@ TEST_CASE("read handler: one set after the data came is called", "[conformance]"
     Pair pair(transport);
     REQUIRE(pair.client->write("early", 5) == 5);
     await_readable(pair.loop, *pair.server);
-    testing::turns(pair.loop, 5);  // nobody wants to know
+    testing::turns(pair.loop, 5);  // no handler is set
     REQUIRE(testing::receive(pair.loop, *pair.server, 5) == "early");
   }
 }
@@ -110,13 +110,13 @@ TEST_CASE("read handler: replaced inside itself, the new one runs from the next 
         order += '2';
         again.set_read_handler(nullptr);
       });
-      if (*resource == 42) order += '.';  // what this one captured is still there
+      if (*resource == 42) order += '.';  // the handler's captures still exist
     });
     REQUIRE(pair.client->write("x", 1) == 1);
     RUN_UNTIL(pair.loop, order.size() == 3);
     testing::turns(pair.loop, 5);
     REQUIRE(order == "1.2");
-    REQUIRE(resource.use_count() == 1);  // and is let go afterwards
+    REQUIRE(resource.use_count() == 1);  // and are freed afterwards
     REQUIRE_FALSE(pair.server->has_read_handler());
   }
 }
@@ -174,7 +174,7 @@ TEST_CASE("handlers: read runs before write, and with the barrier write before r
     pair.server->set_write_handler([&](Connection&) { order += 'w'; }, barrier);
     RUN_UNTIL(pair.loop, order.size() >= 6);
     REQUIRE(order.substr(0, 6) == (barrier == Barrier::kYes ? "wrwrwr" : "rwrwrw"));
-    // The barrier may change.
+    // The barrier may be changed.
     pair.server->set_write_handler([&](Connection&) { order += 'w'; },
                                    barrier == Barrier::kYes ? Barrier::kNo : Barrier::kYes);
     order.clear();
@@ -195,7 +195,7 @@ TEST_CASE("handlers: none runs inside a call", "[conformance]") {
       ++ran;
     };
     inside = true;
-    pair.server->set_read_handler(handler);  // readable and writable already
+    pair.server->set_read_handler(handler);  // already readable and writable
     pair.server->set_write_handler(handler);
     pair.client->set_write_handler(handler);
     pair.client->set_read_handler(handler);
@@ -232,7 +232,7 @@ TEST_CASE("connect handler: it runs once, after connect() has returned", "[confo
     REQUIRE(calls == 0);
     REQUIRE(client->state() != State::kNone);
     RUN_UNTIL(site.loop, calls > 0 && server);
-    // A second connect() does nothing.
+    // A second connect() has no effect.
     client->connect(testing::address_of(*listener), [&](Connection&) { ++calls; });
     testing::send(site.loop, *client, "x");
     REQUIRE(testing::receive(site.loop, *server, 1) == "x");
@@ -323,7 +323,7 @@ TEST_CASE("handlers: one that throws leaves its connection usable", "[conformanc
       } catch (const std::runtime_error&) {
         thrown = true;
       }
-      // A loop that borrows another's ev_loop keeps it.
+      // A loop that shares another's ev_loop keeps the exception.
       for (std::size_t i = 1; pair.loops && i < pair.loops->size(); ++i)
         if ((*pair.loops)[i].take_exception()) thrown = true;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections on a loop below that of a host program: ae/epoll_loop.h.
+// Connections on a loop that a host program polls by its descriptor: ae/epoll_loop.h.
 
 #include <poll.h>
 
@@ -20,7 +20,7 @@ namespace {
 class Host {
  public:
   Host(ae::EpollLoop& loop, bool prepares) : loop_(loop), prepares_(prepares) {}
-  /// True if nothing is to be done.
+  /// Iterates until the loop is idle; false if that does not happen.
   bool rests() {
     for (int i = 0; i < 1000; ++i) {
       if (prepares_) loop_.prepare();
@@ -47,7 +47,7 @@ class Host {
   const bool prepares_;
 };
 
-/// Two ends on a hosted loop; what the server gets is kept.
+/// Two ends on a hosted loop; collects the bytes that the server receives.
 struct HostedPair {
   HostedPair(const testing::Transport& transport, bool prepares)
       : site(transport), host(loop, prepares) {
@@ -77,7 +77,7 @@ struct HostedPair {
 TEST_CASE("hosted: what is written outside handlers leaves at once", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     HostedPair pair(transport, GENERATE(false, true));
-    // Twenty times the wait for a timer would be longer than this.
+    // Waiting twenty times for a timer would take longer than this.
     const auto begun = steady_clock::now();
     for (int i = 0; i < 20; ++i) {
       pair.got.clear();
@@ -96,7 +96,7 @@ TEST_CASE("hosted: what is written after prepare() leaves at once, though it is 
       pollfd fd{pair.loop.descriptor(), POLLIN, 0};
       return ::poll(&fd, 1, static_cast<int>(testing::patience() / 1ms)) == 1;
     };
-    // Twenty times the wait for a timer would be longer than this.
+    // Waiting twenty times for a timer would take longer than this.
     const auto begun = steady_clock::now();
     for (int i = 0; i < 20; ++i) {
       pair.got.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What conn/connection.h promises of reserve, commit and send, for every transport alike.
+// The guarantees of reserve(), commit() and send() in conn/connection.h, over each transport.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,11 +60,11 @@ TEST_CASE("in place: room is given back, and is the caller's until then", "[conf
     REQUIRE(pair.client->send({bytes_of("x")}) == -1);
     REQUIRE(errno == EBUSY);
     pair.client->commit(0);
-    pair.client->commit(5);  // of nothing
+    pair.client->commit(5);  // without a reservation
     REQUIRE(pair.client->bytes_written() == 0);
     testing::send(pair.loop, *pair.client, "y");
     (void)pair.client->reserve(10);
-    put(*pair.client, "z");  // another reserve() gives the first back
+    put(*pair.client, "z");  // another reserve() cancels the first
     REQUIRE(testing::receive(pair.loop, *pair.server, 2) == "yz");
     REQUIRE(testing::read_some(*pair.server, 10).empty());
   }
@@ -186,7 +186,7 @@ TEST_CASE("in place: send delivers from where the bytes lie and releases them on
     REQUIRE(pair.client->send(none.outgoing()) == 0);
     put(*pair.client, ">");
     REQUIRE(pair.client->bytes_written() == 1'000'008);
-    REQUIRE(small.releases + large.releases + none.releases == 0);  // never inside send()
+    REQUIRE(small.releases + large.releases + none.releases == 0);  // never within send()
     REQUIRE(testing::receive(pair.loop, *pair.server, 1'000'008) == "<small|" + large.text + ">");
     RUN_UNTIL(pair.loop, small.releases == 1 && large.releases == 1 && none.releases == 1);
     REQUIRE_FALSE(small.error);

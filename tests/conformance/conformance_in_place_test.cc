@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What conn/connection.h promises of peek, consume and readv, for every transport alike.
+// The guarantees of peek(), consume() and readv() in conn/connection.h, over each transport.
 
 #include <array>
 #include <cerrno>
@@ -62,7 +62,7 @@ TEST_CASE("in place: the first piece holds as much as was asked for", "[conforma
     const std::string sent = pattern_of(3, 200'000);
     Sender sender(*pair.client, 3, sent.size());
     std::string got;
-    // Sizes that do not divide anything, so that pieces cross every border there is.
+    // Sizes without common divisors, so that pieces cross every internal boundary.
     for (const std::size_t together : {1000u, 30'000u, 65'536u, 17u, 65'535u, 37'912u}) {
       CAPTURE(together);
       const View view = peek_until(pair, *pair.server, together);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What conn/connection.h promises of read, write and writev, for every transport alike.
+// The guarantees of read(), write() and writev() in conn/connection.h, over each transport.
 
 #include <algorithm>
 #include <cerrno>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// Writes until there is no room. Returns how much was taken; `partial` counts the writes that took
-/// less than they were given.
+/// Writes until the send buffer is full. Returns the number of bytes accepted; `partial` counts
+/// partial writes.
 std::uint64_t fill(Connection& connection, const testing::Pattern& pattern,
                    std::uint64_t* partial = nullptr) {
   std::uint64_t sent = 0;
@@ -79,7 +79,7 @@ TEST_CASE("connection: empty reads and writes return 0 and move nothing", "[conf
     REQUIRE(pair.client->writev(nothing, 0) == 0);
     REQUIRE(pair.client->read(&byte, 0) == 0);
     REQUIRE(pair.client->state() == conn::State::kConnected);
-    // Nor do they look like an end of stream to the peer.
+    // The peer does not see an end of stream, either.
     testing::send(pair.loop, *pair.client, "x");
     REQUIRE(testing::receive(pair.loop, *pair.server, 1) == "x");
   }
@@ -155,7 +155,7 @@ TEST_CASE("connection: a gather write takes more vectors than IOV_MAX, empty one
     Pair pair(transport);
     const testing::Pattern pattern(10);
     Receiver receiver(*pair.server, 10);
-    // Lengths 0 to 40, so that some are empty and none is aligned.
+    // Lengths 0 to 40: some are empty, and they are not aligned.
     std::vector<iovec> vectors;
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < IOV_MAX * 3 + 5; ++i) {
@@ -283,7 +283,7 @@ TEST_CASE("connection: a writer whose reader is slow sleeps until there is room"
     Pair pair(transport);
     const testing::Pattern pattern(13);
     testing::IterationCounter iterations(pair.loop);
-    // Fill until it stays full: what is under way may still make room.
+    // Writes until the buffer stays full: bytes under way may still make room.
     std::uint64_t sent = 0;
     int calls = 0;
     pair.client->set_write_handler([&](Connection& c) {
@@ -298,7 +298,7 @@ TEST_CASE("connection: a writer whose reader is slow sleeps until there is room"
     }
     REQUIRE(sent > 0);
     const int calls_when_full = calls;
-    REQUIRE(iterations.during(100ms) <= 10);  // not none: a kernel may find room late
+    REQUIRE(iterations.during(100ms) <= 10);  // not 0: a kernel may report free space late
     REQUIRE(calls - calls_when_full <= 10);
 
     const std::uint64_t sent_when_full = sent;

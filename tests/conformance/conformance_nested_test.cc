@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nested iterations (EpollLoop::dispatch() inside a handler): what may not run now waits.
+// Nested iterations (EpollLoop::dispatch() within a handler): events that must not be processed
+// there are processed later.
 
 #include <algorithm>
 #include <chrono>
@@ -31,7 +32,7 @@ struct Nested {
     while (!condition() && std::chrono::steady_clock::now() < deadline) loop.dispatch();
     REQUIRE(condition());
   }
-  /// Inside a handler.
+  /// Runs nested iterations within a handler.
   void nest() {
     for (int i = 0; i < 50; ++i) loop.dispatch();
   }
@@ -67,7 +68,7 @@ TEST_CASE("nested: arrivals wait while the accept handler runs", "[conformance]"
     const conn::Endpoint at = testing::address_of(*bed.listeners.front());
     for (std::size_t i = 0; i < kClients; ++i) bed.connect(at);
     bed.until([&] { return bed.all_connected() && bed.servers.size() == kClients; });
-    for (std::size_t i = 0; i < kClients; ++i) {  // each of them lives
+    for (std::size_t i = 0; i < kClients; ++i) {  // all of them are kept
       REQUIRE(bed.servers[i]->state() == State::kConnected);
       REQUIRE(bed.servers[i]->write("x", 1) == 1);
     }
@@ -140,7 +141,7 @@ TEST_CASE("nested: refusals wait while the handler of refusals runs", "[conforma
   FOR_EVERY_TRANSPORT(transport) {
     Nested bed(transport);
     conn::Endpoint where = bed.site.fresh();
-    if (transport.name.ends_with("memory")) {  // its URLs take no options
+    if (transport.name.ends_with("memory")) {  // URLs of memory take no options
       bed.site.registry.require("memory").configure({{"max-connections", "1"}});
     } else {
       where.options.set("max-connections", "1");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every option of every transport, as the tables have them: at the least value, at the greatest, at
-// each word, and one beyond; in a URL, through a list, through a layer, in configure(), for
-// listeners, by Redial, while blocking, and in C.
+// Each option of each transport in the option tables: with its minimum, its maximum, each keyword,
+// and a value out of range; in a URL, through a list, through a layer, in configure(), for
+// listeners, by Redial, with a blocking connect, and in C.
 
 #include <fmt/format.h>
 
@@ -30,13 +30,13 @@ using namespace std::chrono_literals;
 namespace {
 
 struct Value {
-  conn::Options options;  // the option, and what has to come with it
+  conn::Options options;  // the option, and others that it requires
   std::string key, value;
   bool good = true;
   bool time = false;
 };
 
-/// The rows that a type has, be they its own or of what is below it.
+/// The option rows of a type, its own and those of the types below it.
 std::vector<const OptionRow*> rows_of(const conn::Registry& registry,
                                       const conn::ConnectionType& type) {
   std::vector<const conn::OptionTable*> tables{&conn::list_options()};
@@ -77,7 +77,7 @@ std::vector<Value> values_of(const conn::ConnectionType& type, const OptionRow& 
   if (row.words().empty()) add("much", false);
   add("-1" + unit, false);
   std::uint64_t least = row.min();
-  if (row.range_text().starts_with('`')) {  // another option's value is the least
+  if (row.range_text().starts_with('`')) {  // the minimum is another option's value
     const std::string other = row.range_text().substr(1, row.range_text().find('`', 1) - 1);
     const OptionRow* const its_row = type.find_option(other);
     REQUIRE(its_row != nullptr);
@@ -111,7 +111,7 @@ conn::Endpoint with(conn::Endpoint to, const conn::Options& options) {
   return to;
 }
 
-/// It may have failed, but not for its options.
+/// The connect may have failed, but not because of its options.
 void require_no_complaint(const conn::Failure& why) {
   INFO(why.text);
   REQUIRE(why.code != std::errc::invalid_argument);
@@ -127,7 +127,7 @@ conn::Failure failure_of(const Connection& connection) {
 TEST_CASE("options: each is accepted over its whole range and not beyond, by URL and configure()",
           "[conformance][options]") {
   FOR_EVERY_TRANSPORT(transport) {
-    // memory is a transport of the tests, without a table.
+    // memory is a test transport without an option table.
     if (transport.name.ends_with("memory")) return;
     Site site(transport);
     const conn::Options before = current_options(site);
@@ -167,13 +167,13 @@ TEST_CASE("options: times are accepted over their whole range wherever a connect
     };
     const conn::ListenerPtr listener = site.listen(keep);
     const conn::Endpoint address = testing::address_of(*listener);
-    conn::Endpoint place = address;  // of a list's first that can be had
+    conn::Endpoint place = address;  // the first available address of a list
     place.scheme = transport.name;
     for (const Value& each : values(site)) {
       if (!each.good || !each.time) continue;
       CAPTURE(each.options.to_string());
       const conn::Endpoint to = with(place, each.options);
-      // The greatest leaves time enough for everything.
+      // The maximum leaves enough time for everything.
       const bool greatest =
           each.value == std::to_string(site.type.find_option(each.key)->max()) + "ns";
       const auto connects = [&](const conn::Endpoint& there) {

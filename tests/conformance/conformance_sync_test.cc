@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations, for every transport alike.
+// The blocking operations, over each transport.
 
 #include <cerrno>
 #include <cstring>
@@ -19,8 +19,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Something that listens while this thread blocks: on a thread of its own where the transport
-/// reaches that far, on this loop otherwise.
+/// An echo server that works while this thread blocks: on a thread of its own if the transport
+/// allows that, otherwise on this loop.
 struct FarEcho {
   explicit FarEcho(Site& site) {
     if (site.transport.reaches_far) {
@@ -46,13 +46,14 @@ std::string sync_read(Connection& connection, std::size_t size, ae::Duration tim
   return bytes;
 }
 
-/// The connected end that reads, with `bytes` already there.
+/// Sends `bytes` to the end that reads and waits for their arrival.
 void deliver(Pair& pair, std::string_view bytes) {
   testing::send(pair.loop, *pair.server, bytes);
   await_readable(pair.loop, *pair.client);
 }
 
-/// Closes the other end for good: it shares our loop, so nothing lingers while we block.
+/// Closes the other end completely: it shares the loop, so it must not linger while this thread
+/// blocks.
 void close_server(Pair& pair) {
   pair.server.reset();
   RUN_UNTIL(pair.loop, testing::counters(pair).open == 1);
@@ -105,7 +106,7 @@ TEST_CASE("sync_read: at the end of the stream it returns what there was", "[con
     Pair pair(transport);
     deliver(pair, "abc");
     pair.server.reset();
-    testing::Collector nobody(*pair.client, 1);  // until the end is there too
+    testing::Collector nobody(*pair.client, 1);  // waits for the end of stream
     RUN_UNTIL(pair.loop, nobody.over());
     REQUIRE(nobody.bytes == "abc");
     REQUIRE(sync_read(*pair.client, 10) == "");
@@ -147,8 +148,8 @@ TEST_CASE("sync_readline: a line that is too long, late or cut off is an error",
     REQUIRE(std::string(line) == "1234567");
     REQUIRE(pair.client->sync_readline(line, sizeof line, 30ms) == -1);
     REQUIRE(errno == ETIMEDOUT);
-    deliver(pair, "fit in\n");  // six and the end are just what eight bytes hold
-    errno = EINTR;              // whatever a call before has left
+    deliver(pair, "fit in\n");  // six bytes and the line end fit exactly into eight bytes
+    errno = EINTR;              // as left by an earlier call
     REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == 6);
     testing::send(pair.loop, *pair.server, "cut");
     close_server(pair);
@@ -178,12 +179,12 @@ TEST_CASE("sync_write: an error ends it", "[conformance]") {
     testing::Collector end(*pair.client);
     RUN_UNTIL(pair.loop, end.over());
     const std::string much(64 << 20, 'x');
-    // The other end may be lingering, on this loop, and is not gone before that is over.
+    // The other end may be lingering on this loop; it is gone only after that.
     bool failed = false;
     RUN_UNTIL(pair.loop,
               failed || (failed = pair.client->sync_write(much.data(), much.size(), 50ms) == -1 &&
                                   errno != ETIMEDOUT));
-    // Without half-close the end of stream had ended both directions already.
+    // Without half-close the end of stream has already ended both directions.
     const bool half_close = pair.client->type().capabilities().half_close;
     REQUIRE(pair.client->state() == (half_close ? State::kError : State::kClosed));
   }
@@ -233,7 +234,7 @@ TEST_CASE("sync operations: handlers do not run meanwhile, and afterwards nothin
     testing::send(site.loop, *other, "for the other");
     testing::send(site.loop, *own, "for this one");
     if (!transport.reaches_far) RUN_UNTIL(site.loop, far.echo.open() == 2);
-    // While this one waits for bytes that never come, the other's arrive.
+    // While this connection waits for bytes that never come, the other's bytes arrive.
     got_by_own.clear();
     inside = true;
     char buffer[1000];
@@ -299,7 +300,7 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
   FOR_EVERY_TRANSPORT(transport) {
     if (!transport.reaches_far) return;
     Site site(transport);
-    testing::AnyLoop stopped;  // its listener answers nobody; only a kernel's backlog does
+    testing::AnyLoop stopped;  // its listener never answers; only a kernel's backlog does
     conn::Endpoint at = site.fresh();
     at.options.set("backlog", "1");
     const conn::ListenerPtr listener = site.type.listen(stopped, at, [](ConnectionPtr) {});
@@ -317,7 +318,7 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
     REQUIRE(clients.back()->error_code() == std::errc::timed_out);
     REQUIRE(clients.back()->last_error().find(' ') != std::string::npos);
 
-    // The same without blocking, by the option of the endpoint.
+    // The same without blocking, by the endpoint's option.
     conn::Endpoint to = testing::address_of(*listener);
     to.options.set("connect-timeout", "200ms");
     int calls = 0;
@@ -327,7 +328,7 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
     REQUIRE(late->error_code() == std::errc::timed_out);
     REQUIRE(calls == 1);
 
-    // And while blocking, where the option is shorter than the time-out.
+    // And blocking, with an option that is shorter than the time-out.
     const auto before = std::chrono::steady_clock::now();
     const ConnectionPtr bounded = site.type.create(site.loop);
     REQUIRE_FALSE(bounded->connect_blocking(to, 1min));
@@ -341,13 +342,13 @@ TEST_CASE("connect_blocking: the time-out holds where a name is looked up in vai
   FOR_EVERY_TRANSPORT(transport) {
     Site site(transport);
     conn::Endpoint to = site.deserted();
-    if (to.hosts.empty() || to.no_port) return;  // it has no names
+    if (to.hosts.empty() || to.no_port) return;  // no names to resolve
     testing::Names names;
-    static int lookups = 0;  // a name that was released may have a lookup that is not over
+    static int lookups = 0;  // a released name may still have a lookup in progress
     to.hosts.front().name = "silent" + std::to_string(++lookups) + ".test";
     names.hold(to.hosts.front().name);
     const ConnectionPtr client = site.type.create(site.loop);
-    REQUIRE_FALSE(client->connect_blocking(to, 50ms));  // or it never comes back
+    REQUIRE_FALSE(client->connect_blocking(to, 50ms));  // must return all the same
     REQUIRE(errno == ETIMEDOUT);
     REQUIRE(client->error_code() == std::errc::timed_out);
     to.options.set("connect-timeout", "50ms");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A handler that invites is not called in vain, over every transport alike: a write handler runs
-// when the call that it makes has room, whichever that is, and a read handler when there is
-// something to read. While the peer does not read, nobody is called at all.
+// A handler must not be called in vain, over each transport: a write handler runs when the write
+// call that it makes can accept bytes, whichever call that is, and a read handler when bytes can be
+// read. While the peer does not read, no handler is called.
 
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@ namespace co = conn::co;
 
 namespace {
 
-/// Writes by one of the calls there are, or by all in turn.
+/// Writes by one of the write calls, or by all in turn.
 class Writer {
  public:
   enum How {
@@ -46,7 +46,7 @@ class Writer {
         pair.loop,
         std::as_writable_bytes(std::span(const_cast<char*>(text_.data()), text_.size())));
   }
-  /// As a write handler: until there is no room. Its first call must find some.
+  /// As a write handler: writes until the buffer is full. Its first call must accept bytes.
   void run(Connection& to) {
     ++runs;
     for (bool first = true; sent < total_; first = false) {
@@ -109,7 +109,7 @@ class Writer {
   std::mt19937 random_{11};
 };
 
-/// Reads by one of the calls there are. Its first call must find something.
+/// Reads by one of the read calls. Its first call must return bytes.
 class Reader {
  public:
   enum How { kAll, kByte, kPeek, kPeekTogether, kMixed, kWays };
@@ -157,7 +157,7 @@ class Reader {
 
 constexpr std::uint64_t kTotal = 6'000'000;
 
-/// Runs the loop until the handler runs no more. Fails if that never comes.
+/// Runs the loop until the handler is no longer called. Fails if that never happens.
 template <class End>
 void settles(Pair& pair, const End& end) {
   const auto deadline = std::chrono::steady_clock::now() + testing::patience();
@@ -177,21 +177,21 @@ TEST_CASE("in vain: a write handler runs when its call has room, and not while t
   CAPTURE(how);
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
-    // Little enough by each call that the peer's memory is full before all is sent, or all segments
-    // are taken.
+    // Small enough writes that the peer's memory, or all segments, are used up before everything is
+    // sent.
     const std::uint64_t total = how == Writer::kTiny ? kTotal / 4 : 2 * kTotal;
     Writer writer(pair, how, total);
     pair.client->set_write_handler([&](Connection& here) { writer.run(here); });
     settles(pair, writer);
     CHECK(writer.in_vain == 0);
     if (how != Writer::kTiny) CHECK_FALSE(writer.over());
-    // A little is read now and then.
+    // A few bytes are read from time to time.
     Reader reader(Reader::kAll);
     for (int i = 0; i < 20; ++i) {
       std::string some(50'000, '\0');
       const ssize_t n = pair.server->read(some.data(), some.size());
       testing::turns(pair.loop, 3);
-      if (n < 0) continue;  // a record of TLS that has not come as a whole
+      if (n < 0) continue;  // a TLS record that is still incomplete
       reader.intact =
           reader.intact &&
           testing::Pattern(0).matches(reader.received, {some.data(), static_cast<std::size_t>(n)});
@@ -261,8 +261,8 @@ TEST_CASE("in vain: a reader whose bytes somebody else has read is called again 
     Pair pair(transport);
     Reader reader(Reader::kAll);
     const std::uint64_t total = 3'000'000;
-    std::uint64_t taken = 0;  // runs of the other in which it got something
-    // The barrier has the write handler run first, and it takes much of what the iteration allows.
+    std::uint64_t taken = 0;  // runs of the other handler that got bytes
+    // The barrier makes the write handler run first, and it uses much of the iteration's budget.
     pair.server->set_read_handler([&](Connection& here) { reader.run(here); });
     pair.server->set_write_handler(
         [&](Connection& here) {
@@ -280,8 +280,8 @@ TEST_CASE("in vain: a reader whose bytes somebody else has read is called again 
     RUN_UNTIL(pair.loop, reader.received == total);
     CHECK(reader.intact);
     CHECK(writer.in_vain == 0);
-    // The event was there before the other took its bytes, so the reader may find none: once for
-    // each time, and those may follow each other.
+    // The event existed before the other handler took its bytes, so the reader may find none: once
+    // per such run, possibly several times in a row.
     CHECK(reader.in_vain <= taken);
     conn::Vain::longest_row = 0;
   }
