@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package over transports that need no device, against an aeconn program: kv-server.
+"""Tests of the package over transports that need no device, against kv-server.
 
     AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_*.py
 
-KV_URLS: where a kv-server listens, separated by spaces. REDIS_URLS: the same of a redis-server, for
-what kv-server lacks.
+KV_URLS: URLs of a kv-server, separated by spaces. REDIS_URLS: those of a redis-server, for features
+that kv-server lacks.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Blocking(unittest.TestCase):
 
     @each_url
     def test_fork(self, url):
-        """What a child lets go of stays its parent's, as with a socket."""
+        """A child's copies do not affect the parent's connection, as with a socket."""
         with aeconn.connect(url, timeout=10) as connection:
             child = os.fork()
             if child == 0:
@@ -141,7 +141,7 @@ class Blocking(unittest.TestCase):
             self.assertEqual(connection.recv(100), b"+PONG\r\n")
 
     def test_keeper(self):
-        """The collector may close a connection while the keeper looks at another."""
+        """The garbage collector may close a connection while the keeper checks another."""
         keeper = aeconn._keeper._Keeper()
 
         class Kept:
@@ -237,7 +237,8 @@ class Asyncio(unittest.TestCase):
         gc.collect()
 
     def test_nobody_else_refers_to_it(self):
-        """Who waits for bytes or for clients is kept by the loop, whatever the collector does."""
+        """The loop references objects that wait for bytes or clients, whatever the garbage
+        collector does."""
 
         async def serve():
             async def echo(reader, writer):
@@ -260,7 +261,7 @@ class Asyncio(unittest.TestCase):
 
     @each_url_async
     async def test_list(self, url):
-        """The end of one direction: over a list that may come to rdma there is none."""
+        """Half-close is not available for a list of schemes that may use rdma."""
         if not url.startswith("tcp:"):
             return
         reader, writer = await aeconn.open_connection(url.replace("tcp:", "rdma|tcp:", 1))
@@ -312,10 +313,10 @@ class RedisPy(unittest.TestCase):
         other = redis.Redis(connection_pool=aeconn.pool(url, socket_timeout=10))
         number = client.client_id()
         self.assertTrue(other.client_kill_filter(_id=number))
-        # Over rdma the end may come after the answer to who asked for it.
+        # Over rdma, the end may arrive after the answer to the client that requested it.
         with contextlib.suppress(redis.ConnectionError):
             client.connection_pool._available_connections[0].can_read(10)
-        self.assertTrue(client.ping())  # by another connection
+        self.assertTrue(client.ping())  # on a new connection
         self.assertNotEqual(client.client_id(), number)
 
     def test_nobody_there(self):
@@ -334,7 +335,8 @@ class RedisServer(unittest.TestCase):
         return client.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"]
 
     def next_of(self, pubsub):
-        """The next message: get_message() also returns for what it keeps to itself."""
+        """The next message: get_message() also returns without one for messages it handles
+        internally."""
         end = time.monotonic() + 60
         while (message := pubsub.get_message(timeout=10)) is None:
             self.assertLess(time.monotonic(), end)
@@ -354,7 +356,7 @@ class RedisServer(unittest.TestCase):
                 self.assertEqual(client.publish("weather", b"fine"), 1)
                 self.assertEqual(self.next_of(pubsub), ("message", b"news", text))
                 self.assertEqual(self.next_of(pubsub), ("pmessage", b"weather", b"fine"))
-            # A connection that is lost is told of, made again, and has its subscriptions.
+            # Loss of the connection is reported; it is re-established with its subscriptions.
             self.assertEqual(client.client_kill_filter(_type="pubsub"), 1)
             self.assertRaises(redis.ConnectionError, pubsub.get_message, timeout=60)
             subscribed = {self.next_of(pubsub)[:2] for _ in range(2)}
@@ -376,12 +378,12 @@ class RedisServer(unittest.TestCase):
             before = self.pings(other)
             self.assertEqual(client.get("checked"), b"1")
             self.assertEqual(self.pings(other), before)
-            # As if the hour were over.
+            # Simulates the end of the hour.
             idle.next_health_check = 0
             self.assertEqual(client.get("checked"), b"1")
             self.assertEqual(self.pings(other), before + 1)
             pubsub.connection.next_health_check = 0
-            self.assertIsNone(pubsub.get_message(timeout=60))  # the reply is for itself
+            self.assertIsNone(pubsub.get_message(timeout=60))  # the reply is handled internally
             self.assertEqual(self.pings(other), before + 2)
             self.assertEqual(other.publish("news", b"hello"), 1)
             self.assertEqual(self.next_of(pubsub), ("message", b"news", b"hello"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a connection that blocks does at its edges: what it refuses, who may use it at the same
-time, what ends a wait. Run as test_aeconn.py; KV_URLS says over which transports.
+"""Edge cases of blocking connections: rejected arguments, concurrent use, interrupted waits. Run
+like test_aeconn.py; KV_URLS selects the transports.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def until(condition):
 
 
 def waits(connection):
-    """Whether a call is waiting with it."""
+    """Whether a call is waiting on it."""
     return connection is not None and any(connection._waiting.values())
 
 
 @contextlib.contextmanager
 def beside(work, *arguments):
-    """Runs `work` on a thread meanwhile; what it raised is raised at the end."""
+    """Runs `work` on a thread within the context; its exceptions are re-raised at the end."""
     failures = []
 
     def run():
@@ -62,7 +62,7 @@ def beside(work, *arguments):
 
 @contextlib.contextmanager
 def pair(family=socket.AF_INET):
-    """A connection of ours to a socket of Python's."""
+    """An aeconn connection to a Python socket."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(family) as listening:
         if family == socket.AF_UNIX:
             listening.bind(folder + "/s")
@@ -79,7 +79,7 @@ def pair(family=socket.AF_INET):
 
 
 class Numbers(unittest.TestCase):
-    """What comes from outside is looked at before C has it."""
+    """Arguments are validated before they are passed to C."""
 
     @each_url
     def test_sizes(self, url):
@@ -158,7 +158,7 @@ class Numbers(unittest.TestCase):
 
 
 class Together(unittest.TestCase):
-    """Two threads, and what comes from outside."""
+    """Two threads, and external events."""
 
     @each_url
     def test_full_duplex(self, url):
@@ -180,7 +180,7 @@ class Together(unittest.TestCase):
 
     @each_url
     def test_much_in_both_directions(self, url):
-        """More than there is room for between the two: who only wrote would wait for ever."""
+        """More data than fits between both ends: a peer that only wrote would wait for ever."""
         value = os.urandom(4_000_000)
         with aeconn.connect(url, timeout=LONG) as connection:
 
@@ -196,8 +196,8 @@ class Together(unittest.TestCase):
                     self.assertEqual(bytes(got[10:-2]), value)
 
     def interrupted(self, connection, call, *arguments):
-        """A signal whose handler raises ends the call at once, and one whose handler does not
-        changes nothing."""
+        """A signal handler that raises ends the call at once; one that does not raise has no
+        effect."""
         seen = []
 
         class Raised(Exception):
@@ -303,7 +303,7 @@ class Together(unittest.TestCase):
             self.assertEqual(len(got), 3)
 
     def test_the_interpreter_ends(self):
-        """Whatever is open then, and whoever waits."""
+        """Whatever is open at that time, and whichever threads wait."""
         program = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
@@ -377,7 +377,7 @@ class AsASocket(unittest.TestCase):
                 while len(got) < 7:
                     readable, _, _ = select.select([connection], [], [], LONG)
                     self.assertEqual(readable, [connection])
-                    with contextlib.suppress(BlockingIOError):  # a part of a record of TLS
+                    with contextlib.suppress(BlockingIOError):  # an incomplete TLS record
                         got += connection.recv(100)
                 self.assertEqual(got, b"+PONG\r\n")
             connection.setblocking(True)
@@ -397,7 +397,7 @@ class AsASocket(unittest.TestCase):
             ours._wait_begins = lambda *arguments: (rounds.append(1), begins(*arguments))
             with beside(ours.sendall, b"x" * 20_000_000):
                 until(lambda: waits(ours))
-                for _ in range(3):  # until there is no room anywhere
+                for _ in range(3):  # until all buffers are full
                     time.sleep(0.05)
                 before = len(rounds)
                 time.sleep(0.05)
@@ -463,7 +463,7 @@ class AsASocket(unittest.TestCase):
 
     @each_url
     def test_what_was_written_leaves(self, url):
-        """Also where nobody uses the connection any more: TLS and RDMA keep some of it at first."""
+        """Even if no call uses the connection any more: TLS and RDMA buffer part of it at first."""
         value = b"v" * 3_000_000
         with aeconn.connect(url, LONG) as writes, aeconn.connect(url, LONG) as reads:
             writes.sendall(b"*3\r\n$3\r\nSET\r\n$5\r\nleave\r\n$3000000\r\n" + value + b"\r\n")
@@ -481,7 +481,7 @@ class AsASocket(unittest.TestCase):
                 file = ours.makefile("rb")
                 ours.abort()
                 ours.abort()
-                if family == socket.AF_INET:  # a Unix socket tells of an end
+                if family == socket.AF_INET:  # a Unix socket reports end of stream
                     self.assertRaises(ConnectionResetError, theirs.recv, 1)
                 else:
                     self.assertEqual(theirs.recv(1), b"")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What comes into the middle of a call on a connection that blocks: signal handlers that close it
-or raise, fork(), failures of what the keeper needs. Run as test_aeconn.py; it needs no server.
+"""Interruptions of calls on a blocking connection: signal handlers that close it or raise, fork(),
+and failures in the keeper. Run like test_aeconn.py; it needs no server.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from test_blocking import beside, pair, until  # noqa: E402
 
 lib = _native.lib
 
-# All methods of Socket, as they are called.
+# All methods of Socket, with sample calls.
 CALLS = {
     "__repr__": repr,
     "abort": lambda s: s.abort(),
-    "adopt": None,  # makes one
+    "adopt": None,  # creates a connection
     "close": lambda s: s.close(),
     "fileno": lambda s: s.fileno(),
     "getblocking": lambda s: s.getblocking(),
@@ -60,13 +60,13 @@ CALLS = {
     "shutdown": lambda s: s.shutdown(socket.SHUT_WR),
     "transport": lambda s: s.transport(),
 }
-LOCAL = {"getblocking", "gettimeout", "setblocking", "settimeout"}  # no word of the connection's
+LOCAL = {"getblocking", "gettimeout", "setblocking", "settimeout"}  # do not use the connection
 ENDS = {"abort", "close"}
 
 
 @contextlib.contextmanager
 def adopted():
-    """A connection of ours that waits shortly, and its peer."""
+    """An aeconn connection with a short time-out, and its peer."""
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.settimeout(60)
@@ -79,8 +79,7 @@ def adopted():
 
 
 class Checked:
-    """The library, in which `between` runs before each call; a handle that was given back is not
-    passed on."""
+    """The library with `between` called before each function; freed handles are not passed on."""
 
     def __init__(self, between=lambda: None):
         self.between = between
@@ -124,7 +123,7 @@ class Closed(unittest.TestCase):
         self.assertEqual(methods | {"__repr__"}, CALLS.keys())
 
     def closed_at(self, call, end, number):
-        """Whether the call had as many calls of C."""
+        """Returns whether the call makes at least `number` calls of C."""
         calls = 0
 
         def between():
@@ -145,7 +144,7 @@ class Closed(unittest.TestCase):
         return True
 
     def test_between_any_two_calls_of_c(self):
-        """As a signal handler does."""
+        """Simulates a signal handler."""
         for end in (aeconn.Socket.close, aeconn.Socket.abort):
             for name, call in CALLS.items():
                 if call is None:
@@ -157,7 +156,7 @@ class Closed(unittest.TestCase):
                     self.assertGreater(number, 0 if name in LOCAL | {"makefile"} else 1)
 
     def test_by_another_thread_while_the_keeper_looks(self):
-        """What the keeper does with a connection asks nothing of a loop that may be gone."""
+        """The keeper does not access a loop that may already be freed."""
         for look in (_keeper.keeper.hold, _keeper.keeper.release, aeconn.Socket._turn_idle):
             with self.subTest(look=getattr(look, "__name__", look)), adopted() as (connection, _):
                 with mock.patch.object(connection, "transport", lambda: "tls"):
@@ -168,7 +167,7 @@ class Closed(unittest.TestCase):
                     if not ended and threading.current_thread() is threading.main_thread():
                         ended.append(threading.Thread(target=connection.close))
                         ended[0].start()
-                        ended[0].join(0.05)  # it may have to wait for us
+                        ended[0].join(0.05)  # it may have to wait for this thread
 
                 with Checked(between) as checked:
                     look(connection)
@@ -182,8 +181,8 @@ class Raised(BaseException):
 
 
 class Handlers:
-    """Raises at the `number`th place of the package where a signal handler may run: CPython looks
-    for signals where a function begins, and in a call when a function of C has returned."""
+    """Raises at the `number`th point in the package where a signal handler may run: CPython checks
+    for signals at function entry, and within a call when a C function has returned."""
 
     def __init__(self, number):
         self.left = number
@@ -198,7 +197,7 @@ class Handlers:
             if event in ("call", "c_return"):
                 self._place()
 
-    def _wrap(self, native):  # which the profiler does not see
+    def _wrap(self, native):  # invisible to the profiler
         def call(*arguments):
             result = native(*arguments)
             if sys.getprofile():
@@ -226,8 +225,8 @@ class Handlers:
 
 class Interrupted(unittest.TestCase):
     def interrupted_at(self, call, end, number):
-        """Whether the call had as many places."""
-        """`end`: the function of C in which the connection is closed."""
+        """Returns whether the call has at least `number` such points. `end`: the C function in
+        which the connection is closed."""
         held, closed = [], []
         with adopted() as (connection, _), contextlib.ExitStack() as stack:
             for name, armed in ("hold", 0), ("release", 1):
@@ -275,7 +274,8 @@ class Interrupted(unittest.TestCase):
 
 class Child(unittest.TestCase):
     def test_every_method_in_a_child(self):
-        """It cannot take what is its parent's, also where another thread had the lock."""
+        """A child cannot take over the parent's connection, even if another thread held the
+        lock."""
         with pair() as (connection, theirs):
             inside, go = threading.Event(), threading.Event()
 
@@ -286,7 +286,7 @@ class Child(unittest.TestCase):
 
             with beside(hold):
                 inside.wait()
-                # The calls that end it come last.
+                # Calls that close the connection come last.
                 children = {}
                 for name, call in CALLS.items():
                     if call is None:
@@ -318,7 +318,7 @@ class Child(unittest.TestCase):
 
 class Keeper(unittest.TestCase):
     def test_what_it_needs_is_not_there(self):
-        """It keeps the next one then, as if nothing had been."""
+        """After a failure, the keeper keeps the next connection as usual."""
 
         def full(*_, **__):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -327,7 +327,7 @@ class Keeper(unittest.TestCase):
             raise RuntimeError("can't start new thread")
 
         class NoRoom:
-            """An epoll that takes nothing."""
+            """An epoll in which registering fails."""
 
             register = full
 
@@ -375,8 +375,8 @@ class Keeper(unittest.TestCase):
             self.assertIsNone(ours._loop)
 
 
-# A daemon thread runs a loop and is inside of C when the interpreter begins to end. That loop is
-# not freed then, and before the interpreter stops threads nobody is inside, nor comes in later.
+# A daemon thread runs a loop and is within C when the interpreter begins to exit. That loop must
+# not be freed then, and when the interpreter stops threads, no thread may be within C or enter it.
 ENDS_IN_A_CALL = """
 import asyncio, atexit, os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -452,7 +452,7 @@ class End(unittest.TestCase):
 
 
 class Sendall(unittest.TestCase):
-    """It returns when all of it has left."""
+    """sendall() returns once all data has been sent."""
 
     def test_failure_while_the_last_bytes_wait(self):
         real, steps = lib.write_all, []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What asyncio's protocols meet at the edges of a transport of ours: contexts, exceptions, the
-order of calls, ends. Run as test_aeconn.py; KV_URLS says over which transports.
+"""Edge cases of aeconn transports as seen by asyncio protocols: contexts, exceptions, order of
+calls, ends. Run like test_aeconn.py; KV_URLS selects the transports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ variable = contextvars.ContextVar("variable", default="none")
 
 
 class Protocol(asyncio.Protocol):
-    """Takes down what it was told, and runs what a test hangs on a call."""
+    """Records its calls, and runs the hooks that a test attaches to them."""
 
     def __init__(self, **calls):
         self.calls, self.told, self.contexts, self.data = calls, [], {}, b""
@@ -127,7 +127,7 @@ class Callbacks(unittest.TestCase):
         self.assertFalse(transport.is_reading())
         transport.write(b"PING\r\n")
         other, busy = await kv(url)
-        for count in range(1, 6):  # time for what should not come
+        for count in range(1, 6):  # time for calls that must not happen
             other.write(b"PING\r\n")
             await busy.until(lambda p, n=count: len(p.data) == 7 * n)
         self.assertEqual(protocol.data, b"")
@@ -164,7 +164,8 @@ class Callbacks(unittest.TestCase):
 
     @each_url_async
     async def test_a_callback_that_raises(self, url):
-        """As with asyncio's own: the handler of the loop is told, and the connection is lost."""
+        """As with asyncio's transports: the loop's exception handler is called, and the connection
+        is lost."""
         loop, told = asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, context: told.append(context))
         for name in "data_received", "eof_received":
@@ -183,7 +184,8 @@ class Callbacks(unittest.TestCase):
             await kv(url, connection_made=lambda *_: 1 / 0)
 
     def test_what_leaves_the_loop(self):
-        """sys.exit() and Ctrl-C in any callback, of either end; afterwards the loop can go on."""
+        """sys.exit() and Ctrl-C in any callback, on either end; the loop remains usable
+        afterwards."""
 
         def leave(kind):
             due = [kind(7)]
@@ -218,7 +220,7 @@ class Callbacks(unittest.TestCase):
                     "connection_lost",
                 ):
                     if name == ("data_received" if end == "client" else "pause_writing"):
-                        continue  # there is none
+                        continue  # this end does not have this callback
                     if name == "resume_writing" and end == "server":
                         continue
                     calls = {"client": {}, "server": {}}
@@ -399,7 +401,7 @@ class Values(unittest.TestCase):
         self.assertRaises(TypeError, transport.write, "text")
 
     def test_another_thread(self):
-        """It is refused, whatever it asks, and C is not asked."""
+        """All calls are refused, and C is not called."""
         calls = {
             "get_extra_info": ("peername",),
             "set_protocol": (asyncio.Protocol(),),
@@ -457,7 +459,8 @@ class Values(unittest.TestCase):
         asyncio.run(run())
 
     def test_after_the_loop(self):
-        """What outlives its loop ends quietly, in whatever order the collector takes it."""
+        """Objects that outlive their loop end without errors, in any order of garbage
+        collection."""
         left = []
 
         async def run():
@@ -476,7 +479,7 @@ class Values(unittest.TestCase):
 
 
 class Several(unittest.TestCase):
-    """Connections that come back, loops that share a port, and what tells of them."""
+    """Connections that are re-established, loops that share a port, and their metrics."""
 
     def test_redial(self):
         async def run():
@@ -492,8 +495,8 @@ class Several(unittest.TestCase):
             async for reader, writer in aeconn.redial(url, first_pause=0.001, most_pause=0.01):
                 rounds += 1
                 writer.write(b"round %d\n" % rounds)
-                self.assertEqual(await reader.read(), b"")  # it was lost
-                if rounds == 2:  # nobody is there for a while
+                self.assertEqual(await reader.read(), b"")  # the connection was lost
+                if rounds == 2:  # the server is down for a while
                     server.close()
                     with self.assertRaises(ConnectionRefusedError):
                         await aeconn.open_connection(url)
@@ -512,7 +515,7 @@ class Several(unittest.TestCase):
         asyncio.run(asyncio.wait_for(run(), LONG))
 
     def test_redial_to_what_is_wrong(self):
-        """Though nobody is there to be asked."""
+        """Raises even though no server is running."""
         urls = ["smoke://127.0.0.1:1", "tcp://127.0.0.1:1?colour=red"]
         if aeconn.has_transport("tls"):
             urls += [f"tls://127.0.0.1:1?{key}=/nowhere.pem" for key in ("ca", "crl", "cert")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Connections over tcp, unix, tls, rdma and tls+rdma by libaeconn-c.
+"""Connections over tcp, unix, tls, rdma and tls+rdma, implemented by libaeconn-c.
 
     import aeconn
     with aeconn.connect("rdma://10.0.0.1:6379", timeout=5) as connection:
@@ -11,8 +11,8 @@
 
     reader, writer = await aeconn.open_connection("rdma://10.0.0.1:6379")
 
-The URL says the transport and its options. aeconn.aio has the parts for asyncio, aeconn.redis_py
-those for redis-py.
+The URL selects the transport and its options. aeconn.aio contains the support for asyncio,
+aeconn.redis_py that for redis-py.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ version: str = lib.version().decode()
 
 
 def connect(url: str, timeout: float | None = None) -> Socket:
-    """A connection that blocks. Raises OSError with a sentence; TimeoutError after `timeout` s, or
-    after the time of option connect-timeout where it is None."""
+    """Returns a blocking connection. Raises OSError with a message; TimeoutError after `timeout`
+    seconds or, if that is None, after the time of the option connect-timeout."""
     return Socket(url, timeout)
 
 
 def adopt(connected: socket.socket) -> Socket:
-    """Takes a connected tcp or Unix socket over: `connected` has no descriptor any more."""
+    """Takes over a connected TCP or Unix socket and detaches the descriptor from `connected`."""
     return Socket.adopt(connected)
 
 
 def configure(scheme: str, **options: str) -> None:
-    """Defaults for every URL of a transport, in place of those set before."""
+    """Sets defaults for every URL of a transport, replacing those set before."""
     text = "&".join(
         f"{key.replace('_', '-')}={quote(to_c(str(value)), safe='')}"
         for key, value in options.items()
@@ -73,7 +73,7 @@ def has_transport(scheme: str) -> bool:
 
 
 def pool(url: str, **settings: Any) -> redis.ConnectionPool:
-    """For redis.Redis(connection_pool=...): `settings` as of redis.ConnectionPool."""
+    """For redis.Redis(connection_pool=...): `settings` as for redis.ConnectionPool."""
     from . import redis_py
 
     return redis_py.pool(url, **settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Turns the loops of connections that nobody uses at the moment."""
+"""Runs the loops of connections that no call is using at the moment."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from ._native import lib
 if TYPE_CHECKING:
     from ._socket import Socket
 
-_SOON = 0.002  # seconds until the next look
-_LATER = 0.25  # the same, at what only a call of the user's can take
+_SOON = 0.002  # seconds until the next check
+_LATER = 0.25  # likewise, if pending data can only be consumed by a call of the user
 
 
 class _Keeper:
-    """A peer over RDMA wants to hear from us now and then, and what TLS or RDMA could not hand on
-    at once has to leave when there is room. One thread for all of them, while there are any.
+    """RDMA requires regular keepalive messages, and data that TLS or RDMA could not send at once
+    must be sent when space becomes available. One thread does this for all connections, while there
+    are any.
     """
 
     def __init__(self) -> None:
-        # Entered again where the collector closes a connection meanwhile.
+        # Re-entrant, because the garbage collector may close a connection meanwhile.
         self._lock = threading.RLock()
         self._kept: dict[int, weakref.ref[Socket]] = {}
         self._thread: threading.Thread | None = None
         self._poll: select.epoll | None = None
-        self._wakes = -1  # a pipe's end; these three are there, or none is
+        self._wakes = -1  # end of a pipe; thread, poll and pipe exist together or not at all
         self._ended = False
 
     def keep(self, connection: Socket) -> None:
-        if connection.transport() in ("tcp", "unix"):  # the kernel does that
+        if connection.transport() in ("tcp", "unix"):  # the kernel does all this
             return
         fd = int(lib.descriptor(connection._loop))
         with self._lock:
@@ -70,7 +71,7 @@ class _Keeper:
             raise
 
     def hold(self, connection: Socket) -> None:
-        """Somebody waits with it, and does that meanwhile."""
+        """A call waits with the connection and runs its loop meanwhile."""
         self._set(connection, 0)
 
     def release(self, connection: Socket) -> None:
@@ -81,13 +82,13 @@ class _Keeper:
         if fd is None:
             return
         with self._lock:
-            # drop() comes before the loop is freed, so this descriptor is still that of the loop.
+            # drop() precedes freeing the loop, so this descriptor still belongs to the loop.
             kept = self._kept.get(fd)
             if kept is not None and kept() is connection and self._poll is not None:
                 self._poll.modify(fd, events)
 
     def drop(self, connection: Socket) -> None:
-        """May run again where it was interrupted, with the loop freed since."""
+        """May be called again if it was interrupted, even if the loop was freed since."""
         with self._lock:
             fd = connection._kept_at
             if fd is None:
@@ -95,7 +96,7 @@ class _Keeper:
             kept = self._kept.get(fd)
             if kept is not None and kept() in (None, connection):
                 if self._poll is not None:
-                    with contextlib.suppress(OSError):  # keep() has failed
+                    with contextlib.suppress(OSError):  # keep() failed before registering it
                         self._poll.unregister(fd)
                 self._kept.pop(fd, None)
             if not self._kept and self._thread is not None:
@@ -103,11 +104,12 @@ class _Keeper:
             connection._kept_at = None
 
     def forget_parent(self) -> None:
-        """In a child of fork(): the thread and its descriptors are the parent's."""
+        """Called in a child after fork(): the thread and its descriptors belong to the parent."""
         self.__init__()  # type: ignore[misc]
 
     def end(self) -> None:
-        """Before the interpreter ends: a thread that it stops in a call would keep that's lock."""
+        """Called before the interpreter exits: it would stop the thread within a call, with the
+        call's lock held."""
         with self._lock:
             self._ended = True
             self._kept.clear()
@@ -119,9 +121,9 @@ class _Keeper:
 
     def _run(self, poll: select.epoll, woken: int, wakes: int) -> None:
         with self._lock:
-            if self._poll is not poll:  # _begin() failed after it had begun
+            if self._poll is not poll:  # _begin() failed after starting the thread
                 return
-        later: dict[int, float] = {}  # descriptors that are looked at again, and when
+        later: dict[int, float] = {}  # when to check which descriptors again
         while True:
             ready = poll.poll(max(min(later.values()) - time.monotonic(), 0) if later else None)
             now = time.monotonic()
@@ -137,12 +139,12 @@ class _Keeper:
                 connection = self._connection(fd)
                 if connection is None:
                     continue
-                # What is busy is not to wait for us.
+                # Calls in progress must not wait for this thread.
                 if connection._users:
                     later[fd] = now + _SOON
                 else:
                     later[fd] = now + (_SOON if connection._turn_idle() else _LATER)
-            connection = None  # or it could not end
+            connection = None  # a reference would keep it from being closed
             with self._lock:
                 if not self._kept and self._poll is poll:
                     self._thread, self._poll, self._wakes = None, None, -1

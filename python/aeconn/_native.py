@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libaeconn-c by ctypes: nothing is compiled when this package is installed.
+"""Binds libaeconn-c with ctypes: installing this package compiles nothing.
 
-AECONN_LIBRARY names the file where the loader would not find it.
+AECONN_LIBRARY names the library file if the loader would not find it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WRITABLE = 2
 
 NEW, CONNECTING, CONNECTED, CLOSED, FAILED = range(5)
 
-# Functions that C calls. What Python raises there goes no further, and a signal handler of Python's
-# may run wherever there is Python code: so C calls builtins only, which take down what happened,
-# and Python's code runs after C has returned.
+# Callbacks from C. An exception raised in Python code there would be lost, and Python's signal
+# handlers may run in any Python code. Therefore C calls only builtins, which record the event, and
+# Python code handles it after C has returned.
 ConnFn = CFUNCTYPE(None, c_void_p, c_void_p)
 FactFn = CFUNCTYPE(None, py_object, c_char_p, c_char_p)
 TextFn = CFUNCTYPE(None, py_object, c_char_p, c_size_t)
@@ -45,7 +45,7 @@ _TAKE_TEXT = TextFn(operator.setitem)
 
 AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
-# Name: result, arguments. What this package calls; the header has the rest.
+# Name: result, arguments. Only the functions that this package calls; see the header for all.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "version": (c_char_p,),
     "error": (c_char_p,),
@@ -114,18 +114,18 @@ class Library:
 
 lib = Library()
 
-# Handlers that only make a loop's descriptor readable: functions of C that ignore NULL, which is
-# their first argument here. Nothing of Python's runs inside of C then, also where a thread is in a
-# call while the interpreter ends, which would stop that thread in the middle of C++.
+# Handlers whose only effect is that the loop's descriptor becomes readable: C functions that ignore
+# NULL, which is their first argument here. No Python code then runs within C. It could otherwise
+# stop a thread in the middle of C++ code if the interpreter exits during a call.
 NOTHING = ctypes.cast(lib.set_user_data, ConnFn)
 _WAKE = ctypes.cast(lib.close, PostFn)
 
 
-# --- texts and numbers, which are looked at before C has them ------------------------------------
+# --- texts and numbers, validated before they are passed to C -------------------------------------
 
 
 def to_c(value: str) -> bytes:
-    """A text as C takes it: bytes that are no UTF-8 travel as with paths (PEP 383)."""
+    """Encodes a text for C: bytes that are not UTF-8 are represented as in paths (PEP 383)."""
     if not isinstance(value, str):
         raise TypeError(f"a str is needed, not {type(value).__name__}")
     if "\0" in value:
@@ -138,7 +138,7 @@ def from_c(value: bytes | None) -> str:
 
 
 def seconds(value: float | None) -> float | None:
-    """A time-out, as socket.settimeout() takes it."""
+    """Validates a time-out like socket.settimeout()."""
     if value is None:
         return None
     value = float(value)
@@ -155,20 +155,20 @@ def seconds(value: float | None) -> float | None:
 
 
 def set_up_error() -> OSError:
-    """What a function that sets something up has said."""
+    """The error of a failed setup function."""
     number = ctypes.get_errno() or errno.EIO
     return OSError(number, from_c(lib.error()) or os.strerror(number))
 
 
 def io_error(conn: int | None, number: int | None = None) -> OSError:
-    """What a connection says of its failure, as the exception that a socket would raise."""
+    """The error of a connection, as the exception that a socket would raise."""
     number = number or ctypes.get_errno() or errno.EIO
     words = from_c(lib.last_error(conn)) if conn is not None else ""
     return OSError(number, words or os.strerror(number))
 
 
 def connect_error(conn: int) -> OSError:
-    """Why a connection was not made."""
+    """The reason why a connection was not established."""
     return io_error(conn, lib.last_errno(conn) or errno.EIO)
 
 
@@ -178,7 +178,7 @@ Address = tuple[str, int] | str | bytes
 
 
 def address(function: Any, conn: int) -> Address:
-    """As a socket's: (host, port), a path, or the bytes of an abstract name."""
+    """Like a socket's address: (host, port), a path, or the bytes of an abstract name."""
     port = c_uint16()
     size = function(conn, None, 0, port) + 1
     host = ctypes.create_string_buffer(size)
@@ -191,17 +191,18 @@ def address(function: Any, conn: int) -> Address:
 
 
 def _is_host(conn: int, text: str) -> bool:
-    """A host whose port is 0, as rdma's own may be, and no path."""
+    """Whether it is a host whose port is 0 (possible for the local address of rdma) and not a
+    path."""
     return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith(b"unix")
 
 
 def path(conn: int) -> str:
-    """What carries the bytes, in one line."""
+    """Description of the connection's path in one line."""
     return text_of(lib.path, conn)
 
 
 def text_of(function: Any, conn: int) -> str:
-    """What a function writes as snprintf(3) does."""
+    """The result of a function that writes a text like snprintf(3)."""
     size = function(conn, None, 0) + 1
     line = ctypes.create_string_buffer(size)
     function(conn, line, size)
@@ -209,7 +210,7 @@ def text_of(function: Any, conn: int) -> str:
 
 
 def facts(call: Any) -> dict[str, str]:
-    """What a function tells one by one."""
+    """Collects the facts that a function reports one by one."""
     told: dict[bytes, bytes] = {}
     call(_TAKE, told)
     return {from_c(name): from_c(value) for name, value in told.items()}
@@ -228,13 +229,13 @@ lib.on_fallback(_TAKE, _fallbacks)
 
 
 def fallbacks() -> dict[str, str]:
-    """Of each place that another scheme of a list was taken to than the first: why, when it was so
-    for the last time. "not rdma: connect to ...: no such device"."""
+    """For each address that was connected with another scheme of a list than the first: the most
+    recent reason. "not rdma: connect to ...: no such device"."""
     return {from_c(to): from_c(why) for to, why in list(_fallbacks.items())}
 
 
 def with_option(url: str, name: str, value: str) -> str:
-    """With an option, where the URL has it not."""
+    """Adds an option unless the URL already has it."""
     query = url.partition("?")[2]
     if any(each.split("=")[0] == name for each in query.split("&")):
         return url
@@ -242,7 +243,7 @@ def with_option(url: str, name: str, value: str) -> str:
 
 
 def wake(loop: int) -> None:
-    """Makes the loop's descriptor readable, until it is dispatched."""
+    """Makes the loop's descriptor readable until the loop is dispatched."""
     lib.post(loop, _WAKE, None)
 
 

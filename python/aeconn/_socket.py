@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A connection that blocks, with a socket's methods.
+"""A blocking connection with the methods of a socket.
 
-Nothing waits in C. A call tries; where it has to wait it gives the lock back and polls the
-descriptor of the connection's loop. So a thread that reads and one that writes do not wait for each
-other, and Python's signal handlers run at once, whatever is waited for.
+C code does not block. A call makes an attempt; if it has to wait, it releases the lock and polls
+the descriptor of the connection's loop. A reading thread and a writing one therefore do not wait
+for each other, and Python's signal handlers run without delay during any wait.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from . import _native
 from ._keeper import keeper
 from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, lib
 
-# A buffer of Python's, whatever has it, as the address that C takes.
+# Type for the address of any Python buffer, as C expects it.
 _Buffer = ctypes.c_char * 0
-_MOST_AT_ONCE = 1 << 20  # of recv(), whatever it is asked for
+_MOST_AT_ONCE = 1 << 20  # limit of recv(), whatever size is requested
 _FILE_BLOCK = 64 * 1024  # of sendfile()
-_MOST_CONNECT_MS = 24 * 3600 * 1000  # the most that option connect-timeout takes
-_OUTGOING = 0  # waiting until what was written has left; no handler is needed for that
+_MOST_CONNECT_MS = 24 * 3600 * 1000  # maximum of the option connect-timeout
+_OUTGOING = 0  # waiting for written data to be sent, which needs no handler
 _T = TypeVar("_T")
 
 
 class _Calls:
-    """Calls that are under way. Each holds a lock of its own, by `with`, which gives it back
-    wherever a signal handler raises: so nothing is counted that has ended.
+    """Calls in progress. Each call holds a lock of its own in a `with` statement, which releases it
+    even if a signal handler raises an exception, so calls that have ended are not counted.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class _Calls:
 
 
 class _Deadline:
-    """A time-out that has begun."""
+    """A running time-out."""
 
     def __init__(self, timeout: float | None) -> None:
         self._at = None if timeout is None else time.monotonic() + timeout
 
     def left_ms(self) -> int | None:
-        """None: no limit. Rounded up, so that it is over when the time has come."""
+        """None: no limit. Rounded up, so that the time-out has expired after a wait of that long."""
         if self._at is None:
             return None
         left = max(self._at - time.monotonic(), 0)
@@ -72,9 +72,9 @@ class _Deadline:
 class Socket:
     """A stream to one peer over any transport of the library.
 
-    Behaves as a connected socket.socket does; docs/python.md has what is different. One thread may
-    read and another write at the same time. close() may come from any thread, and from a signal
-    handler: calls that wait raise OSError (EBADF) then.
+    Behaves like a connected socket.socket; docs/python.md lists the differences. One thread may
+    read and another write at the same time. close() may be called from any thread and from a signal
+    handler: waiting calls then raise OSError (EBADF).
     """
 
     _conn: int | None = None
@@ -98,27 +98,27 @@ class Socket:
         keeper.keep(self)
 
     def _begin(self, timeout: float | None) -> None:
-        self._lock = threading.RLock()  # held for calls of C, which do not wait
+        self._lock = threading.RLock()  # held during calls of C, which do not block
         self._process = os.getpid()
         self._timeout = _native.seconds(timeout)
         self._users = _Calls()
-        # Of these, those that poll.
+        # The subset of calls that are polling.
         self._waiting = {READABLE: _Calls(), WRITABLE: _Calls(), _OUTGOING: _Calls()}
         self._watched = {READABLE: False, WRITABLE: False}  # whether the loop has a handler
-        self._polled_outside = False  # fileno() was asked for
-        self._input_over = False  # recv() has nothing more to wait for
+        self._polled_outside = False  # fileno() was called
+        self._input_over = False  # recv() has no more data to wait for
         self._read_shut = False  # shutdown(SHUT_RD)
         self._closing = False
-        self._kept_at: int | None = None  # the keeper's
-        self._files = 0  # of makefile()
-        self._close_wanted = False  # close() was called, and waits for these
+        self._kept_at: int | None = None  # the keeper's descriptor of this connection
+        self._files = 0  # number of open files from makefile()
+        self._close_wanted = False  # close() was called and waits for these files
         self._loop = lib.loop_new()
         if not self._loop:
             raise _native.set_up_error()
 
     @classmethod
     def adopt(cls, connected: socket.socket) -> Socket:
-        """Takes a connected tcp or Unix socket over, its time-out with it."""
+        """Takes over a connected TCP or Unix socket and its time-out."""
         self = cls.__new__(cls)
         self._begin(connected.gettimeout())
         scheme = _native.scheme_of(connected).encode()
@@ -148,7 +148,7 @@ class Socket:
     # --- data ------------------------------------------------------------------------------------
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
-        """At least one byte, a MiB at most; b"" at end of stream."""
+        """Returns at least one byte and at most 1 MiB; b"" at end of stream."""
         size = operator.index(bufsize)
         _no_flags("recv", flags)
         if size < 0:
@@ -172,7 +172,7 @@ class Socket:
         return self._read(_address_of(view), size or len(view))
 
     def recvfrom(self, bufsize: int, flags: int = 0) -> tuple[bytes, None]:
-        """As recv(): the peer is always the same, which a stream does not say again."""
+        """Like recv(); the address is None, because a stream has only one peer."""
         return self.recv(bufsize, flags), None
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, None]:
@@ -196,15 +196,15 @@ class Socket:
         return self._until(step, READABLE)
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """As much as there is room for, at least one byte."""
+        """Sends as much as there is space for, at least one byte."""
         _no_flags("send", flags)
         view = _readable(data)
         address = _address_of(view)
         return self._until(lambda conn: self._write(conn, address, len(view)), WRITABLE)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """All of it, handed to the kernel or device. Where it fails, or the time is over, an
-        unknown part of it has been sent; so it is with BlockingIOError of one that does not block.
+        """Passes all data to the kernel or device. On an error or time-out, an unknown part has
+        been sent; the same applies to BlockingIOError of a non-blocking connection.
         """
         _no_flags("sendall", flags)
         view = _readable(data)
@@ -235,7 +235,7 @@ class Socket:
         raise self._error(number)
 
     def _left(self, conn: int) -> int | None:
-        """0 once what was written has left."""
+        """Returns 0 once all written data has been passed on."""
         if _still_leaves(conn):
             return None
         if lib.get_state(conn) == _native.FAILED:
@@ -243,8 +243,8 @@ class Socket:
         return 0
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        """What is in a file opened in binary mode, from `offset` on, `count` bytes at most. Returns
-        how many were sent; the file is behind these, also where it fails."""
+        """Sends up to `count` bytes of a file opened in binary mode, starting at `offset`. Returns
+        the number of bytes sent; the file position is after these bytes, even on an error."""
         if "b" not in getattr(file, "mode", "b"):
             raise ValueError("file should be opened in binary mode")
         if count is not None and not isinstance(count, int):
@@ -280,7 +280,7 @@ class Socket:
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """As socket.makefile(); the connection stays until its files are closed as well."""
+        """Like socket.makefile(); the connection stays open until its files are closed as well."""
         if not set(mode) <= set("rwb"):
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
         reads, writes, text = "r" in mode or "w" not in mode, "w" in mode, "b" not in mode
@@ -304,7 +304,7 @@ class Socket:
         file.mode = mode  # type: ignore[misc]
         return file
 
-    def _decref_socketios(self) -> None:  # by socket.SocketIO, which makefile() made
+    def _decref_socketios(self) -> None:  # called by socket.SocketIO, which makefile() creates
         self._files = max(self._files - 1, 0)
         if self._close_wanted and not self._files:
             self._close_now()
@@ -312,7 +312,8 @@ class Socket:
     # --- the end ---------------------------------------------------------------------------------
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
-        """SHUT_WR where the transport has a half-close; SHUT_RD ends what recv() gives."""
+        """SHUT_WR requires a transport with half-close; SHUT_RD makes recv() return end of
+        stream."""
         how = operator.index(how)
         if not -(2**31) <= how < 2**31:
             raise OverflowError("Python int too large to convert to C int")
@@ -328,19 +329,19 @@ class Socket:
                 both = how == socket.SHUT_RDWR or self._read_shut
                 if lib.shutdown(conn, READABLE | WRITABLE if both else WRITABLE) != 0:
                     raise self._error()
-            _native.wake(self._loop or 0)  # who waits looks again
+            _native.wake(self._loop or 0)  # waiting calls check again
 
         self._locked(step)
 
     def close(self) -> None:
-        """Ends calls that other threads are in. What was written is still delivered."""
+        """Ends calls in other threads. Written data is still delivered."""
         self._close_wanted = True
         if not self._files:
             self._close_now()
 
     def abort(self) -> None:
-        """As close(), but cuts the stream: nothing more is delivered, and the peer is to see an
-        error (ConnectionResetError, where the transport can tell) instead of a clean end."""
+        """Like close(), but resets the stream: no more data is delivered, and the peer sees an
+        error (ConnectionResetError, if the transport supports that) instead of a clean end."""
         self._ends_by = lib.abort
         self._files = 0
         self._close_now()
@@ -348,20 +349,21 @@ class Socket:
     def _close_now(self) -> None:
         if self._loop is None:
             if self._kept_at is not None and os.getpid() == self._process:
-                keeper.drop(self)  # close() was interrupted there
+                keeper.drop(self)  # a previous close() was interrupted there
             return
         if os.getpid() != self._process:
             return self._leave_to_parent()
         with self._lock:
             self._closing = True
-            if self._users:  # the last of them frees it
+            if self._users:  # the last of them frees the connection
                 if self._loop is not None:
                     _native.wake(self._loop)
             else:
                 self._free()
 
     def _free(self) -> None:
-        """Where it is interrupted, the next call goes on: what is taken is given back at once."""
+        """If interrupted, the next call continues: each resource is released right after it is
+        detached."""
         try:
             keeper.drop(self)
         finally:
@@ -369,10 +371,11 @@ class Socket:
             conn, self._conn = self._conn, None
             ends_by(conn)
             loop, self._loop = self._loop, None
-            close_loop(loop)  # which waits for what was written, for its end-linger
+            close_loop(loop)  # waits up to its end-linger for written data to be sent
 
     def _leave_to_parent(self) -> None:
-        """In a child of fork(): nothing is said to the peer, with whom the parent goes on."""
+        """Called in a child after fork(): sends nothing to the peer, because the parent continues
+        to use the connection."""
         conn, self._conn, self._loop = self._conn, None, None
         if conn and (fd := lib.fd(conn)) >= 0:
             os.close(fd)
@@ -394,12 +397,13 @@ class Socket:
         return self._timeout != 0
 
     def setsockopt(self, *arguments: Any) -> None:
-        """Of the socket below, where there is one. Over rdma the URL's options are for that."""
+        """Options of the underlying socket, if there is one. For rdma use options of the URL."""
         with self._kernel_socket() as below:
             below.setsockopt(*arguments)
 
     def getsockopt(self, *arguments: Any) -> Any:
-        """As setsockopt(). SO_ERROR is 0: failures come from the call that meets them."""
+        """Like setsockopt(). SO_ERROR is always 0: errors are raised by the call that encounters
+        them."""
         with self._kernel_socket() as below:
             return below.getsockopt(*arguments)
 
@@ -413,9 +417,9 @@ class Socket:
         return self._locked(step)
 
     def fileno(self) -> int:
-        """For select() and alike, to wait for reading: it is readable where recv() would not wait,
-        and sometimes where it would. -1 once it is closed, and in a child of fork(). There is no
-        waiting for room to write."""
+        """Descriptor for select() and similar functions to wait for reading: readable if recv()
+        would not block, and sometimes when it would. Returns -1 after close() and in a child after
+        fork(). Waiting for space to write is not supported."""
 
         def step(_: int) -> int:
             if not self._polled_outside:
@@ -429,12 +433,12 @@ class Socket:
         try:
             return self._locked(step)
         except OSError:
-            if self._closing:  # meanwhile
+            if self._closing:  # closed meanwhile
                 return -1
             raise
 
     def readable(self, timeout: float | None = 0) -> bool:
-        """Whether recv() would return at once, within that many seconds."""
+        """Whether recv() would return at once; waits up to `timeout` seconds."""
 
         def step(conn: int) -> int | None:
             over = self._input_over or lib.wait(conn, READABLE, 0) == 0
@@ -452,21 +456,22 @@ class Socket:
         return self._locked(lambda conn: _native.from_c(lib.transport(conn)))
 
     def path(self) -> str:
-        """What carries the bytes, in one line: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"."""
+        """Description of the path in one line: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"."""
         return self._locked(_native.path)
 
     def info(self) -> dict[str, str]:
-        """Details of the transport, for people."""
+        """Details of the transport in readable form."""
         return self._locked(
             lambda conn: _native.facts(lambda take, told: lib.info(conn, take, told))
         )
 
     def peer_user(self) -> str:
-        """The name that option peer-user takes from the peer's certificate; "" without."""
+        """The name that the option peer-user takes from the peer's certificate; "" without the
+        option."""
         return self._locked(lambda conn: _native.text_of(lib.peer_user, conn))
 
     def peer_certificate(self) -> str:
-        """As PEM; "" where there is none."""
+        """The certificate as PEM; "" if there is none."""
         return self._locked(lambda conn: _native.text_of(lib.peer_certificate, conn))
 
     # --- inside ----------------------------------------------------------------------------------
@@ -479,10 +484,10 @@ class Socket:
         return self._conn
 
     def _used(self, work: Callable[[threading.Lock], _T]) -> _T:
-        """All calls of C on the connection are made in `work`. close(), of another thread or of a
-        signal handler, leaves the connection to it, and it is freed here. `work` gets the lock that
-        says that it is under way."""
-        if os.getpid() != self._process:  # a child of fork() may never have the lock
+        """Runs `work`, within which all calls of C on the connection are made. If another thread or
+        a signal handler calls close() meanwhile, the connection is freed here. `work` receives the
+        lock that marks it as in progress."""
+        if os.getpid() != self._process:  # in a child after fork() the lock may be held for ever
             self._open()
         held = threading.Lock()
         try:
@@ -492,7 +497,7 @@ class Socket:
         finally:
             try:
                 self._free_if_unused()
-            except BaseException:  # a signal handler's
+            except BaseException:  # raised by a signal handler
                 self._free_if_unused()
                 raise
 
@@ -503,7 +508,7 @@ class Socket:
                     self._free()
 
     def _locked(self, step: Callable[[int], _T]) -> _T:
-        """What `step` gives, which does not wait."""
+        """Returns the result of `step`, which must not block."""
 
         def work(_: threading.Lock) -> _T:
             with self._lock:
@@ -518,9 +523,9 @@ class Socket:
         deadline: _Deadline | None = None,
         overdue: int | None = None,
     ) -> int:
-        """What `step` gives, once it gives something. It is asked again whenever something may have
-        changed, with the lock, and does not wait. `overdue` is what comes when the time is over;
-        None: an exception."""
+        """Calls `step` with the lock held, whenever something may have changed, until it returns a
+        result other than None; `step` must not block. On time-out, `overdue` is returned or, if
+        that is None, an exception is raised."""
         limit = deadline or _Deadline(self._timeout)
 
         def work(held: threading.Lock) -> int:
@@ -536,7 +541,7 @@ class Socket:
                             if overdue is not None:
                                 return overdue
                             raise self._overdue()
-                        if left == 0:  # what is there by now counts
+                        if left == 0:  # one more attempt: data may have arrived
                             late = True
                             self._turn()
                             continue
@@ -549,7 +554,7 @@ class Socket:
                     if waits:
                         try:
                             self._wait_ends(direction, held)
-                        except BaseException:  # a signal handler's
+                        except BaseException:  # raised by a signal handler
                             self._wait_ends(direction, held)
                             raise
                         waits = False
@@ -563,7 +568,7 @@ class Socket:
         self._watch()
 
     def _wait_ends(self, direction: int, held: threading.Lock) -> None:
-        """May run twice."""
+        """May be called twice."""
         with self._lock:
             self._waiting[direction].discard(held)
             if not any(self._waiting.values()):
@@ -573,8 +578,9 @@ class Socket:
                 self._turn()
 
     def _watch(self) -> None:
-        """Handlers for what is waited for: while there is one, the descriptor is readable as long
-        as it has something to do. Who waits outside, by fileno(), does not keep a writer awake."""
+        """Sets handlers for the directions being waited for: with a handler, the descriptor is
+        readable while that direction is ready. Polling of fileno() outside does not wake a waiting
+        writer."""
         waiting = self._waiting
         outside = self._polled_outside and not waiting[WRITABLE] and not waiting[_OUTGOING]
         for direction, wanted, setter in (
@@ -587,7 +593,7 @@ class Socket:
                 self._watched[direction] = wanted
 
     def _turn(self) -> None:
-        """What the loop has to do. Others that wait are woken where no handler does that."""
+        """Dispatches the loop. Wakes other waiting calls that no handler wakes."""
         lib.dispatch(self._loop)
         waiting = self._waiting
         reader = waiting[READABLE] and self._input_over
@@ -595,8 +601,9 @@ class Socket:
             _native.wake(self._loop or 0)
 
     def _turn_idle(self) -> bool:
-        """By the keeper: what the transport has to do while nobody uses the connection. False if
-        something stays that only a call can take: bytes that fileno() announces."""
+        """Called by the keeper: does the transport's pending work while no call uses the
+        connection. Returns False if data remains that only a call can consume: bytes announced by
+        fileno()."""
         with self._lock:
             if self._loop is None or self._closing:
                 return True
@@ -622,13 +629,13 @@ def _settled(conn: int) -> int | None:
 
 
 def _still_leaves(conn: int) -> bool:
-    """Whether a part of what was written waits inside the library."""
+    """Whether some written data is still buffered in the library."""
     waits = lib.write_all(conn, None, 0, 0) != 0
     return waits and ctypes.get_errno() == errno.ETIMEDOUT
 
 
 def _with_limit(url: str, timeout: float | None) -> bytes:
-    """`timeout` is the caller's word, so the transport's own limit is no shorter."""
+    """The caller's `timeout` takes precedence, so the transport's own limit must not be shorter."""
     if timeout is None or not isinstance(url, str):
         return _native.to_c(url)
     limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
@@ -648,7 +655,7 @@ def _flat(data: Any) -> memoryview:
 
 
 def _readable(data: Any) -> memoryview:
-    """Bytes whose address can be had; they stay as long as the view."""
+    """A view of bytes whose address can be taken; they remain valid as long as the view."""
     if isinstance(data, bytes):
         return memoryview(data)
     view = _flat(data)
@@ -659,6 +666,6 @@ def _address_of(data: bytearray | memoryview) -> int:
     if not len(data):
         return 0
     if isinstance(data, memoryview) and data.readonly:
-        store: Any = data.obj  # bytes, whose address no other way tells
+        store: Any = data.obj  # bytes: their address is not available in any other way
         return ctypes.cast(ctypes.c_char_p(store), ctypes.c_void_p).value or 0
     return ctypes.addressof(_Buffer.from_buffer(data))

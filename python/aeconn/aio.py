@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Transports, servers and streams for asyncio: below each of its loops hangs a loop of the library.
+"""Transports, servers and streams for asyncio: each asyncio loop that uses them has a loop of the
+library attached.
 
-C only takes down which connections have something to do. Protocols are called when it has returned,
-each in the context of its transport, so what they raise goes where asyncio's own would let it go.
+C only records which connections have events. Protocols are called after it has returned, each in
+the context of its transport, so their exceptions propagate as with asyncio's own transports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from . import _native
 from ._native import AGAIN, NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
-_BEHIND = 2**62  # an index of list.insert(): at the end, however long it is
+_BEHIND = 2**62  # index for list.insert(): the end of any list
 _Loop = Callable[[], asyncio.AbstractEventLoop | None]  # a weak reference
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
@@ -43,11 +44,11 @@ _FACTS: dict[str, Callable[[int], Any]] = {
 
 
 class _Called:
-    """What C calls, and what is to be done of it. The asyncio loop keeps it until it is closed, as
-    it keeps its own transports: C has no references of its own to Python's objects."""
+    """Callbacks from C and the events they record. The asyncio loop references it until closed,
+    like its own transports: C holds no references to Python objects."""
 
     def __init__(self) -> None:
-        # Connections by what happened to them; C sets keys of these.
+        # Connections by event; C sets keys of these dictionaries.
         self.settled: dict[int | None, int] = {}
         self.readable: dict[int | None, int] = {}
         self.writable: dict[int | None, int] = {}
@@ -70,7 +71,7 @@ class _Called:
             happened.pop(number, None)
 
     def take(self) -> Callable[[], None] | None:
-        """One of the things to do."""
+        """Removes one recorded event and returns the call that handles it."""
         for happened in (self.settled, self.readable, self.writable):
             while happened:
                 number, _ = happened.popitem()
@@ -104,7 +105,7 @@ def _work(loop: _Loop, called: _Called) -> None:
     try:
         while step := called.take():
             step()
-    except BaseException:  # it leaves the loop; the rest is for the next iteration
+    except BaseException:  # it leaves the loop; the rest follows in the next iteration
         running = loop()
         if running is not None and not running.is_closed():
             running.call_soon(_work, loop, called)
@@ -112,14 +113,14 @@ def _work(loop: _Loop, called: _Called) -> None:
 
 
 def _free(native: int, process: int) -> None:
-    if os.getpid() == process:  # in a child of fork() its connections are the parent's
+    if os.getpid() == process:  # in a child after fork(), its connections belong to the parent
         lib.loop_free(native)
 
 
 class _Attached:
-    """A loop of the library below an asyncio loop, as long as that lives."""
+    """A loop of the library, attached to an asyncio loop for that loop's lifetime."""
 
-    ended = False  # the interpreter is about to
+    ended = False  # the interpreter is about to exit
     _all: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Attached] = (
         weakref.WeakKeyDictionary()
     )
@@ -132,8 +133,8 @@ class _Attached:
         self.address = ctypes.addressof((ctypes.c_char * _READ_SIZE).from_buffer(self.buffer))
         self.process = os.getpid()
         self._thread = threading.current_thread()
-        self.gate = threading.RLock()  # held where C may call Python; the end takes it for ever
-        # Not kept by self, which would keep the loop.
+        self.gate = threading.RLock()  # held while C may call Python; acquired for good at exit
+        # self must not reference it: that would keep the loop alive.
         called = _Called()
         self._called = weakref.ref(called)
         loop.add_reader(
@@ -145,7 +146,7 @@ class _Attached:
             self.gate,
         )
         self._freed = weakref.finalize(self, _free, self.native, self.process)
-        self._freed.atexit = False  # end() does that
+        self._freed.atexit = False  # done by end()
 
     @property
     def called(self) -> _Called:
@@ -172,8 +173,8 @@ class _Attached:
 
     @classmethod
     def end(cls) -> None:
-        """Before the interpreter ends, which stops threads that are left (daemons) wherever they
-        go back to Python's code: here they stop outside of C, and keep their loops."""
+        """Called before the interpreter exits. It stops remaining (daemon) threads when they return
+        to Python code; this ensures that they stop outside of C, with their loops still intact."""
         cls.ended = True
         for reference in cls._all.keyrefs():
             loop = reference()
@@ -196,13 +197,13 @@ def _on_thread(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _check_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """C cannot bear another one, and what is told of it would change meanwhile."""
+    """Other threads must not call C, and the recorded events would change meanwhile."""
     if not _on_thread(loop):
         raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")
 
 
 class Transport(asyncio.Transport):
-    """What protocols of asyncio write to. It has the connection from its first moment on."""
+    """The asyncio transport that protocols write to. It owns the connection from its creation."""
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ class Transport(asyncio.Transport):
         self._attached = attached
         self._context = context
         self._conn: int | None = conn
-        self._facts: dict[str, Any] = {}  # once the connection has gone
+        self._facts: dict[str, Any] = {}  # kept for use after the connection is gone
         self._protocol: Any = None
         self._unsent = bytearray()
         self._high, self._low = 64 * 1024, 16 * 1024
@@ -288,7 +289,7 @@ class Transport(asyncio.Transport):
             self._no_data(n, number)
 
     def _read_into(self) -> None:
-        """For a protocol that has the buffer."""
+        """Reading into a protocol that provides the buffer."""
         view = memoryview(self._context.run(self._protocol.get_buffer, -1))
         if not len(view):
             raise RuntimeError("get_buffer() returned an empty buffer")
@@ -355,7 +356,7 @@ class Transport(asyncio.Transport):
             buffer = (ctypes.c_char * size).from_buffer(self._unsent)
             n = lib.write(self._conn, ctypes.addressof(buffer), size)
             number = ctypes.get_errno()
-            del buffer  # or the bytearray could not shrink
+            del buffer  # an exported bytearray could not shrink
             if n < 0 and number not in AGAIN:
                 return self._end(_native.io_error(self._conn, number))
             if n > 0:
@@ -381,7 +382,7 @@ class Transport(asyncio.Transport):
     def can_write_eof(self) -> bool:
         self._check_thread()
         scheme = self._fact("transport", "")
-        return "rdma" not in scheme.split("|")  # of a list all have it, or none
+        return "rdma" not in scheme.split("|")  # in a list, all schemes or none have it
 
     def write_eof(self) -> None:
         self._check_thread()
@@ -419,11 +420,12 @@ class Transport(asyncio.Transport):
     # --- the end ---------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """On any thread: the collector, which runs on any, may end a StreamWriter, which asks."""
+        """Allowed on any thread: the garbage collector, which runs on any thread, may finalize a
+        StreamWriter, which calls this."""
         return self._closing
 
     def close(self) -> None:
-        """What was written is still delivered."""
+        """Data already written is still delivered."""
         self._check_thread()
         if self._closing:
             return
@@ -433,7 +435,7 @@ class Transport(asyncio.Transport):
             self._end(None)
 
     def abort(self) -> None:
-        """Cuts the stream: the peer is to see an error instead of a clean end."""
+        """Resets the stream: the peer sees an error instead of a clean end."""
         self._check_thread()
         self._end(None, lib.abort)
 
@@ -453,7 +455,7 @@ class Transport(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
 
     def _call(self, method: str, *arguments: Any) -> None:
-        """Of the protocol, in the transport's context."""
+        """Calls a method of the protocol in the transport's context."""
         self._guarded(
             f"protocol.{method}() call failed.",
             self._context.run,
@@ -464,12 +466,12 @@ class Transport(asyncio.Transport):
     def _guarded(self, message: str, step: Callable[..., object], *arguments: Any) -> None:
         try:
             step(*arguments)
-        except Exception as error:  # SystemExit and KeyboardInterrupt leave the loop
+        except Exception as error:  # SystemExit and KeyboardInterrupt propagate out of the loop
             self._tell_handler(f"Fatal error: {message}", error)
             self._end(error)
 
     def _tell(self, method: str) -> None:
-        """What flow control says to the protocol; its failures end nothing."""
+        """Calls a flow control method of the protocol; its exceptions do not end the connection."""
         try:
             self._context.run(getattr(self._protocol, method))
         except Exception as error:
@@ -501,7 +503,7 @@ class Transport(asyncio.Transport):
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Those of _FACTS; the rest as Socket.info() names it."""
+        """The names in _FACTS, and those of Socket.info()."""
         self._check_thread()
         return self._fact(name, default)
 
@@ -521,13 +523,13 @@ class Transport(asyncio.Transport):
 async def create_connection(
     factory: Callable[[], asyncio.BaseProtocol], url: str
 ) -> tuple[Transport, asyncio.BaseProtocol]:
-    """As loop.create_connection(). Raises OSError with a sentence."""
+    """Like loop.create_connection(). Raises OSError with a message."""
     loop = asyncio.get_running_loop()
     attached = _Attached.to(loop)
     called = attached.called
     connected: asyncio.Future[None] = loop.create_future()
     address = _native.to_c(url)
-    number = called.keep(connected)  # and so who waits for it
+    number = called.keep(connected)  # keeps the waiting task alive, too
     try:
         conn = lib.connect(attached.native, address, called.on_settled, number)
         if not conn:
@@ -554,7 +556,7 @@ async def create_connection(
 async def open_connection(
     url: str, limit: int = 2**16
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As asyncio.open_connection()."""
+    """Like asyncio.open_connection()."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -571,7 +573,7 @@ async def redial(
     stable: float = 5.0,
     limit: int = 2**16,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Connections to one place, for a client that outlives restarts of its server:
+    """Connections to one server, for a client that must survive restarts of the server:
 
         async for reader, writer in aeconn.redial("tls://db:6380"):
             try:
@@ -579,9 +581,10 @@ async def redial(
             except (OSError, asyncio.IncompleteReadError):
                 continue
 
-    The next one is made when the body wants it, after a pause that grows while attempts fail; one
-    that stood for `stable` seconds was a success. `attempt` is the time for one, where the URL has
-    no connect-timeout. Raises OSError where the URL, or a file that it names, is wrong."""
+    The next connection is made when the loop body continues. Failed attempts are followed by a
+    growing pause, which is reset by a connection that lasted for `stable` seconds. `attempt` limits
+    each attempt if the URL has no connect-timeout. Raises OSError if the URL, or a file that it
+    names, is invalid."""
     for value in first_pause, most_pause, attempt, stable:
         _native.seconds(value)
     timed = _native.with_option(url, "connect-timeout", f"{max(int(attempt * 1000), 1)}ms")
@@ -606,7 +609,7 @@ async def redial(
 
 
 class Server(asyncio.AbstractServer):
-    """What listens, until it is closed."""
+    """A listener; it accepts connections until closed."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol], url: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -614,7 +617,7 @@ class Server(asyncio.AbstractServer):
         self._factory = factory
         self._context = contextvars.copy_context()
         self._closed = self._loop.create_future()
-        self._accepted: list[int] = []  # by C, which inserts
+        self._accepted: list[int] = []  # C inserts into this list
         self._accept_fn = ConnFn(self._accepted.insert)
         self._listener = lib.listen(
             self._attached.native, _native.to_c(url), self._accept_fn, _BEHIND
@@ -627,7 +630,7 @@ class Server(asyncio.AbstractServer):
         self._number = self._attached.called.keep(self)
         self._attached.called.servers[self._number] = self
 
-    def __del__(self) -> None:  # where its loop was closed first
+    def __del__(self) -> None:  # for a server whose loop was closed first
         listener = getattr(self, "_listener", None)
         if listener and self._attached.process == os.getpid():
             lib.listener_free(listener)
@@ -635,7 +638,7 @@ class Server(asyncio.AbstractServer):
                 lib.close(conn)
 
     def _on_accepted(self, conn: int) -> None:
-        context = self._context.copy()  # each connection has its own, as with asyncio's server
+        context = self._context.copy()  # one context per connection, as with asyncio's server
         transport = Transport(self._loop, self._attached, conn, context)
         transport._guarded(
             "the connection could not be begun",
@@ -643,7 +646,7 @@ class Server(asyncio.AbstractServer):
         )
 
     def close(self) -> None:
-        """Connections that it gave away live on."""
+        """Connections that were already accepted stay open."""
         _check_thread(self._loop)
         listener, self._listener = self._listener, None
         if listener:
@@ -667,7 +670,7 @@ class Server(asyncio.AbstractServer):
         return bool(self._listener)
 
     async def start_serving(self) -> None:
-        """It does already."""
+        """Does nothing: the server is already serving."""
         _check_thread(self._loop)
 
     async def serve_forever(self) -> None:
@@ -692,7 +695,7 @@ async def create_server(factory: Callable[[], asyncio.BaseProtocol], url: str) -
 
 
 async def start_server(connected: _Connected, url: str, limit: int = 2**16) -> Server:
-    """As asyncio.start_server(); Server.urls has the port that was chosen."""
+    """Like asyncio.start_server(); Server.urls contains the chosen port."""
     loop = asyncio.get_running_loop()
 
     def factory() -> asyncio.BaseProtocol:
@@ -703,8 +706,8 @@ async def start_server(connected: _Connected, url: str, limit: int = 2**16) -> S
 
 
 class LoopGroup:
-    """One port, several asyncio loops, each on a thread of its own. The kernel spreads arrivals
-    (SO_REUSEPORT), so the transport is tcp or tls.
+    """One port, several asyncio loops, each on a thread of its own. The kernel distributes new
+    connections (SO_REUSEPORT), so the transport must be tcp or tls.
 
         with aeconn.LoopGroup(handle, "tcp://*:7000", loops=4) as group:
             ...
@@ -753,10 +756,10 @@ class LoopGroup:
         self.urls = self.urls or [each.partition("?")[0] for each in urls]
 
     def close(self) -> None:
-        """Ends the loops, with what is on them. Not on one of their threads."""
+        """Ends the loops and everything on them. Must not be called on one of their threads."""
         if threading.current_thread() in self._threads:
             raise RuntimeError("a group cannot end on one of its own threads")
-        if _Attached.ended:  # its threads have stopped, for ever
+        if _Attached.ended:  # its threads have been stopped for good
             return
         for loop, end in self._ends:
             if not loop.is_closed():

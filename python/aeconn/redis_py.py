@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""redis-py over any transport."""
+"""Support for redis-py over any transport."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._socket import Socket
 
 
 class AeconnConnection(Connection):
-    """One connection of a pool; `url` says where to and how."""
+    """One connection of a pool, to the address and with the options of `url`."""
 
     description_format = "AeconnConnection<url=%(url)s,db=%(db)s>"
 
@@ -32,7 +32,8 @@ class AeconnConnection(Connection):
         return self.url
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Whether a reply, or the end, is there: the descriptor alone does not tell."""
+        """Whether a reply or the end of stream is available: readability of the descriptor is not
+        sufficient."""
         if not self._sock:
             self.connect()
         try:
