@@ -1,4 +1,4 @@
-// Sends back what it gets, on every URL of its command line, whatever carries it.
+// Echo server: sends back what it receives, on every URL of its command line, over any transport.
 #include <cerrno>
 #include <iostream>
 #include <memory>
@@ -11,7 +11,7 @@
 
 struct Client {
   conn::ConnectionPtr connection;
-  std::string unsent;  // while there is some we do not read: a peer that does not read is slowed
+  std::string unsent;  // while not empty, nothing is read: slows down a peer that does not read
 };
 using Clients = std::unordered_map<conn::Connection*, Client>;
 
@@ -22,7 +22,7 @@ void serve(Clients& clients, Client& client) {
   if (client.unsent.empty() && (size = peer.read(buffer, sizeof buffer)) > 0)
     client.unsent.assign(buffer, static_cast<std::size_t>(size));
   if (!client.unsent.empty() && (size = peer.write(client.unsent.data(), client.unsent.size())) > 0)
-    client.unsent.erase(0, static_cast<std::size_t>(size));  // a write may be short
+    client.unsent.erase(0, static_cast<std::size_t>(size));  // a write may be partial
   if (size == 0 || (size < 0 && errno != EAGAIN)) return void(clients.erase(&peer));  // closes it
   const conn::Connection::Handler again = [&](conn::Connection&) { serve(clients, client); };
   peer.set_read_handler(client.unsent.empty() ? again : nullptr);
@@ -38,7 +38,7 @@ conn::AcceptHandler echo() {
 }
 
 int main(int argc, char** argv) try {
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::LibevLoop loop;
   std::vector<conn::ListenerPtr> listeners;
   for (int i = 1; i < argc; ++i) {

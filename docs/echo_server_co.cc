@@ -1,4 +1,4 @@
-// Sends back what it gets, on every URL of its command line: docs/echo_server.cc by coroutines.
+// Echo server on every URL of its command line: docs/echo_server.cc, with coroutines.
 #include <array>
 #include <chrono>
 #include <iostream>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 co::Task<> echo(co::Stream peer) {
   std::array<char, 16 * 1024> buffer;
-  while (const co::Result got = co_await peer.read(buffer, 60s)) {  // a silent peer is let go
+  while (const co::Result got = co_await peer.read(buffer, 60s)) {  // a silent peer is disconnected
     if (!co_await peer.write({buffer.data(), got.size})) co_return;
   }
 }
@@ -24,10 +24,10 @@ co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
 }
 
 int main(int argc, char** argv) try {
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::LibevLoop loop;
   std::list<co::Acceptor> acceptors;
-  co::Scope scope;  // after all that its tasks use: it goes first
+  co::Scope scope;  // declared after all that its tasks use: destroyed first
   for (int i = 1; i < argc; ++i) {
     acceptors.emplace_back(registry, loop, argv[i]);
     for (const auto& at : acceptors.back().listener().endpoints())

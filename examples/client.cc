@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A client: sends the lines of standard input to a server, one at a time, and prints the line that
-// comes back for each. The loop keeps running while it waits for input. A failure is one sentence
-// on standard error and exit status 1.
+// A client: sends the lines of standard input to a server, one at a time, and prints the line
+// received in reply to each. The loop keeps running while it waits for input. On failure it prints
+// one line to standard error and exits with status 1.
 //
 //   ./client tcp://127.0.0.1:7000 <lines.txt
 #include <unistd.h>
@@ -18,8 +18,8 @@
 namespace co = conn::co;
 using namespace std::chrono_literals;
 
-/// Removes the next line, with its newline, from the front of `typed`; reads standard input first
-/// if there is none. False at the end of the input.
+/// Removes the next line, with its newline, from the front of `typed`; reads from standard input if
+/// there is none. Returns false at the end of the input.
 co::Task<bool> next_line(ae::EventLoop& loop, std::string& typed, std::string& line) {
   std::size_t end = 0;
   while ((end = typed.find('\n')) == std::string::npos) {
@@ -31,14 +31,14 @@ co::Task<bool> next_line(ae::EventLoop& loop, std::string& typed, std::string& l
     const ssize_t size = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (size > 0) typed.append(buffer.data(), static_cast<std::size_t>(size));
     if (size <= 0 && typed.empty()) co_return false;
-    if (size <= 0) typed += '\n';  // the last line has no newline
+    if (size <= 0) typed += '\n';  // a last line without a newline
   }
   line = typed.substr(0, end + 1);
   typed.erase(0, end + 1);
   co_return true;
 }
 
-/// Leaves in `failure` what went wrong, if anything did.
+/// Stores a description of the failure, if any, in `failure`.
 co::Task<> talk(const conn::Registry& registry, ae::EventLoop& loop, std::string url,
                 std::string& failure) {
   co::Connected to = co_await co::connect(registry, loop, url);
@@ -63,10 +63,10 @@ co::Task<> talk(const conn::Registry& registry, ae::EventLoop& loop, std::string
 
 int main(int argc, char** argv) try {
   if (argc != 2) throw std::runtime_error("usage: client URL");
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::LibevLoop loop;
   std::string failure;
-  co::Scope scope;  // after all that its tasks use: it goes first
+  co::Scope scope;  // declared after all that its tasks use: destroyed first
   scope.spawn(talk(registry, loop, argv[1], failure));
   loop.run();
   if (!failure.empty()) throw std::runtime_error(failure);

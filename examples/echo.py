@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""An echo server by asyncio, and a client that blocks, with the package aeconn.
+"""An echo server with asyncio, and a blocking client, using the package aeconn.
 
     ./echo.py serve tcp://127.0.0.1:7000 unix:///tmp/echo.sock
     ./echo.py ask tcp://127.0.0.1:7000 hello
 
-It needs libaeconn-c (AECONN_LIBRARY says where, if the loader does not find it) and the folder of
-the package in PYTHONPATH, unless both are installed.
+It needs libaeconn-c (AECONN_LIBRARY names the file if the loader does not find it) and the package's
+folder in PYTHONPATH, unless both are installed.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ import aeconn
 
 
 async def echo(reader, writer):
-    """One session: an error of the peer ends it and nothing else."""
+    """One session: an error of the peer ends only this session."""
     with contextlib.suppress(OSError):
         while data := await reader.read(16384):
             writer.write(data)
-            await writer.drain()  # a peer that does not read is slowed
+            await writer.drain()  # slows down a peer that does not read
     writer.close()
 
 

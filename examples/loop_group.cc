@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An echo server on several loops, each on a thread of its own, that share one port. A connection
-// stays on the loop that it was given to. SIGTERM or SIGINT ends it; it then prints how many
-// connections each loop had.
+// An echo server on several loops that share one port, each on a thread of its own. A connection
+// stays on the loop that it was assigned to. SIGTERM or SIGINT ends the server; it then prints the
+// number of connections of each loop.
 //
 //   ./loop_group tcp://127.0.0.1:7000 4
 #include <sys/signalfd.h>
@@ -29,7 +29,7 @@ co::Task<> echo(co::Stream peer) {
   }
 }
 
-/// Called once for each loop, on its thread. What the handler holds is used and destroyed there.
+/// Called once per loop, on its thread. The handler's state is used and destroyed on that thread.
 conn::AcceptHandler serve(ae::EventLoop&, std::size_t) {
   return [sessions = std::make_shared<co::Scope>()](conn::ConnectionPtr peer) {
     sessions->spawn(echo(std::move(peer)));
@@ -45,15 +45,15 @@ int main(int argc, char** argv) try {
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   const int signals = signalfd(-1, &ends, SFD_NONBLOCK | SFD_CLOEXEC);
 
-  const conn::Registry registry = conn::all_transports();  // it outlives the loops
+  const conn::Registry registry = conn::all_transports();  // must outlive the loops
   ae::LoopGroup loops({.loops = std::stoul(argv[2])});
   const auto listener = conn::listen(registry, loops, argv[1], serve);
   loops.on_each([&](ae::EventLoop& loop, std::size_t index) {
-    if (index == 0)  // one of them watches for the signals
+    if (index == 0)  // one loop watches the signals
       loop.add_file_event(signals, ae::kReadable, [&](int, ae::Mask) { loops.stop(); });
   });
   for (const auto& at : listener->endpoints()) std::cout << at.to_string() << std::endl;
-  loops.run();  // until stop(); throws what a handler threw
+  loops.run();  // runs until stop(); rethrows exceptions of handlers
   const auto shares = listener->shares();
   for (std::size_t i = 0; i < shares.size(); ++i)
     std::cout << "loop " << i << ": " << shares[i].assigned << " connections\n";

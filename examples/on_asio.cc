@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An echo server on the io_context that a program has already, with asio's own coroutines: a
-// connection is a stream of asio's, whatever carries it. Standalone asio; for Boost's define
-// AECONN_BOOST_ASIO. SIGTERM ends it, by a signal_set of the program.
+// An echo server on a program's existing io_context, with asio's own coroutines: a connection is an
+// asio stream, whatever its transport. For standalone asio; for Boost.Asio define
+// AECONN_BOOST_ASIO. SIGTERM ends the server, through a signal_set of the program.
 //
 //   ./on_asio tcp://127.0.0.1:7000
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace aio = adapters::asio;
 
-/// The peer's end and its errors are exceptions here; they end this coroutine and nothing else.
+/// End of stream and errors are exceptions here; they end only this coroutine.
 asio::awaitable<void> echo(aio::Stream peer) {
   std::array<char, 16 * 1024> buffer;
   for (;;) {
@@ -36,9 +36,9 @@ asio::awaitable<void> accept(aio::Acceptor& acceptor) {
 
 int main(int argc, char** argv) try {
   if (argc != 2) throw std::runtime_error("usage: on_asio URL");
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
-  ae::EpollLoop loop;                                      // it outlives the context
-  asio::io_context host;                                   // of the program, on one thread
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
+  ae::EpollLoop loop;                                      // must outlive the context
+  asio::io_context host;                                   // the program's, on one thread
   asio::signal_set ends(host, SIGTERM);
   ends.async_wait([&](const asio::error_code&, int) { host.stop(); });
 
@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
   aio::Acceptor acceptor(host.get_executor(), registry, loop, argv[1]);
   for (const auto& at : acceptor.endpoints()) std::cout << at.to_string() << std::endl;
   asio::co_spawn(host, accept(acceptor), asio::detached);
-  host.run();  // what a handler of ours throws comes out here
+  host.run();  // rethrows exceptions of our handlers
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';
   return 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An echo server on the libuv loop that a program has already. The program's own handles stay as
-// they are: here a uv_signal_t, which ends the loop on SIGTERM.
+// An echo server on a program's existing libuv loop. The program's own handles remain unchanged:
+// here a uv_signal_t, which ends the loop on SIGTERM.
 //
 //   g++ ... on_libuv.cc ... -luv
 //   ./on_libuv tcp://127.0.0.1:7000
@@ -34,23 +34,23 @@ co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
 int main(int argc, char** argv) try {
   if (argc != 2) throw std::runtime_error("usage: on_libuv URL");
   uv_loop_t* const host = uv_default_loop();
-  uv_signal_t ends;  // of the program
+  uv_signal_t ends;  // the program's
   uv_signal_init(host, &ends);
   uv_signal_start(
       &ends, [](uv_signal_t* handle, int) { uv_stop(handle->loop); }, SIGTERM);
 
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::EpollLoop loop;
-  std::exception_ptr thrown;  // exceptions of handlers cannot pass through C
+  std::exception_ptr thrown;  // exceptions of handlers cannot propagate through C code
   const adapters::libuv::Attachment attached(loop, host, [&](std::exception_ptr what) {
     thrown = std::move(what);
     uv_stop(host);
   });
   co::Acceptor acceptor(registry, loop, argv[1]);
   for (const auto& at : acceptor.listener().endpoints()) std::cout << at.to_string() << std::endl;
-  co::Scope scope;  // after all that its tasks use: it goes first
+  co::Scope scope;  // declared after all that its tasks use: destroyed first
   scope.spawn(accept(acceptor, scope));
-  uv_run(host, UV_RUN_DEFAULT);  // the program's handles and our connections, side by side
+  uv_run(host, UV_RUN_DEFAULT);  // serves the program's handles and our connections
   if (thrown) std::rethrow_exception(thrown);
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';

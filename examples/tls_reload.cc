@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A TLS echo server that reads its certificate and key again on SIGHUP. New connections get the new
-// certificate; those that exist keep theirs and go on. If the new files are bad, it says so and
-// keeps the old ones.
+// A TLS echo server that reloads its certificate and key on SIGHUP. New connections use the new
+// certificate; existing ones keep theirs and continue. If the new files are invalid, it reports
+// that and keeps the old ones.
 //
 //   ./tls_reload tls://127.0.0.1:7000 server.pem server.key
 //   cp renewed.pem server.pem; cp renewed.key server.key; kill -HUP PID
@@ -33,7 +33,7 @@ co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
   while (co::Stream peer = co_await from.next()) sessions.spawn(echo(std::move(peer)));
 }
 
-/// A descriptor that is readable when the signal has come.
+/// Returns a descriptor that becomes readable when the signal arrives.
 int signal_descriptor(int signal) {
   sigset_t set;
   sigemptyset(&set);
@@ -48,7 +48,7 @@ int main(int argc, char** argv) try {
   if (argc != 4) throw std::runtime_error("usage: tls_reload URL CERTIFICATE KEY");
   const conn::Endpoint at = conn::Endpoint::parse(argv[1]);
   const conn::Options files{{"cert", argv[2]}, {"key", argv[3]}};
-  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  const conn::Registry registry = conn::all_transports();  // must outlive the loop
   conn::ConnectionType& tls = registry.require(at.scheme);
   tls.configure(files);
 
@@ -58,7 +58,7 @@ int main(int argc, char** argv) try {
     signalfd_siginfo info;
     if (::read(fd, &info, sizeof info) != sizeof info) return;
     try {
-      tls.configure(files);  // reads the files again
+      tls.configure(files);  // reloads the files
       std::cout << "reloaded" << std::endl;
     } catch (const conn::Error& error) {
       std::cerr << "the old certificate stays: " << error.what() << std::endl;
@@ -66,11 +66,11 @@ int main(int argc, char** argv) try {
   });
 
   co::Acceptor acceptor(registry, loop, at);
-  acceptor.listener().on_refused(  // a failed handshake ends nothing but itself
+  acceptor.listener().on_refused(  // a failed handshake affects only its own connection
       [](const conn::Failure& why) { std::cerr << why.text << std::endl; });
   for (const auto& each : acceptor.listener().endpoints())
     std::cout << each.to_string() << std::endl;
-  co::Scope scope;  // after all that its tasks use: it goes first
+  co::Scope scope;  // declared after all that its tasks use: destroyed first
   scope.spawn(accept(acceptor, scope));
   loop.run();
 } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends a line and prints what comes back: echo-client tcp://127.0.0.1:7777 hello
- * The loop is polled by the program, as one that has a loop of its own would do it. */
+/* Sends a line and prints the reply: echo-client tcp://127.0.0.1:7777 hello
+ * The program polls the loop's descriptor, as a program with its own event loop would. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static void on_connected(void* context, aeconn_conn* conn) {
   aeconn_on_writable(conn, on_writable, its);
 }
 
-/* Descriptors 0, 1 and 2 are open, so that no socket gets their numbers. */
+/* Opens descriptors 0, 1 and 2 if they are closed, so that no socket gets their numbers. */
 static void open_standard_streams(void) {
   int fd;
   while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends back what comes, on any transport: echo-server tcp://127.0.0.1:7777 rdma://... */
+/* Sends back received data, on any transport: echo-server tcp://127.0.0.1:7777 rdma://... */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,13 +11,13 @@
 
 static void on_writable(void* context, aeconn_conn* conn);
 
-/* Echoes what is there, from where it lies, as far as there is room for it. */
+/* Echoes received data directly from the receive buffer, as much as can be written. */
 static void on_readable(void* context, aeconn_conn* conn) {
   aeconn_view view;
   ssize_t size = aeconn_peek(conn, 1, &view);
   (void)context;
   if (size < 0 && errno == EAGAIN) return;
-  if (size <= 0) { /* the end, or a failure */
+  if (size <= 0) { /* end of stream, or an error */
     aeconn_close(conn);
     return;
   }
@@ -25,7 +25,7 @@ static void on_readable(void* context, aeconn_conn* conn) {
   if (size > 0) aeconn_consume(conn, (size_t)size);
   if (size < 0 && errno != EAGAIN) {
     aeconn_close(conn);
-  } else if (size < (ssize_t)view.size) { /* no more room: read on when there is */
+  } else if (size < (ssize_t)view.size) { /* partial write: wait until writable */
     aeconn_on_readable(conn, NULL, NULL);
     aeconn_on_writable(conn, on_writable, NULL);
   }
@@ -40,7 +40,7 @@ static void on_accepted(void* context, aeconn_conn* conn) {
   if (aeconn_on_readable(conn, on_readable, context) != 0) aeconn_close(conn);
 }
 
-/* Descriptors 0, 1 and 2 are open, so that no socket gets their numbers. */
+/* Opens descriptors 0, 1 and 2 if they are closed, so that no socket gets their numbers. */
 static void open_standard_streams(void) {
   int fd;
   while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program that is built with the package, by CMake, and run."""
+"""Builds a program with the package, using CMake, and runs it."""
 
 import os
 

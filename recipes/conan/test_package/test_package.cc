@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints the transports that the package has: tcp unix tls ...
+// Prints the transports in the package: tcp unix tls ...
 #include <cstdio>
 #include <string>
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# An overlay port, built of the tree that it lies in: vcpkg install aeconn --overlay-ports=recipes/vcpkg
+# An overlay port, built from the tree that contains it:
+# vcpkg install aeconn --overlay-ports=recipes/vcpkg
 get_filename_component(TREE "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 set(SOURCE_PATH "${CURRENT_BUILDTREES_DIR}/src")
 file(REMOVE_RECURSE "${SOURCE_PATH}")
 file(COPY "${TREE}/" DESTINATION "${SOURCE_PATH}"
   PATTERN ".git" EXCLUDE PATTERN "build" EXCLUDE PATTERN "fuzz" EXCLUDE)
 
-# The port libev keeps its headers in a folder of that name.
+# The port libev installs its headers in a folder with that name.
 set(INCLUDES "-isystem ${CURRENT_INSTALLED_DIR}/include -isystem ${CURRENT_INSTALLED_DIR}/include/libev")
-# A debugger is of use to who works on the library, and builds it without vcpkg.
+# Debug builds are useful only for developers of the library, who build it without vcpkg.
 set(VCPKG_BUILD_TYPE release)
 foreach(feature IN ITEMS rdma tls)
   string(TOUPPER "${feature}" variable)
@@ -18,8 +19,8 @@ foreach(feature IN ITEMS rdma tls)
     set(${variable} no)
   endif()
 endforeach()
-# The port rdma-core gives the headers. Its libraries are loaded from the system when rdma is first used:
-# a static libibverbs would have none of the providers that drive cards.
+# The port rdma-core provides the headers. Its libraries are loaded from the system when rdma is
+# first used: a static libibverbs would lack the providers that drive the hardware.
 if(VCPKG_LIBRARY_LINKAGE STREQUAL "dynamic")
   set(LINKAGE shared)
 else()
