@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn. `make help` lists what there is.
+# aeconn. `make help` lists options and targets.
 #
 #   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
-#   TLS=no RDMA=no                   leave that transport out
-#   RDMA=link                        link libibverbs and librdmacm, which else are loaded when rdma is first used
-#   PROBES=no                        no USDT probes (docs/tracing.md)
-#   LINKAGE=static|shared            install that kind of library only (docs/packages.md)
-#   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are yours; V=1 shows commands
+#   TLS=no RDMA=no                   build without that transport
+#   RDMA=link                        link libibverbs and librdmacm instead of loading them when rdma is first used
+#   PROBES=no                        build without USDT probes (docs/tracing.md)
+#   LINKAGE=static|shared            install only that kind of library (docs/packages.md)
+#   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are for the user; V=1 shows commands
 
 VERSION  := 0.2.0
-# While it is 0.x a minor version may change the interface.
+# Before 1.0, a minor version may change the interface.
 SOVERSION := $(basename $(VERSION))
 CONFIG   ?= release
 TLS      ?= yes
@@ -26,7 +26,7 @@ CXX := g++
 endif
 OUT := $(if $(filter release,$(CONFIG)),build,build/$(CONFIG))
 
-# One level is parallel by itself; a -j of the caller's wins.
+# A top-level make runs in parallel by default; a -j option of the caller takes precedence.
 ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
@@ -34,60 +34,60 @@ MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
 COMMA := ,
 
-# The same bytes wherever it is built, reached by whatever name (`make reproducible`). The other builds
-# keep their folder: a debugger finds the sources by it, gcov its counts.
+# Release builds are identical regardless of folder and path (`make reproducible`). Other builds record their folder:
+# debuggers need it to find sources, gcov to find its counts.
 FLAGS_release := -O2 -g -ffile-prefix-map=$(CURDIR)=.
 export PWD := $(CURDIR)
 FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
 FLAGS_asan    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 FLAGS_tsan    := -O1 -g1 -fsanitize=thread
 FLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
-# gcc's: no inlining, so that lines are lines; asserts are left out, since no test can take their branch.
+# gcc's options: no inlining, so that counts belong to lines; no asserts, because tests cannot take their branches.
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
 $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage))
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
-# Coverage links: a function that only hands a call on has no branches then.
+# Coverage builds link the libraries, because functions that only forward calls then have no branches.
 LINK_RDMA := $(if $(filter link,$(RDMA))$(filter coverage,$(CONFIG)),1,0)
 
 ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_RDMA_LINK=$(LINK_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
-# Children of the simulation's tests write their counts by __gcov_dump() (tests/simulation/child.h).
+# Child processes in simulation tests write their counts with __gcov_dump() (tests/simulation/child.h).
 ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) \
                 $(if $(filter coverage,$(CONFIG)),-Wl$(COMMA)-u$(COMMA)__gcov_dump) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
-VERBS_LIBS   := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)# of what calls them by itself: tests, bench/limits
+VERBS_LIBS   := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)# for direct callers: tests, bench/limits
 RDMA_LIBS    := $(if $(filter 1,$(LINK_RDMA)),$(VERBS_LIBS))
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread $(LDLIBS)
 
 # ---- what is built from what --------------------------------------------------------------------
-# Objects are linked in this order: not in the one that the builder's language gives to names.
+# Objects are linked in this order, which does not depend on the builder's locale.
 sources = $(sort $(wildcard $(1)))
 LIB_SRC := $(call sources,ae/*/*.cc conn/*/*.cc conn/*/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(call sources,examples/kv_server/*.cc)
-MANUAL_SRC  := $(call sources,programs/manual/*.cc)# manual pages and completion, from options
-SERVICE_SRC := $(call sources,programs/service/*.cc)# what programs that serve share
+MANUAL_SRC  := $(call sources,programs/manual/*.cc)# manual pages and completion, generated from options
+SERVICE_SRC := $(call sources,programs/service/*.cc)# shared by server programs
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(call sources,programs/conn_perf/*.cc)
 C_SRC       := $(call sources,c/*.cc)
 PROXY_SRC   := $(call sources,programs/proxy/*.cc)
 DOCTOR_SRC  := $(call sources,programs/doctor/*.cc)
-# TESTS=library leaves out the tests of the programs, and the programs.
+# TESTS=library leaves out the programs and their tests.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
-# By what they test; the simulation's own are in tests/simulation/rules.mk.
+# Grouped by what they test; those of the simulation are in tests/simulation/rules.mk.
 UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
-ifeq ($(CONFIG) $(TESTS),asan library)# of `make test-ci`, beside the simulation; valgrind has the rest there
+ifeq ($(CONFIG) $(TESTS),asan library)# used by `make test-ci` beside the simulation; valgrind runs the rest there
 UNIT_TESTS  := $(filter tests/conformance/% tests/tcp/% tests/tls/%,$(UNIT_TESTS))
 endif
 TEST_SRC    := $(UNIT_TESTS) $(wildcard tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
-ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
+ifeq ($(CONFIG),tsan)# only tests that start threads, directly or through a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
 endif
-# Of the modules what needs no server; its malloc() is for modules alone.
+# The parts of the modules that need no server; its malloc() is only for modules.
 TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
 TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
@@ -97,8 +97,8 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.
 SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
-# What a program includes; what the author of a transport includes besides; and what these include
-# that nobody else does. All other headers are the library's own, and are not installed.
+# Headers for programs; additional ones for authors of transports; and those that only these include. All other
+# headers are internal and are not installed.
 AUTHOR_HEADERS := $(filter-out conn/kit/probes.h,$(wildcard conn/kit/*.h conn/spi/*.h)) \
   $(addprefix conn/core/,connection_set.h pending_connection.h) $(addprefix conn/url/,end_linger.h option_table.h spin_option.h)
 INNER_INCLUDED := ae/core/fork.h ae/core/handler_slot.h conn/lists/dial.h conn/lists/race.h conn/core/vain.h
@@ -106,16 +106,16 @@ PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h con
   conn/tls/engine/errc.h conn/tls/engine/role.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
-# They need libraries of others, and are compiled by their tests.
+# They need third-party libraries and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
-# Installed because others include them: tools/site/inner says why the site has none of their names.
+# Installed because other headers include them: tools/site/inner says why the site does not describe them.
 INNER_HEADERS = $(wildcard $(shell sed -n 's/^\([a-z][^ |]*\).*/\1/p' tools/site/inner))
 SITE_HEADERS  = $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
 SITE_PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md) bench/peers.md
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
-# Coverage is of the library; whatever uses it is taken from the release, and the library comes first,
-# so that functions of headers are its own.
+# Coverage measures the library; its users come from the release build, and the library is linked first, so that
+# functions in headers come from the coverage build.
 ifeq ($(CONFIG),coverage)
 obj = $(foreach source,$(1),$(if $(filter ae/% conn/%,$(source)),$(OUT),build)/obj/$(source:.cc=.o))
 LIBRARY_FIRST := -Wl,--whole-archive $(OUT)/libaeconn.a -Wl,--no-whole-archive
@@ -142,21 +142,21 @@ $(STATIC): $(call obj,$(LIB_SRC))
 	@echo "  AR   $@"
 	$(Q)$(AR) rcsD $@ $^
 
-# What it has of the templates and inline functions of others, it has for itself.
+# Its instances of third-party templates and inline functions are not exported.
 $(SHARED): $(call obj,$(LIB_SRC)) tools/libaeconn.map
 	@echo "  LD   $@"
 	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=tools/libaeconn.map $(ALL_LDFLAGS) \
 	  -o $@ $(filter %.o,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
 
-# All of the library is in it, and nothing but the interface can be seen: its C++ may change.
+# Contains the whole library but exports only the C interface, so its C++ may change.
 $(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
 	@echo "  LD   $@"
 	$(Q)$(CXX) -shared -Wl,-soname,$(C_SONAME) -Wl,--version-script=c/libaeconn-c.map $(ALL_LDFLAGS) \
 	  -o $@ $(filter %.o %.a,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
-# Modules for redis-server and valkey-server, one source; the C++ library is inside.
+# Modules for redis-server and valkey-server, from the same sources; they contain the C++ library.
 MODULE_SRC := $(call sources,drop_ins/redis/*.cc)
 MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
 valkey_obj = $(patsubst %.cc,$(OUT)/obj/valkey/%.o,$(MODULE_SRC))
@@ -185,11 +185,11 @@ $(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC)) $(STA
 $(OUT)/aeconn-doctor: $(call obj,$(DOCTOR_SRC) $(MANUAL_SRC) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK)
 
-# What the programs say of themselves.
+# Documentation generated by the programs.
 PAGES := $(patsubst $(OUT)/%,$(OUT)/pages/%,$(filter $(OUT)/%,$(PROGRAMS)))
 OPTIONS_PAGE := $(if $(filter %/aeconn-doctor,$(PROGRAMS)),$(OUT)/pages/conn.7)
 pages: $(PAGES:%=%.1) $(PAGES) $(OPTIONS_PAGE)  ## manual pages and completions of the programs, into build/pages
-# Every program could: it is the library's tables that say it.
+# Any program could generate this page: its content is in the library's tables.
 $(OUT)/pages/conn.7: $(OUT)/aeconn-doctor
 	@mkdir -p $(@D)
 	$(Q)$< --write-page conn >$@
@@ -200,7 +200,7 @@ $(OUT)/pages/%: $(OUT)/%
 	@mkdir -p $(@D)
 	$(Q)$< --write-page bash >$@
 
-# Objects made with other flags or another compiler are made again.
+# Objects built with other flags or another compiler are rebuilt.
 FLAGS := $(CXX) $(ALL_CPPFLAGS) $(ALL_CXXFLAGS) $(ALL_LDFLAGS)
 $(OUT)/flags: $(if $(filter-out $(file <$(OUT)/flags),$(FLAGS))$(filter-out $(FLAGS),$(file <$(OUT)/flags)),force)
 	@[ -e $@ ] || tools/packages build --check || true
@@ -213,15 +213,15 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
-# libaeconn.so shows what AECONN_API stands before (ae/abi.h), and no more by tools/libaeconn.map.
-# Programs here are linked with all.
+# libaeconn.so exports only what AECONN_API marks (ae/abi.h) and tools/libaeconn.map lists. Programs here are linked
+# statically and can use everything.
 $(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden
 
-# Options of the command line are most of these; no request passes there.
+# These files mainly parse command-line options and do not process requests.
 $(OUT)/obj/examples/%_main.o $(OUT)/obj/programs/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
 
 # ---- for other programs and loops ---------------------------------------------------------------
-drop-ins:  ## all for other hosts that this machine has the packages for; names the rest
+drop-ins:  ## all drop-ins for other hosts whose packages are installed; names the others
 	@$(MAKE) $(C_SHARED) $(OUT)/aeconn-proxy
 	@rm -f $(OUT)/not-built; for module in $(MODULES); do \
 	  $(MAKE) $$module || echo "not built: $$module: see what failed above" >>$(OUT)/not-built; done
@@ -234,12 +234,12 @@ drop-ins:  ## all for other hosts that this machine has the packages for; names 
 # ---- trying and testing -------------------------------------------------------------------------
 demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
 	@tools/packages build
-# To install what boots the microVM takes as long as to compile, and waits: both at once.
+# Installing the microVM's packages takes as long as compiling and mostly waits: run both in parallel.
 	@tools/packages demo & packages=$$!; $(MAKE) $(OUT)/kv-server $(OUT)/kv-cli; built=$$?; \
 	  wait $$packages && exit $$built
 	@examples/demo
 
-test:  ## all tests, inside and outside the microVM
+test:  ## all tests, inside and outside of the microVM
 	@tools/packages test
 	@$(MAKE) all modules unit-tests $(SIM_TESTS) bench-programs
 	@$(MAKE) adapter-programs
@@ -247,21 +247,21 @@ test:  ## all tests, inside and outside the microVM
 	@tests/drop_ins/servers || true
 	@tests/run $(OUT)
 
-test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...
+test-long:  ## tests that take longer: sanitizers, churn, fuzzing by executions, soak, ...
 	@$(MAKE) sanitize-builds
 	@$(MAKE) modules $(SIM_TESTS) programs fuzzers-too
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
 	@tests/long
 
-test-ci:  ## what CI runs beside `make test`: the same by seconds, a part of it under sanitizers
+test-ci:  ## what CI runs besides `make test`: the same limited by seconds, in part under sanitizers
 	@tools/packages test
 	@$(MAKE) all modules $(SIM_TESTS) programs fuzzers-too
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
 	@tests/long ci
 
-sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck
+sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, threaded ones under TSan, memcheck
 	@tests/sanitize all
 sanitize-builds:
 	@tools/packages test
@@ -275,7 +275,7 @@ simulate: sim-tests  ## random walks over simulated devices: SEEDS=1000, from FI
 .PHONY: simulate
 
 HOURS ?= 1
-soak: programs  ## mixed transports and faults for HOURS=1: of the microVM's time, or REALTIME=yes
+soak: programs  ## mixed transports and faults for HOURS=1, in the microVM's time or with REALTIME=yes
 	@tools/packages test
 	@tests/soak $(if $(REALTIME),real,guest) $(HOURS)
 
@@ -285,28 +285,28 @@ coverage:  ## lines and branches of ae/ and conn/ that the tests run; fails belo
 	@$(MAKE) build/coverage/kv-server build/coverage/kv-cli build/coverage/conn-perf unit-tests CONFIG=coverage
 	$(if $(SIM_TESTS),@$(MAKE) $(SIM_TESTS) CONFIG=coverage)
 	@tests/coverage build/coverage
-# WORKERS=2: two changes at a time; SIMULATION=no: the unit tests alone decide.
+# WORKERS=2: two changes at a time; SIMULATION=no: only the unit tests run.
 mutants:  ## one line of ae/ and conn/ changed at a time: COUNT=500 SEED=1 FILES= BASE=commit AGAIN=log BUDGET=20 THOROUGH=yes; fails below 90 % noticed
 	@tools/packages test
 	@tests/mutants
 .PHONY: sanitize sanitize-builds soak coverage programs mutants
 
-# Programs for tests that are no unit tests, each a file with the parts they share.
+# Test programs other than unit tests: one file each, plus shared parts.
 PROGRAM_MAINS := churn soak
 programs: $(PROGRAM_MAINS:%=$(OUT)/tests/%)
 $(PROGRAM_MAINS:%=$(OUT)/tests/%): $(OUT)/tests/%: $(OUT)/obj/tests/programs/%.o $(OUT)/obj/tests/programs/footprint.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
-# Catch2 3 is a library with other headers; 2 is headers only.
+# Catch2 3 is a library with different headers; Catch2 2 is header-only.
 HASH  := \#
 CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 3)
 $(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
-# Most of a build is tests: these flags take half off their time, and what a debugger loses is the
-# names of their locals. Undefined behaviour is looked for in what the tests call.
+# Tests are most of a build: these flags halve their compile time; debuggers only lose the names of local variables.
+# Undefined behaviour is checked in the code that tests call, not in the tests.
 $(OUT)/obj/tests/%.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,$(if $(filter %_test.cc,$<),-O0,-O1) -g1)
 $(OUT)/obj/tests/%_test.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O0 -g1) $(if $(filter asan,$(CONFIG)),-fno-sanitize=undefined)
-# What tests include of others, compiled once. ccache and clang++ do without.
+# Third-party headers used by tests, compiled once. Not used with ccache and clang++.
 PRECOMPILED := $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX) $(shell command -v $(CXX))),,$(OUT)/obj/tests/precompiled.h)
 ifneq ($(PRECOMPILED),)
 $(OUT)/obj/tests/%_test.o: EXTRA += -include $(PRECOMPILED)
@@ -319,37 +319,37 @@ $(PRECOMPILED).gch: tests/support/precompiled.h $(OUT)/flags
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -x c++-header -o $@ $<
 	@cp $< $(PRECOMPILED)
 endif
-unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
+unit-tests: $(OUT)/tests/unit-tests  ## only builds build/tests/unit-tests
 $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,$(if $(CATCH),-lCatch2) $(VERBS_LIBS))
 
 include tests/simulation/rules.mk
-adapter-programs:  ## only the programs that test adapters for loops and asio
+adapter-programs:  ## only builds the programs that test adapters for loops and asio
 	@$(MAKE) ADAPTERS_TESTED=yes $(OUT)/tests/adapters/missing
 .PHONY: adapter-programs
 include tests/adapters/rules.mk
 
-fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60, or till RUNS=N in all
+fuzz:  ## fuzzes each tests/fuzz/fuzz_*.cc for SECONDS=60, or until RUNS=N in total
 	@$(MAKE) fuzzers-too
 	@tests/fuzz/run build/fuzz $(SECONDS) $(RUNS)
 .PHONY: fuzzers-too
 fuzzers-too:
 	@$(MAKE) fuzzers CONFIG=fuzz CXX=$(if $(findstring clang,$(CXX)),$(CXX),clang++)
 fuzzers: $(FUZZERS)
-# FUZZ_EXTRA_name: sources beside the library and kv-server's that fuzz_name.cc needs.
+# FUZZ_EXTRA_name: additional sources for fuzz_name.cc besides those of the library and kv-server.
 .SECONDEXPANSION:
 $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EXTRA_$$*)) \
             $(call obj,$(filter-out %_main.cc,$(KV_SRC)) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK),$(FUZZ_LIBS))
 
-check-redis: all modules  ## redis-server's own test suite, by the module and without it
+check-redis: all modules  ## redis-server's own test suite, with the module and without it
 	@tests/drop_ins/suite redis
-check-valkey: all modules  ## the same of valkey-server; VALKEY=folder: and tests against a Valkey built with RDMA
+check-valkey: all modules  ## the same for valkey-server; VALKEY=folder: also tests against a Valkey built with RDMA
 	@tests/drop_ins/suite valkey
 	$(if $(VALKEY),@tests/valkey/run $(VALKEY))
 
-check-distributions:  ## unit tests, simulation, demo in other releases: DISTRIBUTIONS="trixie sid"; as root
+check-distributions:  ## unit tests, simulation, demo on other releases: DISTRIBUTIONS="trixie sid"; as root
 	@tools/packages distributions
 	@tests/distributions
 deb:  ## Debian packages in clean roots, into build/packages: DISTRIBUTIONS="bookworm trixie sid"; as root
@@ -369,15 +369,15 @@ $(OUT)/bench/loop-bench: $(call obj,bench/loop/main.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
-# The figures of each suite stay in build/bench/*.jsonl; the report is made of all there are. Whatever
-# they are, and if a suite could not run, the status is 0.
-bench:  ## all on the host and over soft-RoCE beside others; build/bench/report.md (VALKEY=: with Valkey)
+# The figures of each suite are kept in build/bench/*.jsonl; the report uses all available ones. The status is 0
+# whatever the figures are, even if a suite could not run.
+bench:  ## comparisons with others on the host and over soft-RoCE; build/bench/report.md (VALKEY=: with Valkey)
 	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
 	@$(MAKE) all bench-programs bench-programs-loop
 	-@$(BENCH_RUN) host
 	-@$(BENCH_RUN) softroce
 	-@$(BENCH_RUN) report
-bench-exact:  ## instructions for a request over every transport; build/bench/report.md
+bench-exact:  ## instructions per request over every transport; build/bench/report.md
 	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
 	@$(MAKE) all bench-programs
 	-@$(BENCH_RUN) exact
@@ -386,7 +386,7 @@ bench-programs-loop: $(OUT)/bench/loop-bench
 BENCH_RUN = AECONN_BUILD=$(OUT) VALKEY=$(VALKEY) CXX='$(CXX)' bench/run
 .PHONY: bench bench-exact bench-programs-loop
 
-bench-micro: $(OUT)/bench/micro  ## times of small parts, by Google Benchmark
+bench-micro: $(OUT)/bench/micro  ## times of small parts, with Google Benchmark
 	@$<
 bench-instructions: $(OUT)/bench/micro  ## the same parts counted in instructions, under valgrind
 	@bench/instructions $<
@@ -395,7 +395,7 @@ bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and ba
 .PHONY: bench-micro bench-instructions bench-loop
 
 # ---- the site -----------------------------------------------------------------------------------
-site:  ## the interface from its headers, with the guides, into build/site (docs/testing.md)
+site:  ## API reference from the headers, with the guides, into build/site (docs/testing.md)
 	@tools/packages site
 	@rm -rf $(OUT)/site && mkdir -p $(OUT)/site
 	$(Q)(cat tools/site/Doxyfile; echo 'INPUT = $(SITE_PAGES) $(SITE_HEADERS) tools/site/authors.dox'; \
@@ -420,7 +420,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h conn/*/*/*
 	@touch $@
 
 OUR_CODE = $(shell find ae conn c adapters drop_ins examples programs tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
-format:  ## clang-format on all our code
+format:  ## runs clang-format on all code
 	@tools/packages format
 	clang-format -i $(OUR_CODE)
 tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(DOCTOR_SRC))  ## clang-tidy
@@ -433,12 +433,12 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy | tidy-packages
 	@touch $@
 
 # ---- measuring: limits and load -----------------------------------------------------------------
-# bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
+# bench/limits/ does not use the library; --as-needed also omits the library's dependencies.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,programs/conn_perf/histogram.cc)
 BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
 .PHONY: bench-programs
-bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
+bench-programs: $(BENCH_PROGRAMS)  ## programs for comparison and load generators, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
 $(OUT)/bench/:
 	@mkdir -p $@
@@ -461,12 +461,12 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VER
            -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(OUT)/$(notdir $(2)) && \
        install -m 644 $(OUT)/$(notdir $(2)) $(D)$(LIBDIR)/$(2)
 
-# What a static library needs stands in its .pc file where it is the only one.
+# If only the static library is installed, its .pc file lists the dependencies as public.
 LINKAGE ?= both
 $(if $(filter both static shared,$(LINKAGE)),,$(error LINKAGE=$(LINKAGE): there is both, static, shared))
 INSTALLED_STATIC := $(if $(filter shared,$(LINKAGE)),,$(STATIC))
 INSTALLED_SHARED := $(if $(filter static,$(LINKAGE)),,$(SHARED) $(C_SHARED))
-# `install` sets modes whatever the umask is; mkdir and the shell would not.
+# `install` sets modes regardless of the umask; mkdir and shell redirections would not.
 install-libraries: $(INSTALLED_STATIC) $(INSTALLED_SHARED)  ## only headers and libraries, with pkg-config's and CMake's files
 	@install -d -m 755 $(D)$(PREFIX)/include $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
 	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
@@ -496,7 +496,7 @@ install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR
 	$(if $(PAGES),install -m 644 $(PAGES:%=%.1) $(D)$(MANDIR)/man1)
 	$(if $(PAGES),install -m 644 $(PAGES) $(D)$(COMPLETIONS))
 
-uninstall:  ## what install put there
+uninstall:  ## removes what install installed
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
 	rm -rf $(D)$(PYTHONDIR)/aeconn $(D)$(LIBDIR)/aeconn
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
@@ -505,7 +505,7 @@ uninstall:  ## what install put there
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
 
 # ---- releasing ----------------------------------------------------------------------------------
-# What was built of which files of ours, and what it needs of others.
+# Lists the project's files in the build, and third-party dependencies.
 SBOM := $(OUT)/aeconn-$(VERSION).spdx.json
 sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, into build/
 	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
@@ -513,20 +513,20 @@ sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, in
 	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
 	  --files $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h $(wildcard python/aeconn/*.py) python/aeconn/py.typed \
 	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)
-reproducible:  ## builds twice, in other folders and other circumstances: every installed byte is the same
+reproducible:  ## builds twice in different folders and environments, and compares every installed byte
 	@tools/packages reproducible || echo 'Differences, if there are any, are shown as bytes.'
 	@tools/reproducible $(MAKEOVERRIDES)
-check-recipes:  ## the recipes for Conan and vcpkg: five sets of their options, each built anew
+check-recipes:  ## the recipes for Conan and vcpkg: five sets of options, each built from scratch
 	@tools/packages test
 	@tests/scripts/recipes.sh --whole
-release-check:  ## what a release lacks, a line each; REPRODUCIBLE=yes: with two builds
+release-check:  ## what is missing for a release, one line each; REPRODUCIBLE=yes: with two builds
 	@REPRODUCIBLE=$(REPRODUCIBLE) tools/release-check $(OUT)
-abi:  ## what changed in the interface of the shared libraries since the last tag, or BASE=commit
+abi:  ## interface changes of the shared libraries since the last tag, or since BASE=commit
 	@tools/packages abi
 	@BASE='$(BASE)' tools/abi $(MAKEOVERRIDES)
 .PHONY: sbom reproducible check-recipes release-check abi
 
-clean:  ## remove build/
+clean:  ## removes build/
 	rm -rf build
 
 help:  ## this list
