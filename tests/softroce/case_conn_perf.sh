@@ -14,7 +14,7 @@ check() {  # NAME COMMAND...
 }
 soon() { for ((i = 0; i < 600; i++)); do "$@" && return 0; sleep 0.1; done; return 1; }
 
-# Where the kernel has tracepoints, their folder lets system calls be counted.
+# Where the kernel has tracepoints, conn-perf needs tracefs to count system calls.
 mount -t tracefs none /sys/kernel/tracing 2>/dev/null
 
 urls=("rdma://$AECONN_RDMA_ADDRESS:7001") queries=('')
@@ -53,14 +53,14 @@ for i in "${!urls[@]}"; do
   check "$scheme: new connections" p "$url" --mode connect --warmup 0 --requests 10 --connections 2
   check "$scheme: all were made" requests 10
   check "$scheme: idle connections" p "$url" --mode idle --connections 10
-  # A client begins with nothing; the server has what the connections before have left.
+  # A client starts without memory; the server keeps what earlier connections left.
   pinned() { [ "$(cell client_pinned_bytes)" -gt 4096 ]; }
   check "$scheme: they pin memory" pinned
   check "$scheme: none has a descriptor" [ "$(cell server_descriptors)" = 0 ]
 done
 
-# Two loops at both ends, over rdma, and over tcp, where a request takes a read, a write and a wait at
-# each end: half of them would be missing if the system calls of one thread only were counted.
+# Two loops at both ends, over rdma, and over tcp, where a request takes a read, a write and a wait
+# at each end: if only one thread's system calls were counted, half of them would be missing.
 urls[0]=rdma://$AECONN_RDMA_ADDRESS:7003 tcp=tcp://127.0.0.1:7005
 listen=(--listen "${urls[0]}" --listen "$tcp")
 if [ ${#urls[@]} = 2 ]; then

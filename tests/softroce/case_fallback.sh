@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# rdma|tcp:// where RDMA works, where its server or its device is missing, and where the device goes
-# and comes back under a client that redials.
+# rdma|tcp:// with RDMA available, with the RDMA server or device missing, and with a device that is
+# removed and comes back while a client redials.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -35,8 +35,8 @@ has 'and why' 'by tcp; not rdma: .*refused' "$(cat "$work/told")"
 has 'rdma alone does not fall back' 'Could not connect' "$(timeout 30 "$kv_cli" -u "rdma://$AECONN_RDMA_ADDRESS:7001" PING 2>&1)"
 has 'nor does TLS to none' 'which anyone can read' "$("$kv_cli" -u "tls+rdma|tcp://$AECONN_RDMA_ADDRESS:7001" PING 2>&1)"
 
-# A client that stays, while the device goes and comes back.
-# The head start is longer than any machine is slow.
+# A client that stays connected while the device is removed and comes back. The head start of rdma
+# (fallback-delay) is longer than any machine is slow.
 timeout 120 "$kv_cli" --redial -r -1 -u "$both:7000?fallback-delay=60s&connect-timeout=90s" PING >"$work/answers" 2>"$work/life" &
 client=$!
 servers+=("$client")

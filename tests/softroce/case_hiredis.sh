@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# hiredis and libvalkey over rdma and tls+rdma, against kv-server. Over the other transports, and
-# against other servers: tests/adapters/hiredis.sh. tests/adapters/programs makes the programs.
+# hiredis and libvalkey over rdma and tls+rdma, against kv-server. tests/adapters/hiredis.sh tests
+# other transports and servers; tests/adapters/programs builds the programs.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
 passed=0 failed=0 server=''
-# Waited for, or the shell may say of its own that it was killed, after the count.
+# Waits for the server: otherwise the shell may report after the count that it was killed.
 finish() { [ -z "$server" ] || { kill -KILL "$server" && wait "$server"; } 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
 export AECONN_SLOWER=$((5 * ${AECONN_SLOWER:-1}))  # the processors are emulated
@@ -38,7 +38,7 @@ count() {  # NAME STATUS OUTPUT
   if [ "$2" = 0 ]; then passed=$((passed + 1)); echo "ok $1: $(tail -n 1 "$3" | sed 's/ passed.*/ checks/')"
   else failed=$((failed + 1)); echo "FAIL $1: status $2"; cat "$3"; fi
 }
-# Each in its turn, since the server is stopped now and then.
+# One after the other, since some tests stop the server.
 for i in "${!urls[@]}"; do
   for program in "${programs[@]}"; do
     timeout 120 "$build/tests/adapters/$program" "${urls[i]}${queries[i]}" $server >"$work/out" 2>&1
@@ -46,7 +46,7 @@ for i in "${!urls[@]}"; do
   done
 done
 urls+=("rdma|tcp://$AECONN_RDMA_ADDRESS:6400") queries+=('')
-# What a context that blocks says to a server that it leaves alone: all at the same time.
+# Blocking contexts that wait without traffic: all at the same time.
 waiting=()
 for i in "${!urls[@]}"; do
   for program in "${programs[@]}"; do

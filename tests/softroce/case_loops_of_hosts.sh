@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# ae::EpollLoop below the loops of hosts, and asio's streams, over rdma and tls+rdma. No keepalive
-# comes to the help of what was written and woke nobody. Over the other transports:
-# tests/adapters/loops.sh; `make adapter-programs` makes the programs.
+# ae::EpollLoop within host loops, and asio streams, over rdma and tls+rdma. There are no keepalives
+# that would hide a missing wake-up. tests/adapters/loops.sh tests other transports; `make
+# adapter-programs` builds the programs.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 at=${AECONN_BUILD:-build}/tests/adapters work=$(mktemp -d) || exit 1
@@ -28,7 +28,7 @@ for program in "$at"/{loops,streams}-* "$at/beast"; do
   [ -x "$program" ] || continue
   run "${program##*/}, rdma" "$program" "rdma://$AECONN_RDMA_ADDRESS:0?keepalive=1h" keepalive=1h "$cert" "$key"
 done
-# One of them over the layer, which has bytes of its own to flush.
+# Two of them over TLS, which has bytes of its own to flush.
 if grep -q AECONN_TLS=1 "$at/../../flags"; then
   for program in "$at"/loops-{poll,libuv}; do
     [ -x "$program" ] || continue

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Metrics of a server on rdma: how long connections took, and what the device's ports counted.
+# Metrics of a server on rdma: durations of connects, and the counters of the device's ports.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -23,7 +23,7 @@ aeconn_rdma_port_hw_counter_total\{scheme="rdma",device="[a-z0-9_]+",port="1",co
   else
     fail "$loops loops: the port has sent more" "$before, then $after"
   fi
-  # Since the device was used, not since it was made.
+  # Counted since the process opened the device, not since the device exists.
   whole=0
   for file in /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts; do
     whole=$((whole + $(<"$file")))

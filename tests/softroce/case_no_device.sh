@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Programs where there is no RDMA device (any more): one sentence each, TCP beside it works, and a
-# device that comes is used.
+# Programs on a machine without an RDMA device, or whose device was removed: each prints one clear
+# error, TCP still works, and a device that appears is used.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -25,7 +25,7 @@ if start --listen "$rdma_url"; then
   is 'SIGTERM' 0 "$status"
 fi
 
-# Asked for the device file, the kernel would load the module again.
+# Opening the device file would make the kernel load the module again.
 loader=$(cat /proc/sys/kernel/modprobe)
 echo /bin/false >/proc/sys/kernel/modprobe
 modprobe -r rdma_ucm 2>/dev/null || rmmod rdma_ucm

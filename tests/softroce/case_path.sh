@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What programs say of a connection's path over rdma: kv-cli, kv-server's log and CLIENT INFO, conn-perf.
+# What programs report about a connection's path over rdma: kv-cli, kv-server's log and CLIENT INFO,
+# conn-perf.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Clients and servers of the distribution, over rdma by aeconn-proxy, with TLS in between and without.
+# The distribution's clients and servers over rdma through aeconn-proxy, with and without TLS.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
 # shellcheck source=tests/clients/kit_proxy
 . tests/clients/kit_proxy
-# Of a build without the examples there is nothing to test.
+# A build without the examples has nothing to test.
 [ -x "$proxy" ] || { fail aeconn-proxy 'it is not built'; total; exit; }
 
 at=$AECONN_RDMA_ADDRESS:0

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The Python package over rdma and tls+rdma, against kv-server: sockets that block, asyncio and
-# redis-py. Over the other transports, and with newer releases of redis-py: tests/clients/python.sh.
+# The Python package over rdma and tls+rdma, against kv-server: blocking sockets, asyncio and
+# redis-py. tests/clients/python.sh tests other transports and newer releases of redis-py.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
 passed=0 failed=0 server=''
-# Waited for, or the shell may say of its own that it was killed, after the count.
+# Waits for the server: otherwise the shell may report after the count that it was killed.
 finish() { [ -z "$server" ] || { kill -KILL "$server" && wait "$server"; } 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
 AECONN_LIBRARY=$build/libaeconn-c.so
 export AECONN_LIBRARY PYTHONDONTWRITEBYTECODE=1
-python=/usr/bin/python3  # the distribution's, which has its packages
+python=/usr/bin/python3  # the distribution's interpreter, which finds its packages
 
 urls=("rdma://$AECONN_RDMA_ADDRESS:6410") queries=('') listen=(--listen "rdma://$AECONN_RDMA_ADDRESS:6410")
 if "$build/kv-server" --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out'; then
@@ -31,7 +31,8 @@ for ((i = 0; i < 600; i++)); do
 done
 
 $python -c 'import redis' 2>/dev/null || echo 'SKIPPED: redis-py: python3-redis is not installed'
-# Starting Python takes longest here: one for all. What is left out needs no transport of KV_URLS.
+# Starting Python takes longest here, so one process runs all. Omitted tests do not use a transport
+# of KV_URLS.
 parts=(-k Blocking.test_echo -k Blocking.test_large -k Blocking.test_time_out -k Blocking.test_end
   -k Blocking.test_threads -k Blocking.test_fork -k Asyncio.test_echo -k Asyncio.test_back_pressure
   -k Asyncio.test_many -k RedisPy.test_commands -k RedisPy.test_killed

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, replication that
-# is cut, MIGRATE, what blocks the server, connections that come and go, the end. `long` as an
-# argument: redis-server too, hiredis and libvalkey, a full synchronisation of 100 MB that is cut in
-# its middle, 2,000 connections. With AECONN_VALKEY, a folder with the programs of a Valkey that was
-# built with RDMA: its clients, and that its server refuses the module (tests/valkey/run).
-# Over the other transports, and what else is refused: tests/drop_ins/redis.sh.
+# The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, interrupted
+# replication, MIGRATE, operations that block the server, connections that come and go, and the end
+# of the server. With the argument `long`: also redis-server, hiredis and libvalkey, a full
+# synchronisation of 100 MB that is cut in the middle, and 2,000 connections. With AECONN_VALKEY, a
+# folder with the programs of a Valkey built with RDMA: its clients, and that its server refuses the
+# module (tests/valkey/run). tests/drop_ins/redis.sh tests other transports and other refusals.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -31,7 +31,8 @@ fi
 make_certificate "$address" || { total; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1
 
-# PORT COMMAND...: over the server's own tcp, without a process: those are what takes time here.
+# PORT COMMAND...: sends a command over the server's own tcp port without starting a process, since
+# starting processes takes longest here.
 tell() {
   local reply connection
   exec {connection}<>"/dev/tcp/127.0.0.1/$1" || return
@@ -59,7 +60,8 @@ synchronised() { [ "$(field "$at" sync_full)" = "$1" ]; }
 transfers() { [ "$(field "$to" master_sync_in_progress)" = 1 ]; }
 same_data() { [ "$(tell "$at" DEBUG DIGEST)" = "$(tell "$to" DEBUG DIGEST)" ]; }
 
-# REPLICAOF over ADDRESS PORT; the link is cut from both sides, and what was missed comes by itself.
+# REPLICAOF over ADDRESS PORT; the link is cut on both sides, and the replica must catch up by
+# itself.
 replication() {  # SCHEME ADDRESS PORT DISKLESS
   local name="$1, repl-diskless-load $4" full partial
   tell "$to" CONFIG SET repl-diskless-load "$4" >/dev/null
@@ -92,7 +94,7 @@ replication() {  # SCHEME ADDRESS PORT DISKLESS
   tell "$to" REPLICAOF NO ONE >/dev/null
 }
 
-# The programs of tests/adapters: contexts that block and asynchronous ones, time-outs, reconnecting.
+# The programs of tests/adapters: blocking and asynchronous contexts, time-outs, reconnecting.
 contexts() {  # SERVER PROGRAM URL
   local scheme=${3%%:*} status
   if [ ! -x "$build/tests/adapters/$2" ]; then
@@ -131,7 +133,7 @@ case_of() {  # RELEASE:KIND
     is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
   done
   has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
-  if [ "${AECONN_SOFTROCE-}" = 1 ]; then  # whose addresses are nobody else's
+  if [ "${AECONN_SOFTROCE-}" = 1 ]; then  # where no other program uses its addresses
     local other="${address%.*}.9"
     ip addr replace "$other/32" dev "$(ip -o addr show to "$address" | awk '{print $2}')"
     for each in "${urls[0]}?source=$other" "${urls[1]}&source=$other"; do
@@ -158,7 +160,7 @@ case_of() {  # RELEASE:KIND
     done
     has "$(t 'nobody is at rdma-port any more')" 'refused|rejected' "$(ask "rdma://$address:$port" PING)"
   fi
-  if [ "$long" = yes ]; then  # some twenty seconds of time-outs each, so not all of them
+  if [ "$long" = yes ]; then  # some twenty seconds of time-outs each, so not with each
     local own=hiredis other=libvalkey
     [ "$kind" = redis ] || own=libvalkey other=hiredis
     contexts $primary $own "${urls[0]}"
@@ -222,7 +224,7 @@ case_of() {  # RELEASE:KIND
   soon at_rest
   before=$(descriptors $primary)
   local shaken=$connections
-  [ $shaken -lt 1000 ] || shaken=$((shaken / 5))  # a handshake each
+  [ $shaken -lt 1000 ] || shaken=$((shaken / 5))  # each needs a handshake
   is "$(t "$connections connections over rdma, $shaken over tls+rdma")" \
     "$connections came and went"$'\n'"$shaken came and went" \
     "$(AECONN_LIBRARY=$build/libaeconn-c.so timeout 600 python3 tests/drop_ins/come_and_go.py \
@@ -253,8 +255,8 @@ case_of() {  # RELEASE:KIND
   local child
   child=$(sed -n 's/.*saving started by pid //p' "$log")
   saves() { [ -e "$log.d/temp-$child.rdb" ]; }
-  soon saves  # before, it may not yet have closed the ports that the server itself listens on
-  kill -STOP "$child"  # which ends by itself soon after its parent
+  soon saves  # earlier it may not yet have closed the server's listening ports
+  kill -STOP "$child"  # it would end by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null
   local too=()

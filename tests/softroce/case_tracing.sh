@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The one-liners of docs/tracing.md, as they stand there, against kv-server over rdma: what they
-# count is what INFO says.
+# Runs the one-liners of docs/tracing.md, unchanged, against kv-server over rdma: their counts must
+# agree with INFO.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -14,9 +14,9 @@ mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing 2
   skip 'this kernel has no tracefs'
 [ -e /sys/bus/event_source/devices/uprobe ] || skip 'this kernel has no uprobes'
 
-# bpftrace reads what there is of debug information, which takes minutes here; probes need none.
+# bpftrace reads all debug information, which takes minutes here and is not needed for probes.
 strip -g -o "$work/kv-server" "$kv_server" && kv_server=$work/kv-server
-# Each in a file of its own, of the server that is tested.
+# Writes each one-liner to a file of its own, with the tested server's path.
 awk -v folder="$work" '/^```/ {inside = 0} /^bpftrace -e / {inside = 1; file = folder "/line" ++n}
                        inside {print >file}' docs/tracing.md
 lines=("$work"/line*)
@@ -27,7 +27,7 @@ for line in "${lines[@]}"; do
   bash "$line" >"$line.out" 2>&1 &
   tracers+=($!) servers+=($!)
 done
-# It sleeps on its buffers when it has attached all it wants.
+# bpftrace sleeps on its buffers once it has attached all probes.
 tracing() {
   for ((i = 0; i < 3; i++)); do
     kill -0 "${tracers[i]}" 2>/dev/null || return 0
@@ -47,7 +47,7 @@ start --listen "rdma://$AECONN_RDMA_ADDRESS:7001" --listen tcp://127.0.0.1:7002 
 } | timeout 60 "$kv_cli" -u "${urls[0]}" >"$work/replies" 2>&1
 is 'the client got its values' 900000 "$(tr -cd 0-9 <"$work/replies" | wc -c)"
 timeout 60 "$kv_cli" -u "${urls[0]}" PING >"$work/replies" 2>&1
-# Over tcp, which changes nothing of rdma's.
+# Over tcp, so that the counters of rdma do not change.
 info() {
   timeout 60 "$kv_cli" -u "${urls[1]}" --raw INFO | tr -d '\r' |
     awk '/^# / {ours = tolower($0) ~ /rdma/ && tolower($0) !~ /tls/} ours'
@@ -56,7 +56,7 @@ all_closed() { grep -q '^open:0$' <<<"$(info)"; }
 soon all_closed || fail 'the connections end' "$(info)"
 said=$(info)
 kill -INT "${tracers[@]}"
-# To take its probes away it waits for the kernel, which takes minutes where others compute.
+# Detaching probes waits for the kernel, which takes minutes while other processors are busy.
 all_gone() { ! kill -0 "${tracers[@]}" 2>/dev/null; }
 for ((tries = 0; tries < 4; tries++)); do soon all_gone && break; done
 for ((i = 0; i < 3; i++)); do
@@ -78,8 +78,8 @@ sum() {
 within() {  # NAME LEAST GOT MOST
   if [ "$3" -ge "$2" ] && [ "$3" -le "$4" ]; then ok "$1"; else fail "$1" "$3 is not within $2 and $4"; fi
 }
-# Every window that was made was announced, in a message of its own.
+# Each window made was announced, in a message of its own.
 within 'windows that were offered' "$(field windows)" "$(sum offered)" "$(field control_sent)"
-# A client's first has 64k, and none is shorter.
+# A client's first window has 64k, and none is shorter.
 within 'windows that were filled' 1 "$(sum filled_next_has)" $(($(field bytes_written) / 65536))
 total

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# verbs-echo, bare verbs, on both ends, and each of its sides against our own: kv-server, conn-perf,
-# request-load.
+# verbs-echo (plain verbs) at both ends, and each of its sides against this library: kv-server,
+# conn-perf, request-load.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"

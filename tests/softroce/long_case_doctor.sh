@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-doctor on a machine with RDMA: each row that can be wrong is made wrong and mended again.
-# Then limits in words, before they are met and when they are. What needs two ends is in
-# long_veth_case_doctor.sh.
+# aeconn-doctor on a machine with RDMA: each row that can fail is made to fail and repaired again.
+# Then limits, as reported before they are reached and when they are. Tests that need two ends are
+# in long_veth_case_doctor.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -24,7 +24,8 @@ mend() {
 }
 trap mend EXIT
 
-# NAME ROW REMEDY COMMAND...: the row is there, and the last line says what to do about the first.
+# NAME ROW REMEDY COMMAND...: checks that the row is printed, and that the last line gives the
+# remedy for the first failure.
 first_failure() {
   local out status
   out=$("${@:4}" 2>&1); status=$?
@@ -119,7 +120,7 @@ ok    tls: TLS handshake: [0-9.]+ [mu]s' "$out"
   rdma link add rxe0 type rxe netdev dummy0
   soon test -e /dev/infiniband/uverbs0
   soon table ffff:0a4d
-  # Asked for the device file, the kernel would load the module again.
+  # Opening the device file would make the kernel load the module again.
   echo /bin/false >/proc/sys/kernel/modprobe
   modprobe -r rdma_ucm 2>/dev/null || rmmod rdma_ucm
   if [ -e /dev/infiniband/rdma_cm ]; then
@@ -146,8 +147,8 @@ has 'memory mappings' 'vm.max_map_count\): 3000, [0-9]+ used; 20000 connections 
   "$(doctor --connections 20000 --limits "$url:1" | low | grep max_map)"
 echo "$before" >/proc/sys/vm/max_map_count
 
-# Without CAP_IPC_LOCK, as people run servers.
-# Only in subshells: exec, so that what is ended is the program itself.
+# Without CAP_IPC_LOCK, as servers usually run. Only in subshells: exec replaces the shell, so that
+# a signal reaches the program itself.
 limited() { exec setpriv --bounding-set -ipc_lock -- sh -c "ulimit -l $1; shift; exec \"\$@\"" sh "$@"; }
 has 'locked memory' 'locked memory \(memlock\): 8192 KiB, 0 KiB used; 1000 connections of these options need [0-9]+ KiB, so there is room for [0-9]+: raise it with ulimit -l [0-9]+ \(KiB\), LimitMEMLOCK=[0-9]+K' \
   "$(limited 8192 "$build/aeconn-doctor" --limits "$url:1" 2>&1 | low)"
@@ -185,7 +186,7 @@ if echo +rdma >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null && mkdir "$grou
   soon up
   out=$(inside timeout 30 "$kv_cli" -u "$url:7002" PING 2>&1)
   has 'the rdma cgroup is met: the error' "; rdma cgroup of $device \\(hca_object\\): 3, [0-9]+ used; 16 connections .* room for 0: raise it" "$out"
-  # Linux 6.1 frees a group that has limits yet, and goes on using it when the device is removed
+  # Linux 6.1 frees a group that still has limits, and uses it after that when the device is removed
   # (kernel/cgroup/rdma.c, rdmacg_css_offline()).
   echo "$device hca_handle=max hca_object=max" >"$group/rdma.max"
   rmdir "$group"

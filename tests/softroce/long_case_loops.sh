@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The conformance suite over a listener of three loops, on a real device.
+# The conformance suite with listeners on three loops, on a real device.
 cd "$(dirname "$0")/../.." || exit 1
 tally=$(mktemp) || exit 1
 AECONN_TRANSPORTS=rdma,tls+rdma AECONN_LOOPS=3 AECONN_TEST_TALLY=$tally \

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A storm: the server is killed under its clients and started again, and 200 connections are made to
-# it at once. All of them stand, none is lost to a time-out, and nothing is left when they have gone.
+# A storm: the server is killed under its clients and restarted, and 200 connections are made to it
+# at once. All must be established, none may time out, and nothing may be left afterwards.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
 conn_perf=$build/conn-perf url=rdma://$AECONN_RDMA_ADDRESS:7021 storm=200
 
-# What the devices hold: "pd 2", "cq 2", "qp 2" and so on, each in a line.
+# Objects of the devices: "pd 2", "cq 2", "qp 2" and so on, one per line.
 held() { rdma resource show | grep -oE '\<(pd|cq|qp|cm_id|mr|srq) [0-9]+'; }
-# What is of connections alone: a server keeps memory and queues for the next.
+# Objects of connections only: a server keeps memory and queues for later connections.
 connected() { rdma resource show | grep -oE '\<(qp|cm_id) [0-9]+'; }
 serve() {
   begin "$conn_perf" server --listen "$url" && now=$server
@@ -24,7 +24,7 @@ measured() { grep -qE '^ +20 ' "$work/first" || ! kill -0 "$first" 2>/dev/null; 
 soon measured
 kill -KILL "$now"
 wait "$now" 2>/dev/null
-# Those who were connected learn of it, and go.
+# Connected clients learn of the server's end, and exit.
 gone() { ! kill -0 "$first" 2>/dev/null; }
 for ((tries = 0; tries < 3; tries++)); do soon gone && break; done
 gone && ok 'clients of a server that was killed end' ||
@@ -50,7 +50,7 @@ echo "storm: $storm connections made, counted for two seconds and closed in $too
 let_go() { [ "$(connected)" = "$listening" ]; }
 soon let_go
 is 'the server has let go of all of them' "$listening" "$(connected)"
-# And the next is served as ever.
+# The next client must be served as usual.
 timeout 60 "$conn_perf" client "$url" --warmup 0 --requests 20 >"$work/next" 2>&1
 is 'the next client is served' 0 $?
 stop "$now"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-doctor between two ends: a path with the lesser MTU of two, firewalls that eat UDP 4791 (tc,
-# nftables), one that eats long packets, a peer whose link is down, and no route.
+# aeconn-doctor between two ends: a path with the lesser MTU of two, firewalls that drop UDP 4791
+# (tc, nftables), one that drops long packets, a peer whose link is down, and no route.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
 one=$AECONN_RDMA_ADDRESS two=$AECONN_RDMA_ADDRESS2  # the other end is on va, this one on vb
 doctor() { timeout 60 "$build/aeconn-doctor" "$@" 2>&1; }
 before=$(cat /sys/class/net/va/mtu)
-# At the far end's door: what a host's own rules drop on the way out Soft-RoCE of Linux 6.1 sends
-# again and again, without end, and rdma_destroy_id() waits for it.
+# Packets are dropped as they enter the far end: if a host's own rules dropped outgoing packets,
+# Soft-RoCE of Linux 6.1 would retransmit them without end, and rdma_destroy_id() would wait for it.
 open() { tc qdisc del dev va clsact 2>/dev/null; }
 mend() {
   open
@@ -37,7 +37,7 @@ ok    rdma: path: rdma rxb/1 .* mtu 4096 .*; an echo answered
 (ok|note)  +beside tcp: rdma takes " "$out"
 
 ip link set va mtu 1500
-# The far end asks its device for the MTU once a second.
+# The far end queries its device for the MTU once per second.
 crosses() { out=$(doctor "$url"); status=$?; [ $status = 0 ]; }
 soon crosses
 is 'MTU 1024 beside 4096: status' 0 $status
@@ -55,14 +55,14 @@ else
   first_failure 'a firewall' 'FAIL  rdma: connect: .*' \
     'The first failure is rdma: connect. What to do: tcp reaches the host, .* UDP port 4791' "$url"
   open
-  # Packets of 4 KiB and more: the bit of 4096 in the length of the IP packet.
+  # Drops packets of 4 KiB and more: tests the bit of 4096 in the IP packet's length.
   tc qdisc add dev va clsact && drop match ip dport 4791 0xffff match u16 0x1000 0x1000 at 2
   first_failure 'long packets are eaten' 'FAIL  rdma: 64 KiB there and back: ' \
     'the handshake crosses and data does not: .* lesser MTU' "$url&retry-count=2"
   open
 fi
 
-# What a server's own firewall is mostly made with.
+# nftables, the usual firewall on a server.
 modprobe -a nf_tables nf_tables_ipv4 nft_chain_filter 2>/dev/null
 if ! nft 'add table ip doctor' ||
   ! nft 'add chain ip doctor in { type filter hook input priority 0; }' ||

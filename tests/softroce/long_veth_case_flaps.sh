@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Flaps under load: clients that redial ask without end over rdma while the server, an address, a
-# device or a link (whose port then tells of an error, and is active again) goes and comes back, again
-# and again. After each return every client has answers; afterwards they come as fast as before; in the
-# end nothing is left in the kernel.
-# AECONN_FLAPS: how many of each at most; AECONN_FLAP_SECONDS: and how long all of them;
-# AECONN_FLAP_KINDS: which.
+# Flaps under load: clients that redial send requests over rdma while the server, an address, a
+# device or a link (whose port reports an error and becomes active again) repeatedly disappears and
+# comes back. After each return all clients must get answers; afterwards answers must be as fast as
+# before; in the end nothing may be left in the kernel.
+#
+# AECONN_FLAPS: maximum number of flaps of each kind; AECONN_FLAP_SECONDS: time limit for all of
+# them together; AECONN_FLAP_KINDS: the kinds.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -33,7 +34,7 @@ for ((i = 0; i < clients; i++)); do
   asking+=($!)
   servers+=($!)
 done
-# Bytes, not lines: nobody reads it all again each time.
+# Compares sizes in bytes, not lines, so that the files need not be read again each time.
 sizes() { stat -c %s "$work"/answers*; }
 all_more() {
   local i=0 size
@@ -42,7 +43,7 @@ all_more() {
     i=$((i + 1))
   done < <(sizes)
 }
-patient() {  # COMMAND...: half a minute
+patient() {  # COMMAND...: waits up to half a minute
   local until=$((SECONDS + 30 * ${AECONN_SLOWER:-1}))
   until "$@"; do
     [ $SECONDS -lt $until ] || return 1
@@ -53,7 +54,7 @@ now() { date +%s%3N; }
 total_size() { sizes | awk '{s += $1} END {print s}'; }
 rate() { local was; was=$(total_size); sleep 2; echo $((($(total_size) - was) / 2)); }
 
-# For who reads a failure: is it the clients, the server, or the network that was not put back?
+# Diagnosis of a failure: the clients, the server, or a network that was not restored?
 what_is_there() {
   tail -qn 4 "$work"/life*
   tail -n 3 "$work/server.log"
@@ -75,15 +76,15 @@ end_of() { [ $(($1 % 2)) = 0 ] && echo "$AECONN_RDMA_ADDRESS/24" || echo "$AECON
 flap() {  # KIND TURN
   case $1 in
     link) ip link set va down; sleep 0.2; "$here/veth" >/dev/null ;;
-    # Of the server's end and of the clients' in turn.
+    # Alternates between the server's end and the clients' end.
     address) ip addr del "$(end_of $2)" dev "$(side_of $2)"; sleep 0.2; "$here/veth" >/dev/null ;;
     device) rdma link delete "rx$(side_of $2 | tail -c 2)"; "$here/veth" >/dev/null ;;
     server) { kill -KILL "$server" && wait "$server"; } 2>/dev/null; serve ;;
   esac
 }
-# After its link was down, soft-RoCE's queue pair for connection management may neither answer nor
-# hear any more (seen on Linux 6.1: requests arrive, and the kernel does not even answer a DREQ).
-# Then nobody can connect, whatever the program: rping is the witness.
+# After its link was down, Soft-RoCE's queue pair for connection management may no longer send or
+# receive (seen on Linux 6.1: requests arrive, and the kernel does not even answer a DREQ). Then no
+# program can connect; rping verifies that.
 can_connect() {
   timeout 20 rping -s -a "$AECONN_RDMA_ADDRESS" -p 7999 -C 1 >/dev/null 2>&1 &
   local listening=$!
@@ -101,14 +102,14 @@ make_devices_anew() {
 }
 deaf=0 last=$((SECONDS + seconds)) left=$(wc -w <<<"$kinds")
 for kind in $kinds; do
-  # What one kind does not need the others have.
+  # Time that one kind does not use is available to the others.
   slowest=0 done=0 soon_back=0 end=$((SECONDS + (last - SECONDS) / left)) bad=''
   left=$((left - 1))
   while [ $done -lt "$flaps" ] && [ $SECONDS -lt $end ]; do
     flap $kind $done
     returned=$(now)
     mapfile -t had < <(sizes)
-    # What was under way counts as before: two more answers each.
+    # Answers already under way may arrive: two more answers from each client prove new traffic.
     for i in "${!had[@]}"; do had[i]=$((had[i] + 12)); done
     if ! patient all_more && ! can_connect; then
       deaf=$((deaf + 1))
@@ -125,7 +126,7 @@ for kind in $kinds; do
   else fail "flaps of $kind" "$bad"; fi
 done
 [ $deaf = 0 ] || echo "$deaf times soft-RoCE itself took no connection after its link was down (nor rping's): made anew"
-# A busy machine may disturb one look, not all of them.
+# A busy machine may disturb one measurement, but not all of them.
 for ((i = 0; i < 10; i++)); do
   rate_after=$(rate)
   [ $((rate_after * 10)) -ge $((rate_before * 7)) ] && break

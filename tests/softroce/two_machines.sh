@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two machines on a wire: what a machine that is lost, stopped or started again does to the other.
-#   tests/softroce/two_machines.sh [CASE...]      the cases are the functions case_*, without `case_`
-# Where the machines cannot be had a line says why; with CI=true that is a failure.
+# Two machines on a wire: how the loss, a stop or a restart of one machine affects the other.
+#   tests/softroce/two_machines.sh [CASE...]   the cases are the functions case_*, without `case_`
+# If the machines cannot be started, a line says why; with CI=true that is a failure.
 set -u
 # shellcheck source=tests/softroce/two
 . "$(dirname "$0")/two"
 # shellcheck source=tests/softroce/two_clients
 . tests/softroce/two_clients
 
-# ---- it works at all ----------------------------------------------------------------------------
+# ---- basic function -----------------------------------------------------------------------------
 case_wire() {
   on B 'busybox ping -c 1 -W 20 10.8.0.1' >"$work/ping"
   is 'B reaches A' 0 $?
@@ -19,10 +19,10 @@ case_wire() {
   said=$(on B 'rping -c -a 10.8.0.1 -C 5 -v' 2>&1)
   is 'rping from B to A' 5 "$(grep -c '^ping data' <<<"$said")"
 }
-# Whoever kills the script leaves no machine running.
+# Killing the script must leave no machine running.
 case_interrupted() {
   local name script seen
-  # The pattern comes from a file, so that grep does not find itself.
+  # The pattern is read from a file, so that grep does not match its own command line.
   ours() { grep -lszf "$work/pattern" /proc/[0-9]*/cmdline | xargs -r -n 1 cat 2>/dev/null | grep -qza '^qemu-system'; }
   none_of_ours() { ! ours; }
   for name in TERM KILL; do
@@ -41,7 +41,7 @@ case_interrupted() {
 case_power_off() {
   local cut scheme
   clients || return
-  # Connections that have no keepalive, to be closed when their peer is lost.
+  # Connections without keepalive, to be closed when their peer is lost.
   local over_rdma=("${schemes[@]#tcp}")
   for scheme in ${over_rdma[*]}; do
     begin_on B "closing.$scheme" \
@@ -74,7 +74,7 @@ case_power_off() {
 }
 
 # ---- a machine stands still ---------------------------------------------------------------------
-# Longer than anybody waits for it.
+# Longer than any peer waits for it.
 case_freeze() {
   local stopped
   clients || return
@@ -87,7 +87,7 @@ case_freeze() {
   a_has_nothing 'nothing is left on A'
   b_has_nothing 'nor on B'
 }
-# Shorter, with queue pairs that are patient enough.
+# Shorter, with queue pairs that retry long enough.
 case_pause() {
   local machine
   patient
@@ -107,8 +107,8 @@ case_pause() {
 }
 
 # ---- the wire is cut ----------------------------------------------------------------------------
-# After its link was down, soft-RoCE's queue pair for connection management may neither answer nor
-# hear any more (seen on Linux 6.1, see long_veth_case_flaps.sh): rping is the witness.
+# After its link was down, Soft-RoCE's queue pair for connection management may no longer send or
+# receive (seen on Linux 6.1, see long_veth_case_flaps.sh): rping verifies that.
 can_connect() {
   begin_on A witness 'rping -s -a 10.8.0.1 -p 7999 -C 1'
   witness_listens() { on A 'rdma resource show cm_id' | grep -q 'LISTEN.*comm rping'; }
@@ -125,7 +125,7 @@ case_link() {
   monitor A set_link '{"name": "nic", "up": false}'
   hear_of_it 'a link that is down' "$down"
   monitor A set_link '{"name": "nic", "up": true}'
-  # Those who asked for nothing but TCP know whether the wire is there.
+  # Connections that use only TCP show whether the wire works.
   on B 'until busybox ping -c 1 -W 1 10.8.0.1; do :; done' >/dev/null
   for scheme in "${schemes[@]}"; do had[$scheme]=$(($(size_of "$scheme") + 10)); done
   if ! within 20 answers && ! can_connect; then
@@ -139,7 +139,7 @@ case_link() {
 }
 
 # ---- the wire loses packets ---------------------------------------------------------------------
-# conn-perf compares checksums of what it gets, in order.
+# conn-perf verifies checksums and the order of the bytes.
 case_loss() {
   local loss scheme machine at lost
   persistent
@@ -161,7 +161,8 @@ case_loss() {
       on $machine 'tc qdisc del dev eth0 root'
     done
   done
-  # The kernel says goodbye once when a process ends, and that may be lost: A asks then.
+  # The kernel sends a disconnect once when a process ends, and it may be lost: then A's keepalives
+  # detect it.
   a_has_nothing 'nothing is left on A' 50
   impatient
   serve_anew
@@ -175,8 +176,8 @@ case_client_lost() {
   boot B || { fail 'B boots again' "$why_not_up"; return; }
   is 'a client of the new machine is served' PONG "$(on B "$kv_cli -u rdma://10.8.0.1:7000 PING")"
 }
-# The machine that is back begins with the numbers of queue pairs it had, and A still has connections
-# with these: the kernel refuses them as stale, and the library tries the next number.
+# The restarted machine reuses the same queue pair numbers, and A still has connections with these:
+# the kernel refuses them as stale, and the library tries the next number.
 rejects() { on A 'cat /sys/class/infiniband/rxe0/ports/1/cm_tx_msgs/rej'; }
 number_on_b() { on B 'rdma resource show qp' | sed -n 's/.*lqpn \([0-9]*\) .*type RC.*/\1/p' | head -n 1; }
 stay() { begin_on B stays "sleep 1d | exec $kv_cli -u 'rdma://10.8.0.1:7005?keepalive=0'"; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Addresses over rdma: IPv6, link-local ones with their scope, a name that has both kinds, two devices
-# of one machine as servers of one name, connections divided between them, and what is said where an
-# address has no device, or its device is in another network namespace.
+# Addresses over rdma: IPv6, link-local ones with their scope, a name with both kinds, two devices
+# of one machine as servers of one name, connections divided between them, and the errors for an
+# address without a device, or with its device in another network namespace.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -21,7 +21,7 @@ trap mend EXIT
 one=$AECONN_RDMA_ADDRESS two=$AECONN_RDMA_ADDRESS2
 ip -6 addr add fd99::1/64 dev va nodad
 ip -6 addr add fd99::2/64 dev vb nodad
-# As for IPv4 in tests/softroce/veth: over the wire, not over lo.
+# As in tests/softroce/veth for IPv4: over the wire, not over lo.
 six() { ip -6 "$@"; }
 six rule add pref 1 iif va lookup local
 six rule add pref 2 iif vb lookup local
@@ -50,14 +50,14 @@ is 'a link-local address with its scope' PONG "$(k "rdma://[$far%vb]:7003?source
 has 'its path()' "rdma rxb/1 gid 0 RoCEv2 \\[$near%vb\\]:[0-9]+ > \\[$far%vb\\]:7003 " \
   "$(k "rdma://[$far%vb]:7003?source=$near%25vb" --verbose PING)"
 
-# A name with both kinds: nobody listens at the IPv6 address and this port, so the other is taken.
+# A name with both kinds: the IPv6 address has no listener on this port, so the other is used.
 printf '%s\n%s both\n%s both\n%s pair\n%s pair\n' "$hosts" fd99::1 "$one" "$one" "$two" >"$work/hosts"
 mount --bind "$work/hosts" /etc/hosts
 is 'a name that has both kinds' PONG "$(k "rdma://both:7001" PING)"
 is 'a name that has both kinds, the other first' PONG "$(k "rdma://both:7002" PING)"
 is 'a name of two devices' PONG "$(k "rdma://pair:7001" PING)"
 
-# One program that connects, to a server with two devices: each has half of its connections.
+# One connecting program and a server with two devices: each device gets half of the connections.
 if begin "$build/aeconn-proxy" --listen tcp://127.0.0.1:0 --connect 'rdma://pair:7001?spread=least'; then
   proxy=$server asks=()
   for ((i = 0; i < 6; i++)); do
@@ -72,7 +72,7 @@ if begin "$build/aeconn-proxy" --listen tcp://127.0.0.1:0 --connect 'rdma://pair
   { kill "$proxy" && wait "$proxy"; } 2>/dev/null
 fi
 
-# What there is instead.
+# The error lists the existing devices.
 instead="here are rxa \\([^)]*${one}[^)]*\\), rxb \\([^)]*${two}[^)]*\\)"
 refuses 'an address that nobody has: a listener' "10\\.88\\.0\\.1.*; $instead" \
   "$kv_server" --listen rdma://10.88.0.1:7004
@@ -83,7 +83,7 @@ refuses 'an address without a device: a listener' "no RDMA device has the addres
   "$kv_server" --listen rdma://10.88.0.2:7004
 ip addr del 10.88.0.2/32 dev lo
 
-# Another network namespace: its own addresses are no device's, and it sees none of the others.
+# Another network namespace: its own addresses belong to no device, and it sees none of the others.
 ip netns add other
 inside() { ip netns exec other "$@"; }
 inside ip link set lo up
@@ -97,7 +97,7 @@ has 'an address of the other namespace' "no RDMA device reaches $one:7001: Netwo
   "$(inside timeout 60 "$kv_cli" -u "rdma://$one:7001" PING 2>&1)"
 is 'and the server outside goes on' PONG "$(k "rdma://$one:7001?source=$two" PING)"
 
-# A device that moves there with its interface: each namespace says which devices it can see, and
+# A device moves there with its interface: each namespace reports the devices that it can see, and
 # which of them have an address in it.
 rdma link delete rxb
 ip link set vb netns other

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What passes over the wire: packets of RoCE (UDP 4791) are captured while kv-cli stores a value. Over
-# rdma:// the value is found in them, which shows that the capture sees it; over tls+rdma:// it is not.
-# Traffic class and MTU are what the options ask for.
+# Packets on the wire: RoCE (UDP 4791) is captured while kv-cli stores a value. Over rdma:// the
+# value is found in the packets, which shows that the capture works; over tls+rdma:// it is not.
+# Traffic class and MTU must be as the options say.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
@@ -61,8 +61,8 @@ check 'its packets do not show the key' not has_text "$work/tls.pcap" hiddenkey
 check 'its packets do not show the value' not has_text "$work/tls.pcap" secretvalue5678
 check 'nor a word of the protocol' not has_text "$work/tls.pcap" 'SET'
 
-# What options ask of the packets is in them, in both directions: the traffic class of each end, in
-# rdma_cm's messages that of the one who connects; and no packet is longer than the lesser path-mtu.
+# Options must take effect in packets of both directions: the traffic class of each end (in
+# rdma_cm's messages the connecting end's), and no packet longer than the lesser path-mtu allows.
 "$build/kv-server" --listen "rdma://$AECONN_RDMA_ADDRESS:7003?dscp=26&path-mtu=1024" >"$work/marked.log" 2>&1 &
 pids+=($!)
 marked_listening() { grep -q '^listening on' "$work/marked.log"; }
@@ -82,8 +82,8 @@ tcpdump -nv -r "$work/marked.pcap" 2>/dev/null | paste - - >"$work/marked.txt"  
 from() {  # ADDRESS: its packets as "tos length"
   sed -nE "s/^.*\\(tos (0x[0-9a-f]+),.* length ([0-9]+)\\).*[[:space:]]$1\\.[0-9]+ > .*/\\1 \\2/p" "$work/marked.txt"
 }
-# Each packet of a message but the last has 512 bytes and its headers: IP 20, UDP 8, BTH 12, ICRC 4,
-# and RETH 16 in the first.
+# All packets of a message except the last have 512 bytes and headers: IP 20, UDP 8, BTH 12, ICRC 4,
+# and in the first RETH 16.
 long() { awk '$2 >= 512 {print $1, $2}' | sort | uniq -c; }
 echo 'long packets of the client:'; from "$AECONN_RDMA_ADDRESS2" | long
 echo 'long packets of the server:'; from "$AECONN_RDMA_ADDRESS" | long

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two networks with different MTUs, 1024 beside 4096 for RDMA: connections in both directions carry
-# large values, with the lesser MTU; and a path-mtu that a port cannot take is a sentence.
+# Two networks with different MTUs, 1024 and 4096 for RDMA: connections in both directions carry
+# large values with the lesser MTU; a path-mtu that a port does not support gives a clear error.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -10,7 +10,7 @@ before=$(cat /sys/class/net/vb/mtu)
 mend() { ip link set vb mtu "$before"; finish; }
 trap mend EXIT
 ip link set va mtu 4500 && ip link set vb mtu 1500
-one=$AECONN_RDMA_ADDRESS two=$AECONN_RDMA_ADDRESS2  # on va, with the longer packets, and on vb
+one=$AECONN_RDMA_ADDRESS two=$AECONN_RDMA_ADDRESS2  # va has the longer packets, vb the shorter
 start --listen "rdma://$one:7001" --listen "rdma://$two:7002" || { total; exit; }
 value=$(head -c 60000 /dev/urandom | base64 -w 0)
 for way in "$one:7001?source=$two" "$two:7002?source=$one"; do
