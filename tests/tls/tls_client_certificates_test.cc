@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: what a server makes of its clients' certificates, and who it says they are.
+// conn/tls: how a server verifies its clients' certificates, and which user names it derives from
+// them.
 #if AECONN_TLS
 
 #include <openssl/core_names.h>
@@ -31,7 +32,7 @@ using testing::Contains;
 
 namespace {
 
-/// A server that asks its clients for certificates of its own CA.
+/// A server that requests client certificates of its own CA.
 struct AskingSite : TlsSite {
   explicit AskingSite(const std::string& auth, Options more = {}) : auth_clients(auth) {
     more.set("auth-clients", auth);
@@ -40,7 +41,7 @@ struct AskingSite : TlsSite {
   }
   Identity issue(const CertificateRequest& request) const { return ca.issue(request); }
 
-  /// The client's end and the server's; the test fails if they do not come to terms.
+  /// Connects; returns the client's and the server's end. The test fails if the handshake does.
   std::pair<ConnectionPtr, ConnectionPtr> meet(Options client_options) {
     ConnectionPtr a = connect(*listener, client_options);
     INFO(a->last_error());
@@ -49,8 +50,9 @@ struct AskingSite : TlsSite {
     return {std::move(a), std::move(b)};
   }
 
-  /// What the server says of a client that speaks at once; nothing of that may reach anybody. In
-  /// TLS 1.3 a client's handshake is over before it is judged: its first read says so.
+  /// Returns the client's error and the server's failure for a client that writes at once; none of
+  /// its bytes may be delivered. In TLS 1.3 the client's handshake completes before the server
+  /// verifies its certificate: the client's first read reports the failure.
   std::pair<std::string, Failure> turn_away(Options client_options) {
     ConnectionPtr a = connect(*listener, client_options);
     if (a->state() == State::kConnected) {
@@ -59,7 +61,7 @@ struct AskingSite : TlsSite {
     }
     INFO("the client thinks all is well");
     REQUIRE(a->state() == State::kError);
-    // All that the protocol has for a missing certificate in TLS 1.2 is "handshake failure".
+    // In TLS 1.2 the only alert for a missing certificate is "handshake failure".
     REQUIRE((a->error_code() == Errc::kVerification || a->error_code() == Errc::kHandshake));
     const Failure why = next_refused();
     REQUIRE(accepted.empty());
@@ -127,7 +129,7 @@ TEST_CASE("tls: with auth-clients=optional a client may have no certificate, but
     REQUIRE(b->peer_user().empty());
     site.require_echo(*a, *b);
   }
-  AskingSite strict("optional");  // a fresh one: bytes are counted
+  AskingSite strict("optional");  // a new site, since bytes are counted
   const Authority other_ca(strict.folder, {.common_name = "Other CA"});
   const Identity other = other_ca.issue({.common_name = "mallory"});
   const auto [text, why] = strict.turn_away(with(strict.options_of(other), version));
@@ -202,7 +204,7 @@ namespace {
 
 using KeyOwner = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 
-/// A key of P-256 that passes for `shown`, which is public, and signs as `used` does.
+/// A P-256 key with the public part of `shown` and the private part of `used`.
 KeyOwner key_that_passes_for(const EVP_PKEY* shown, const EVP_PKEY* used) {
   std::array<unsigned char, 200> point{};
   std::size_t size = 0;
@@ -238,8 +240,8 @@ TEST_CASE("tls: a client with another's certificate but not its key is turned aw
   const std::unique_ptr<BIO, int (*)(BIO*)> pem(BIO_new_file(alice.cert.c_str(), "r"), BIO_free);
   const std::unique_ptr<X509, void (*)(X509*)> stolen(
       PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr), X509_free);
-  // OpenSSL takes a pair only if both have the same public key: mallory lies about that of the key,
-  // or puts that of the key into the certificate.
+  // OpenSSL accepts a pair only if both have the same public key: mallory either uses a key with
+  // alice's public part, or puts the own public key into the certificate.
   EVP_PKEY* const own = SSL_CTX_get0_privatekey(context.get());
   EVP_PKEY_up_ref(own);
   KeyOwner key(own, EVP_PKEY_free);
@@ -316,7 +318,7 @@ TEST_CASE("tls: a resumed session still says who the client is", "[tls][clients]
   const Options options = with(site.options_of(id), version);
   {
     const auto [a, b] = site.meet(options);
-    site.require_echo(*a, *b);  // and tickets have come
+    site.require_echo(*a, *b);  // and tickets have arrived
   }
   const auto [a, b] = site.meet(options);
   REQUIRE(testing::info_of(*b, "resumed") == "yes");

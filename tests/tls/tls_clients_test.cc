@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: whom a client asks for, and what clients of many names share.
+// conn/tls: the server name that a client requests, and what clients of many names share.
 #if AECONN_TLS
 
 #include <filesystem>
@@ -25,7 +25,7 @@ std::uint64_t resumed(TlsSite& site) {
   return 0;
 }
 
-/// Connects, exchanges something (tickets come with that) and closes.
+/// Connects, exchanges bytes (tickets come with them) and closes.
 void visit(TlsSite& site, const conn::Listener& at, const Options& options) {
   const ConnectionPtr client = site.connect(at, options);
   CAPTURE(client->last_error());
@@ -77,7 +77,7 @@ TEST_CASE("tls: clients of many names and options resume, and read what they tru
   };
   visit(site, *listener, options(0));
   for (const auto& file : std::filesystem::directory_iterator(site.folder.path()))
-    std::filesystem::remove(file);  // the CA's certificate, too
+    std::filesystem::remove(file);  // also the CA's certificate
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < kMany; ++i) visit(site, *listener, options(i));
   REQUIRE(resumed(site) == kMany + 1);

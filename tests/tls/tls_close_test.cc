@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: how streams end, in order and cut short, with bare OpenSSL at the other end.
+// conn/tls: how streams end, in order and truncated, with plain OpenSSL as the peer.
 #if AECONN_TLS
 
 #include <cerrno>
@@ -23,7 +23,7 @@ using testing::Contains;
 
 namespace {
 
-/// A connection of ours, in either role, and bare OpenSSL at its other end.
+/// A connection in either role, with plain OpenSSL as its peer.
 struct Half : TlsSite {
   Half(bool we_serve, const std::string& version, const conn::Options& options = {})
       : TlsSite(options, options) {
@@ -50,8 +50,7 @@ struct Half : TlsSite {
       RUN_UNTIL(loop, ours->state() != State::kConnecting);
     }
     REQUIRE(ours->state() == State::kConnected);
-    // What TLS 1.3 sends after the handshake is over: an unread byte would turn an end into a
-    // reset.
+    // Reads what TLS 1.3 sends after the handshake: unread bytes would turn the end into a reset.
     testing::send(loop, *ours, "!");
     REQUIRE(testing::aside(loop, [&] { return peer->receive(1); }) == "!");
   }
@@ -141,7 +140,7 @@ TEST_CASE("tls: close_notify is the end of the stream, and our end goes on writi
   REQUIRE(half.ours->state() == State::kConnected);
   REQUIRE(half.ours->last_error().empty());
   char byte;
-  REQUIRE(half.ours->read(&byte, 1) == 0);  // and again
+  REQUIRE(half.ours->read(&byte, 1) == 0);  // repeatedly
   const std::string answer(300'000, 'y');
   std::string got;
   std::size_t written = 0;
@@ -183,7 +182,7 @@ TEST_CASE("tls: shutdown() sends close_notify after all that was written, and re
   REQUIRE(got == "last words");
   REQUIRE(half.peer->ended_cleanly());
   REQUIRE_FALSE(half.peer->cut());
-  // OpenSSL at the other end goes on writing.
+  // The peer keeps writing.
   testing::Collector collector(*half.ours);
   testing::aside(half.loop, [&] {
     (void)half.peer->send("the answer");
@@ -200,7 +199,7 @@ TEST_CASE("tls: close() delivers all that was written, then close_notify, then t
   BOTH_ROLES_AND_VERSIONS;
   Half half(we_serve, version);
   Held held(half);
-  // More than the sockets hold: write() takes what it can, and that must arrive.
+  // More than the sockets' buffers hold: what write() accepts must arrive.
   const std::string chunk(100'000, 'z');
   std::size_t taken = 0;
   for (ssize_t n; (n = half.ours->write(chunk.data(), chunk.size())) > 0;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TLS connections where they differ from others: records, unsent ciphertext, threads, reloads.
+// Where TLS connections differ from others: records, unsent ciphertext, threads, reloads.
 #if AECONN_TLS
 
 #include <sys/uio.h>
@@ -39,7 +39,7 @@ TEST_CASE("tls: a gathered write to a peer that wants small records loses nothin
   const ConnectionPtr server = site.next_accepted();
   std::size_t at = 0;
   server->set_write_handler([&](Connection& c) {
-    // Pieces of all sizes, empty ones among them.
+    // Pieces of all sizes, including empty ones.
     std::vector<iovec> pieces;
     std::size_t from = at;
     for (std::size_t size = 0; from < sent.size(); size = (size * 7 + 13) % 4001) {
@@ -62,7 +62,7 @@ TEST_CASE("tls: accepted here, served on another thread", "[tls]") {
   std::atomic<int> served{0};
   ae::Poster to_worker;
   std::atomic<testing::AnyLoop*> worker_loop{nullptr};
-  std::vector<ConnectionPtr> at_worker;  // the worker's
+  std::vector<ConnectionPtr> at_worker;  // used by the worker only
   std::thread worker([&] {
     testing::AnyLoop loop;
     to_worker = loop.poster();
@@ -111,7 +111,7 @@ TEST_CASE("tls: sync_read gets the answer to what sync_write took, though it was
           "[tls]") {
   TlsSite site;
   constexpr std::size_t kSize = 12 << 20;
-  // It answers only when it has all.
+  // The server answers only when it has received everything.
   ConnectionPtr server;
   std::size_t received = 0;
   const auto read_all = [&](Connection& c) {
@@ -192,7 +192,7 @@ TEST_CASE("tls: a slow handshake is not ended while nobody waits for its place",
   });
   RUN_UNTIL(site.loop, over);
   REQUIRE(site.refused.empty());
-  const ConnectionPtr client = site.connect(*listener);  // it has had its second
+  const ConnectionPtr client = site.connect(*listener);  // connected within its second
   REQUIRE(client->state() == State::kConnected);
   REQUIRE(site.refused.size() == 1);
 }

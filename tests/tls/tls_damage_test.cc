@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A TLS handshake, and what follows it, with each byte in turn being the last one that comes, or
-// one that changes on the way; in both roles and both versions. On memory, so that all of them
-// take seconds.
+// A TLS handshake, and the first data after it, truncated after each byte in turn, or with each
+// byte in turn changed; in both roles and both versions. In memory, so that all cases take only
+// seconds.
 #if AECONN_TLS
 
 #include "tests/support/catch.h"
@@ -19,14 +19,14 @@ namespace {
 
 enum class Way { kUp, kDown };  // client to server, server to client
 
-/// Without resumption every handshake with a context has the same messages.
+/// Without resumption all handshakes of a context have the same messages.
 std::shared_ptr<const Context> context_of(const char* version, bool certificates) {
   conn::Options options{{"min-version", version}, {"max-version", version}, {"resumption", "no"}};
   if (certificates) options.set("auth-clients", "yes");
   return Engines::context_of(options);
 }
 
-/// Two engines, and a hand on what goes one of the two ways.
+/// Two engines, with control over the bytes of one direction.
 struct Line : Engines {
   Line(std::shared_ptr<const Context> shared, Way way)
       : Engines(std::move(shared)),
@@ -34,8 +34,9 @@ struct Line : Engines {
         sender(way == Way::kUp ? client : server),
         receiver(way == Way::kUp ? server : client) {}
 
-  /// Turns until both are through, one fails, or nothing moves. `touch` sees what came the watched
-  /// way before the receiver does, and how much came before it; false: nothing more comes.
+  /// Runs both engines in turn until both are done, one fails, or there is no progress. `touch` can
+  /// change the bytes of the watched direction before the receiver sees them; its argument is the
+  /// number of earlier bytes, and by returning false it cuts the direction.
   template <class Touch>
   void handshake(Touch touch) {
     for (int still = 0; still < 2 && !(sent_all && through);) {
@@ -54,8 +55,8 @@ struct Line : Engines {
   Pipe& watched;
   Engine& sender;
   Engine& receiver;
-  std::size_t came = 0;     // the watched way, until now
-  std::size_t done_at = 0;  // of these, when the receiver was through
+  std::size_t came = 0;     // bytes of the watched direction so far
+  std::size_t done_at = 0;  // `came` when the receiver was done
   bool sent_all = false, through = false;
 };
 
@@ -67,12 +68,12 @@ std::size_t handshake_bytes(const std::shared_ptr<const Context>& context, Way w
   return line.done_at;
 }
 
-/// Handshakes differ in length by the few bytes that signatures do.
+/// Handshakes vary in length by a few bytes, since signatures do.
 constexpr std::size_t kSignatures = 20;
-/// With certificates of clients too a handshake costs so much more that not all bytes are tried.
+/// Handshakes with client certificates are so much slower that only some bytes are tried.
 std::size_t step_of(bool certificates) { return certificates ? 15 : 1; }
 
-/// As the loop does: again, while there is something on the wire.
+/// As the loop does: repeats while there are bytes on the wire.
 void hear_the_end(Engine& engine) {
   for (int i = 0; i < 5 && engine.handshake() == Step::kWantRead; ++i) {
   }
@@ -83,7 +84,7 @@ ssize_t read_again(Engine& engine, char* buffer, std::size_t size) {
   return n;
 }
 
-/// It has failed, once and for all.
+/// Checks that the engine has failed permanently.
 void require_dead(Engine& engine) {
   const std::string why = engine.failure().text;
   const std::error_code code = engine.failure().code;
@@ -125,7 +126,7 @@ TEST_CASE("tls damage: a handshake may stop, and then end, after any byte of eit
       REQUIRE(cut + kSignatures > all);
       break;
     }
-    // Silence is not an error, and costs no more than a look at the wire.
+    // No bytes are not an error, and cost only one read of the wire.
     REQUIRE_FALSE(line.receiver.failed());
     testing::PipeWire& wire = way == Way::kUp ? line.server_wire : line.client_wire;
     wire.receives = 0;
@@ -164,7 +165,7 @@ TEST_CASE("tls damage: a handshake in which any byte changes fails, or changed n
       REQUIRE(at + kSignatures > all);
       break;
     }
-    // Who thinks that it is through says something, then both hear the end.
+    // An engine that believes it is done writes; then both see the end.
     for (Engine* engine : {&line.client, &line.server}) {
       if (engine->handshake() == Step::kDone) (void)engine->write("secret", 6);
     }
@@ -189,7 +190,7 @@ TEST_CASE("tls damage: a handshake in which any byte changes fails, or changed n
     survived += both;
   }
   CAPTURE(survived, all);
-  REQUIRE(survived <= 8);  // a version in a record's header that nobody looks at
+  REQUIRE(survived <= 8);  // the version in a record's header is not checked
 }
 
 TEST_CASE("tls damage: a key that is no point of the curve is no matter of certificates",
@@ -210,7 +211,7 @@ TEST_CASE("tls damage: a key that is no point of the curve is no matter of certi
     CAPTURE(line.server.failure().text);
     REQUIRE(line.server.failure().code == Errc::kHandshake);
   }
-  REQUIRE(failures > 65);  // the point, and other bytes
+  REQUIRE(failures > 65);  // the point's 65 bytes, and others
 }
 
 TEST_CASE("tls damage: a record of which any byte changes, or that ends early, gives out nothing",
@@ -228,7 +229,7 @@ TEST_CASE("tls damage: a record of which any byte changes, or that ends early, g
     Line line(context, way);
     line.handshake([](std::size_t) { return true; });
     char buffer[200];
-    REQUIRE(line.receiver.read(buffer, sizeof buffer) == -1);  // what else the handshake brought
+    REQUIRE(line.receiver.read(buffer, sizeof buffer) == -1);  // the handshake's last messages
     REQUIRE(line.sender.write(secret.data(), secret.size()) == 64);
     all = line.watched.bytes.size();
     REQUIRE(all < kBeyond);
@@ -273,10 +274,10 @@ TEST_CASE("tls damage: records of one byte cost each turn no more than its share
     const std::size_t before = both.up.bytes.size();
     const ssize_t n = both.server.read(buffer, sizeof buffer);
     REQUIRE(n > 0);
-    REQUIRE(n <= 256);  // records decrypted in one call, however many there are
+    REQUIRE(n <= 256);  // limit of records decrypted per call
     REQUIRE(before - both.up.bytes.size() <= 6 * Engine::kRecord);
     got.append(buffer, static_cast<std::size_t>(n));
-    // What the wire does not tell of, the engine knows.
+    // If the wire has no more bytes, the engine must report the buffered ones.
     REQUIRE((got.size() == sent.size() || !both.up.bytes.empty() || both.server.readable()));
     ++turns;
   }
@@ -286,8 +287,8 @@ TEST_CASE("tls damage: records of one byte cost each turn no more than its share
 }
 
 TEST_CASE("tls damage: records without any content end the handshake", "[tls][damage][hostile]") {
-  // TLS 1.3 ignores ChangeCipherSpec, which is in plain text and may come at any time until the end
-  // of the handshake.
+  // TLS 1.3 ignores ChangeCipherSpec, which is plain text and may come at any time until the end of
+  // the handshake.
   Engines both(context_of("1.3", false));
   REQUIRE(both.client.handshake() == Step::kWantRead);
   REQUIRE(both.server.handshake() == Step::kWantRead);

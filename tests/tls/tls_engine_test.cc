@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The TLS engine on memory: no socket, no loop; a wire that takes and gives as little as the test
-// says.
+// The TLS engine in memory, without sockets and loop; the wire transfers as little per call as the
+// test says.
 #if AECONN_TLS
 
 #include <cerrno>
@@ -45,7 +45,7 @@ TEST_CASE("tls engine: what write() took is delivered though the wire was full",
   REQUIRE(both.client.write(first.data(), first.size()) == 5000);
   REQUIRE(both.client.unsent() > 4000);
   errno = 0;
-  REQUIRE(both.client.write("x", 1) == -1);  // not taken: it may be something else next time
+  REQUIRE(both.client.write("x", 1) == -1);  // not accepted: the next call may pass other bytes
   REQUIRE(errno == EAGAIN);
   std::string got;
   for (int i = 0; i < 100 && got.size() < first.size() + 5; ++i) {
@@ -85,10 +85,10 @@ TEST_CASE("tls engine: the last flight of a handshake waits for company, if it i
   }
   REQUIRE(server == Engine::Step::kDone);
   REQUIRE(both.server.holds());
-  REQUIRE(both.server.unsent() == 0);  // a write is welcome
+  REQUIRE(both.server.unsent() == 0);  // write() is possible
   REQUIRE(both.down.bytes.empty());
   both.server_wire.transmits = 0;
-  both.server.release_buffers();  // which are not idle
+  both.server.release_buffers();  // has no effect on used buffers
 
   SECTION("a write") {
     REQUIRE(both.server.write("reply", 5) == 5);
@@ -137,17 +137,17 @@ TEST_CASE("tls engine: it knows what it holds: whole records, parts of them, not
   char byte;
   for (int i = 0; i < 9; ++i) {
     REQUIRE(both.server.read(&byte, 1) == 1);
-    REQUIRE(both.server.readable() == (i < 8));  // no event would announce the others
+    REQUIRE(both.server.readable() == (i < 8));  // no event would report the others
   }
   REQUIRE(both.client.write("later", 5) == 5);
   const std::deque<char> record = std::exchange(both.up.bytes, {});
   both.up.bytes.assign(record.begin(), record.begin() + 10);
   REQUIRE_FALSE(both.server.look(true));
-  REQUIRE_FALSE(both.server.readable());  // a part is nothing to read yet
+  REQUIRE_FALSE(both.server.readable());  // a partial record is not readable
   REQUIRE(both.server.read(&byte, 1) == -1);
   REQUIRE(errno == EAGAIN);
   both.up.bytes.assign(record.begin() + 10, record.end());
-  REQUIRE_FALSE(both.server.look(false));  // not asked for
+  REQUIRE_FALSE(both.server.look(false));  // this peek must not read the wire
   REQUIRE(both.server.look(true));
   REQUIRE(both.server.readable());
 }
@@ -162,7 +162,7 @@ TEST_CASE("tls engine: the end comes after the last byte, and only close_notify 
   both.up.ended = true;
   char buffer[100];
   REQUIRE(both.server.read(buffer, sizeof buffer) == 4);
-  REQUIRE(both.server.readable() == orderly);  // the wire's end is the wire's event
+  REQUIRE(both.server.readable() == orderly);  // otherwise the wire reports its end
   REQUIRE(both.server.look(true));
   if (orderly) {
     REQUIRE(both.server.read(buffer, sizeof buffer) == 0);
@@ -176,7 +176,7 @@ TEST_CASE("tls engine: the end comes after the last byte, and only close_notify 
 }
 
 TEST_CASE("tls engine: a flipped bit anywhere in the handshake or the data is found", "[tls]") {
-  // Every byte of the first flight of either side, then of a record of data.
+  // Each byte of both sides' first flights, then of a data record.
   int failed = 0, tried = 0;
   for (std::size_t at = 0; at < 3000; at += 7) {
     Engines both;
@@ -199,7 +199,7 @@ TEST_CASE("tls engine: a flipped bit anywhere in the handshake or the data is fo
     }
     if (!flipped) continue;
     ++tried;
-    // What is not found in the handshake's own bytes is found in its Finished at the latest.
+    // A change that the message itself does not reveal is detected by Finished at the latest.
     const bool found = both.client.failed() || both.server.failed();
     failed += found || !through;
   }
@@ -268,7 +268,7 @@ TEST_CASE("tls engine: an error that another connection left behind is not taken
 
 TEST_CASE("tls engine: messages that carry no data end a connection, however they are padded",
           "[tls][hostile]") {
-  const std::size_t padding = GENERATE(1, 64);  // 64: a part of the next record is always there
+  const std::size_t padding = GENERATE(1, 64);  // 64: part of the next record is always buffered
   Engines both({{"min-version", "1.3"}});
   REQUIRE(both.handshake());
   SSL* const peer = both.client.ssl();
@@ -277,20 +277,20 @@ TEST_CASE("tls engine: messages that carry no data end a connection, however the
     REQUIRE(SSL_key_update(peer, SSL_KEY_UPDATE_REQUESTED) == 1);
     REQUIRE(SSL_do_handshake(peer) == 1);
   }
-  both.down.room = 0;  // and it does not read the answers
+  both.down.room = 0;  // the peer does not read the answers
   char buffer[100];
   for (int i = 0; i < 100 && !both.server.failed(); ++i) {
     REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
     REQUIRE(both.server.unsent() < Engine::kMostUnsent + Engine::kRecord);
   }
   REQUIRE(both.server.failure().code == Errc::kTooManyMessages);
-  REQUIRE(both.up.bytes.size() > 400'000);  // most was not even looked at
+  REQUIRE(both.up.bytes.size() > 400'000);  // most was not even read
 }
 
 TEST_CASE("tls engine: in the middle of a message it can send nothing, says so, and goes on after",
           "[tls]") {
   Engines both({{"min-version", "1.3"}, {"auth-clients", "yes"}});
-  // A ticket that holds a client's certificate is longer than the records it comes in.
+  // A ticket that contains a client's certificate is longer than its records.
   REQUIRE(SSL_set_max_send_fragment(both.server.ssl(), 512) == 1);
   REQUIRE(both.handshake());
   REQUIRE(both.down.bytes.size() > 600);

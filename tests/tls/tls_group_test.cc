@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TLS on several loops: what belongs to the type, tickets, sessions and certificates, is the same
-// on each of them.
+// TLS on several loops: tickets, sessions and certificates belong to the type, and are the same on
+// each loop.
 #if AECONN_TLS
 
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace {
 
 using Counts = std::vector<std::uint64_t>;
 
-/// A server's types of their own, beside a client of TlsSite; arrivals go to the loops in turn.
+/// A server on several loops with types of its own; the client uses TlsSite. Connections go to the
+/// loops in turn.
 struct Group : TlsSite {
   explicit Group(const Options& server_options = {}, const Options& client_options = {},
                  Spread spread = Spread::round_robin())
@@ -37,12 +38,13 @@ struct Group : TlsSite {
                                            std::move(spread));
   }
   conn::ConnectionType& type() { return registry.require("tls"); }
-  /// Connects, and has a word echoed; the connection stays, so the next is the next loop's.
+  /// Connects and exchanges a message; the connection stays, so that the next one goes to another
+  /// loop.
   conn::Connection& visit() {
     ConnectionPtr next = connect(served->address());
     INFO(next->last_error());
     REQUIRE(next->state() == State::kConnected);
-    testing::echo(loop, *next);  // tickets of TLS 1.3 come before the answer
+    testing::echo(loop, *next);  // TLS 1.3 sends its tickets before the answer
     clients.push_back(std::move(next));
     return *clients.back();
   }
@@ -72,7 +74,7 @@ TEST_CASE("tls group: a client resumes on another loop than the one it got its s
 
 TEST_CASE("tls group: new certificates and settings are those of every loop at once",
           "[group][tls][reload]") {
-  Group group({}, {{"resumption", "no"}});  // a session would bring its certificate along
+  Group group({}, {{"resumption", "no"}});  // a resumed session would include its certificate
   const auto seen_by_all = [&] {
     std::vector<std::string> names, certificates;
     for (int i = 0; i < 3; ++i) {
@@ -100,7 +102,7 @@ TEST_CASE("tls group: the kernel spreads it, as what it is over", "[group][tls]"
   for (int i = 0; i < 60; ++i) (void)group.visit();
   const Counts open = group.served->open();
   CHECK(open[0] + open[1] + open[2] == 60);
-  // By a hash: that one of three gets none of 60 is one chance in ten thousand millions.
+  // Assigned by a hash: the probability that one of three loops gets none of 60 is 1e-10.
   CHECK(*std::min_element(open.begin(), open.end()) > 0);
   CHECK(group.served->accepted() == 60);
   CHECK_FALSE(group.served->wrong_thread());

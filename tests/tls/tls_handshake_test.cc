@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: handshakes that hang, are many, or are given up.
+// conn/tls: handshakes that hang, many handshakes at once, and handshakes that are cancelled.
 #if AECONN_TLS
 
 #include <poll.h>
@@ -40,7 +40,7 @@ std::uint64_t statistic(TlsSite& site, const conn::ConnectionType& type, std::st
   return 0;
 }
 
-/// Has it been closed at the other end? What it said before, an alert, is thrown away.
+/// Whether the other end has closed the socket. Discards earlier bytes, such as an alert.
 bool is_over(const RawSocket& socket) {
   char bytes[256];
   ssize_t n = 0;
@@ -154,7 +154,7 @@ TEST_CASE("tls: max-handshakes hanging clients do not keep an honest one out", "
   RUN_UNTIL(pair.loop, statistic(pair, pair.server, "handshaking") == 4);
   testing::turns(pair.loop, 5);
   REQUIRE(statistic(pair, pair.server, "handshaking") == 4);  // and no more
-  // An established connection does not wait for them.
+  // An established connection is not delayed by them.
   const auto begun = Clock::now();
   pair.require_echo(*pair.a, *pair.b);
   REQUIRE(Clock::now() - begun < 500ms);
@@ -195,7 +195,7 @@ TEST_CASE("tls: a flood of handshakes leaves established connections their turns
     clients.push_back(
         pair.start(testing::address_of(*pair.listener), {}, [&](Connection&) { ++done; }));
   }
-  // b echoes; a asks again and again until the flood is over.
+  // b echoes; a sends one request after the other until the flood is over.
   std::size_t rounds = 0;
   pair.b->set_read_handler([](Connection& c) {
     char byte;
@@ -211,7 +211,7 @@ TEST_CASE("tls: a flood of handshakes leaves established connections their turns
   pair.a->write("x", 1);
   RUN_UNTIL(pair.loop, done == clients.size());
   CAPTURE(rounds);
-  REQUIRE(rounds > 20);  // several in the time of a few handshakes; none if they had to wait
+  REQUIRE(rounds > 20);  // several during a few handshakes; none if they had to wait
 }
 
 // --- what the accept handler sees ----------------------------------------------------------------
@@ -255,7 +255,7 @@ TEST_CASE("tls: a client that has finished its handshake and gone is still hande
   testing::aside(site.loop, [&] {
     RawTls made(context, RawSocket::connect(testing::address_of(*listener)));
     (void)made.handshake();
-    made.take_messages();  // a socket that closes with something unread resets
+    made.take_messages();  // closing a socket with unread bytes sends a reset
     (void)made.send("last words");
     made.close_notify();
   });
@@ -297,7 +297,7 @@ TEST_CASE("tls: a listener that goes takes its handshakes with it", "[tls][hands
     listener.reset();
     LOOK_UNTIL(site.loop, is_over(silent) && is_over(stuck));
     REQUIRE(statistic(site, site.server, "handshaking") == 0);
-    REQUIRE(site.refused.empty());  // it has nobody to tell any more
+    REQUIRE(site.refused.empty());  // its listener is gone, so there is no handler to call
     site.require_echo(*client, *server);
   }
   held.require_same();
@@ -320,7 +320,7 @@ TEST_CASE("tls: a listener may go inside its accept handler and inside its refus
                                     });
       listener->on_refused([&](const Failure& why) {
         listener.reset();
-        REQUIRE_FALSE(why.text.empty());  // it is still there
+        REQUIRE_FALSE(why.text.empty());  // still valid
         ++calls;
       });
     };
@@ -461,13 +461,13 @@ TEST_CASE("tls: while a listener pauses, handshakes that are through wait for re
   RUN_UNTIL(site.loop, statistic(site, site.server, "handshakes") == 1);
   testing::turns(site.loop, 10);
   REQUIRE(site.accepted.empty());
-  // Who comes now stays in the backlog.
+  // New connections stay in the backlog.
   const RawSocket later = RawSocket::connect(testing::address_of(*listener));
   testing::turns(site.loop, 10);
   REQUIRE(statistic(site, site.server, "handshaking") == 0);
   listener->resume();
   listener->resume();
-  REQUIRE(site.accepted.empty());  // handlers run from the loop only
+  REQUIRE(site.accepted.empty());  // handlers are called from the loop only
   const ConnectionPtr server = site.next_accepted();
   REQUIRE(testing::receive(site.loop, *server, 5) == "hello");
   RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
@@ -479,7 +479,7 @@ TEST_CASE("tls: a listener that was full and paused goes on when it may", "[tls]
   std::optional<RawSocket> hanging(RawSocket::connect(testing::address_of(*listener)));
   RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
   listener->pause();
-  hanging.reset();  // room again, but the host wants nobody
+  hanging.reset();  // a place is free, but the listener is paused
   (void)site.next_refused();
   ConnectionPtr client = site.start(testing::address_of(*listener));
   testing::turns(site.loop, 20);
@@ -496,7 +496,7 @@ TEST_CASE("tls: the time of a handshake that is over does not count for the next
   const conn::Endpoint where = testing::address_of(*listener);
   std::optional<RawSocket> first(RawSocket::connect(where));
   RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
-  // The second begins when the first has had a good part of its second.
+  // The second begins when a good part of the first one's second is over.
   bool later = false;
   site.loop.add_time_event(300ms, [&] {
     later = true;
@@ -511,7 +511,7 @@ TEST_CASE("tls: the time of a handshake that is over does not count for the next
   const RawSocket third = RawSocket::connect(where);
   REQUIRE_THAT(site.next_refused().text, Contains("max-handshakes"));
   REQUIRE(Clock::now() - begun >= 1s);
-  // Now the third one hangs, and costs nothing.
+  // Now the third one hangs, which takes no CPU time.
   testing::IterationCounter counter(site.loop);
   REQUIRE(counter.during(100ms) <= 10);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: peers that speak something else, or stop in the middle of a handshake.
+// conn/tls: peers that use another protocol, or stop in the middle of a handshake.
 #if AECONN_TLS
 
 #include <netinet/in.h>
@@ -29,7 +29,7 @@ using testing::Contains;
 
 namespace {
 
-/// Bytes that a peer sends in the place of a handshake.
+/// Bytes that a peer sends instead of a handshake.
 struct Rubbish {
   const char* what;
   std::string bytes;
@@ -39,7 +39,7 @@ std::vector<Rubbish> all_rubbish() {
   std::string noise(4096, '\0');
   std::mt19937 random(7);
   for (char& byte : noise) byte = static_cast<char>(random());
-  noise[0] = '\x7f';  // no record type, whatever the generator says
+  noise[0] = '\x7f';  // never a record type, whatever the generator yields
   const std::string zeros(4096, '\0');
   return {
       {"an HTTP request", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
@@ -59,7 +59,7 @@ std::vector<Rubbish> all_rubbish() {
   };
 }
 
-/// An end that TLS sees, or one that the socket tells of.
+/// Whether the code is for an end detected by TLS, or by the socket.
 bool is_a_cut(const std::error_code& code) {
   return code == Errc::kHandshake || code == std::errc::connection_reset ||
          code == std::errc::broken_pipe;
@@ -78,7 +78,7 @@ TEST_CASE("tls: who speaks something else to a TLS port is refused once, and har
   testing::aside(pair.loop, [&] {
     const RawSocket peer = RawSocket::connect(testing::address_of(*pair.listener));
     peer.send(rubbish.bytes);
-    if (rubbish.bytes.size() < 10) peer.half_close();  // what it has may not be a whole record
+    if (rubbish.bytes.size() < 10) peer.half_close();  // may be less than a record
     char buffer[4096];
     while (::recv(peer.fd(), buffer, sizeof buffer, 0) > 0) {
     }
@@ -102,7 +102,7 @@ TEST_CASE("tls: plain text on a TLS port is called that", "[tls][hostile]") {
   const RawSocket peer = RawSocket::connect(testing::address_of(*listener));
   peer.send(text);
   REQUIRE_THAT(site.next_refused().text, Contains("does not speak TLS here"));
-  // An alert, unexpected_message, and nothing else.
+  // One alert, unexpected_message, and nothing else.
   REQUIRE(testing::aside(site.loop, [&] { return peer.receive(8); }) ==
           std::string("\x15\x03\x01\x00\x02\x02\x0a", 7));
 }
@@ -161,9 +161,9 @@ TEST_CASE("tls: of a server that sends rubbish a client makes one error", "[tls]
 namespace {
 
 struct Cut {
-  int flights;  ///< of the peer's, before it goes
-  bool half;    ///< and a half
-  bool reset;   ///< it goes with a reset
+  int flights;  ///< of the peer, before it closes
+  bool half;    ///< followed by half of the next flight
+  bool reset;   ///< closes with a reset
   const char* version;
 };
 std::ostream& operator<<(std::ostream& out, const Cut& cut) {
@@ -171,7 +171,7 @@ std::ostream& operator<<(std::ostream& out, const Cut& cut) {
              << ", then " << (cut.reset ? "a reset" : "an end");
 }
 
-/// Does as `cut` says; false if the handshake was over before.
+/// Acts as `cut` says; false if the handshake was complete before.
 bool go_so_far(RawTls& peer, const Cut& cut) {
   const bool done = peer.handshake(cut.flights);
   if (!done && cut.half) {
@@ -205,7 +205,7 @@ TEST_CASE("tls: a client that goes during the handshake is told of once, and lea
     return go_so_far(peer, cut);
   });
   REQUIRE(in_time);
-  // A reset that is faster than accept(2) leaves no connection to tell of.
+  // After a reset before accept(2) there is no connection to report.
   if (!(reset && flights == 0 && !half)) {
     const Failure why = pair.next_refused();
     CAPTURE(why.text);
@@ -307,7 +307,7 @@ TEST_CASE("tls: one that fails among many leaves the others alone", "[tls][hosti
     INFO(one->last_error());
     REQUIRE(one->state() == State::kConnected);
   }
-  // Which end of ours belongs to which is not known: ask all, hear all.
+  // It is unknown which accepted end belongs to which client: write to all, read from all.
   std::size_t heard = 0;
   for (const ConnectionPtr& one : site.accepted) {
     one->set_read_handler([&](Connection& c) {

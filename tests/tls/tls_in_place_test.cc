@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What TLS copies of bytes that are sent in place: nothing that need not share a record.
+// What TLS copies of bytes sent in place: only bytes that have to share a record with others.
 
 #include <cstring>
 

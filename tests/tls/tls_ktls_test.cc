@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernel TLS where the kernel has it: in the microVM, whose kernel has the tls module.
+// Kernel TLS, where the kernel supports it: in the virtual machine, whose kernel has the tls
+// module.
 #if AECONN_TLS
 
 #include <fstream>
@@ -28,8 +29,8 @@ TEST_CASE("tls: the kernel encrypts, and everything goes on as without it", "[kt
   CAPTURE(version);
   TlsPair pair({{"ktls", "yes"}, {"max-version", version}},
                {{"ktls", "yes"}, {"connect-timeout", "60s"}});
-  // OpenSSL 3.0 gives the kernel both directions of TLS 1.2, of TLS 1.3 only the sender's; newer
-  // ones both.
+  // OpenSSL 3.0 passes both directions of TLS 1.2 to the kernel, of TLS 1.3 only sending; newer
+  // versions pass both.
   const std::string does = testing::info_of(*pair.b, "ktls");
   if (version == "1.2") REQUIRE(does == "send,receive");
   if (version == "1.3") REQUIRE((does == "send" || does == "send,receive"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: the end of a loop that has many connections.
+// conn/tls: the end of a loop with many connections.
 #if AECONN_TLS
 
 #include <memory>
@@ -11,7 +11,7 @@
 using conn::ConnectionPtr;
 using testing::TlsSite;
 
-// What that costs, and that it is in proportion to them, bench/instructions counts.
+// bench/instructions measures the cost, and that it is proportional to the connections.
 TEST_CASE("tls: a loop's end reaches each of many connections of two layers", "[tls]") {
   TlsSite site;
   auto loop = std::make_unique<testing::AnyLoop>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: messages after the handshake, records that were tampered with, and OpenSSL's own state
-// that connections must not share.
+// conn/tls: messages after the handshake, manipulated records, and state of OpenSSL that
+// connections must not share.
 #if AECONN_TLS
 
 #include <openssl/err.h>
@@ -27,7 +27,7 @@ using testing::Contains;
 
 namespace {
 
-/// A connection of ours that echoes, in either role, and bare OpenSSL at its other end.
+/// An echoing connection in either role, with plain OpenSSL as its peer.
 struct EchoHalf : TlsSite {
   EchoHalf(bool we_serve, int version) {
     RawContext context = we_serve ? RawContext::client() : RawContext::server(identity);
@@ -74,7 +74,7 @@ struct EchoHalf : TlsSite {
   std::optional<RawTls> peer;
   ConnectionPtr ours;
   std::string received, backlog;
-  std::atomic<bool> over{false};  // the peer's thread looks at it
+  std::atomic<bool> over{false};  // read by the peer's thread
 };
 
 }  // namespace
@@ -99,16 +99,16 @@ TEST_CASE("tls: nobody renegotiates with us in TLS 1.2", "[tls][messages]") {
   testing::aside(half.loop, [&] {
     if (half.peer->send("before")) echoed = half.peer->receive(6);
     asked = SSL_renegotiate(ssl) == 1;
-    SSL_do_handshake(ssl);  // sends the request; what comes back is for the next read
+    SSL_do_handshake(ssl);  // sends the request; the reply is read later
     half.peer->flush();
     (void)half.peer->handshake();
   });
   REQUIRE(echoed == "before");
   REQUIRE(asked);
-  REQUIRE(SSL_num_renegotiations(ssl) <= 1);  // asked for, if it counts that
+  REQUIRE(SSL_num_renegotiations(ssl) <= 1);  // counts requests in some versions
   REQUIRE(SSL_total_renegotiations(ssl) <= 1);
   REQUIRE(handshakes() == 1);
-  // Whether the connection goes on is up to who asked; ours has not been harmed.
+  // Whether the connection continues is the peer's decision; this end must not be harmed.
   if (half.ours->state() == State::kConnected) {
     REQUIRE(testing::info_of(*half.ours, "cipher") == before);
   }
@@ -119,9 +119,9 @@ TEST_CASE("tls: after a refused renegotiation a connection still takes data", "[
   EchoHalf half(false, TLS1_2_VERSION);
   SSL* const ssl = half.peer->ssl();
   SSL_renegotiate(ssl);
-  SSL_do_handshake(ssl);  // a HelloRequest
+  SSL_do_handshake(ssl);  // sends a HelloRequest
   half.peer->flush();
-  // OpenSSL would give up on hearing no_renegotiation, so it does not hear it.
+  // OpenSSL would fail on reading no_renegotiation, so the alert is read here instead.
   char answer[100];
   const ssize_t n = testing::aside(
       half.loop, [&] { return ::recv(half.peer->socket().fd(), answer, sizeof answer, 0); });
@@ -185,7 +185,7 @@ TEST_CASE("tls: KeyUpdates without end are an error, and answers do not pile up"
         half.peer->flush();
         if (half.over) return;
       }
-    } catch (const std::system_error&) {  // it has had enough
+    } catch (const std::system_error&) {  // this end has closed
     }
   });
   RUN_UNTIL(half.loop, half.over.load());
@@ -233,7 +233,7 @@ TEST_CASE("tls: data in a client's first flight is ignored, and the handshake go
     const bool connected = testing::aside(site.loop, [&] {
       peer.emplace(context, RawSocket::connect(testing::address_of(*listener)));
       if (early) {
-        // The server has not offered it; a client that does not care sends it all the same.
+        // The server did not offer it; a hostile client sends it anyway.
         SSL_SESSION* const session = sessions->back().get();
         SSL_SESSION_set_max_early_data(session, 16384);
         SSL_set_session(peer->ssl(), session);
@@ -289,7 +289,7 @@ TEST_CASE("tls: a bit that changes on the way ends the connection before any of 
   REQUIRE(receiver.error_code() == Errc::kProtocol);
   REQUIRE(at_receiver.bytes.empty());
   REQUIRE(receiver.bytes_read() == 4);  // of the echo
-  // The other side hears why.
+  // The other side learns the reason.
   RUN_UNTIL(site.loop, at_sender.over());
   CAPTURE(sender.last_error());
   REQUIRE(sender.error_code() == Errc::kProtocol);
@@ -299,9 +299,9 @@ TEST_CASE("tls: a bit that changes on the way ends the connection before any of 
 TEST_CASE("tls: records that may not be there end the connection", "[tls][messages]") {
   const int version = GENERATE(TLS1_2_VERSION, TLS1_3_VERSION);
   const std::string record = GENERATE(
-      std::string("\x17\x03\x03\x41\x01", 5) + std::string(0x4101, 'x'),  // longer than any may be
-      std::string("\x63\x03\x03\x00\x05hello", 10),                       // of no type
-      std::string("\x17\x05\x00\x00\x05hello", 10),                       // of no version
+      std::string("\x17\x03\x03\x41\x01", 5) + std::string(0x4101, 'x'),  // longer than allowed
+      std::string("\x63\x03\x03\x00\x05hello", 10),                       // invalid type
+      std::string("\x17\x05\x00\x00\x05hello", 10),                       // invalid version
       std::string("\x16\x03\x03\x00\x04\x00\x00\x00\x00", 9),             // plain, after the keys
       std::string("\x17\x03\x03\x00\x05hello", 10));                      // plain data
   CAPTURE(version, record.substr(0, 5));
@@ -320,7 +320,7 @@ TEST_CASE("tls: errors that others left in OpenSSL's queue are not taken for our
   TlsSite site;
   const conn::ListenerPtr listener = site.listen();
   const auto soil = [] { ERR_raise(ERR_LIB_SSL, SSL_R_BAD_LENGTH); };
-  // Before everything the loop does.
+  // Runs before and after everything that the loop does.
   const ae::HookId before = site.loop.add_before_sleep(soil);
   const ae::HookId after = site.loop.add_after_sleep(soil);
   const ConnectionPtr a = site.connect(*listener);
@@ -348,7 +348,7 @@ TEST_CASE("tls: errors that others left in OpenSSL's queue are not taken for our
   soil();
   REQUIRE(a->shutdown() == 0);
   REQUIRE(testing::read_event(site.loop, *b).substr(0, 1) != "(error");
-  // And a failure is told by its own name.
+  // And a failure is reported correctly.
   const RawSocket bad = RawSocket::connect(testing::address_of(*listener));
   bad.send("PING\r\n");
   REQUIRE_THAT(site.next_refused().text, !Contains("bad length"));
@@ -383,7 +383,7 @@ TEST_CASE("tls: a connection that dies in its peer's handler leaves the others a
   TlsPair pair;
   const ConnectionPtr c = pair.connect(*pair.listener);
   const ConnectionPtr d = pair.next_accepted();
-  // In one iteration: a record that does not decrypt on one, data on the other.
+  // In one iteration: a record that cannot be decrypted on one connection, data on the other.
   testing::Collector at_b(*pair.b), at_d(*d);
   const int fd = pair.a->fd();
   REQUIRE(fd >= 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: several certificates on one listener (SNI), and protocols agreed upon (ALPN).
+// conn/tls: several certificates on one listener (SNI), and protocol negotiation (ALPN).
 #if AECONN_TLS
 
 #include "tests/support/catch.h"
@@ -31,7 +31,7 @@ struct ThreeNames : TlsSite {
     listener = listen({{"cert", first.chain + "," + second.chain + "," + third.chain},
                        {"key", first.key + "," + second.key + "," + third.key}});
   }
-  /// The common name of the certificate that a client gets who asks for `name`.
+  /// The common name of the certificate that a client gets for the server name `name`.
   std::string ask(const std::string& name, Options more = {}) {
     more.set("verify", "chain");
     more.set("server-name", name);
@@ -68,7 +68,7 @@ TEST_CASE("tls: the first certificate serves unknown names and clients that name
   ThreeNames site;
   REQUIRE(site.ask("unknown.example") == "first");
   REQUIRE(site.ask("very.deep.second.example") == "first");
-  const ConnectionPtr a = site.connect(*site.listener);  // by address, which no SNI carries
+  const ConnectionPtr a = site.connect(*site.listener);  // by address, which SNI cannot carry
   REQUIRE(a->state() == State::kConnected);
   REQUIRE(a->peer_user() == "first");
   const ConnectionPtr b = site.next_accepted();
@@ -81,7 +81,7 @@ TEST_CASE("tls: info says at both ends which name the client asked for", "[tls][
   CAPTURE(version);
   TlsSite site({}, {{"max-version", version}});
   const conn::ListenerPtr listener = site.listen();
-  for (int i = 0; i < 2; ++i) {  // a full handshake, and one that may be resumed
+  for (int i = 0; i < 2; ++i) {  // a full handshake, then a resumed one
     const ConnectionPtr a = site.connect(*listener, {{"server-name", "localhost"}});
     REQUIRE(a->state() == State::kConnected);
     const ConnectionPtr b = site.next_accepted();
@@ -132,7 +132,7 @@ TEST_CASE("tls: each certificate keeps the listener's other settings", "[tls][na
                                                   {"ca", site.ca.cert()},
                                                   {"max-version", "1.2"},
                                                   {"alpn", "kv"}});
-  // Whoever asks for the second certificate is asked for one as well.
+  // A client that requests the second certificate must also send one.
   const ConnectionPtr nobody = site.connect(*listener, {{"server-name", "other.example"}});
   REQUIRE(nobody->state() == State::kError);
   (void)site.next_refused();

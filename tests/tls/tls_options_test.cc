@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: options that cannot be, key logs, kernel TLS.
+// conn/tls: invalid options, key logs, kernel TLS.
 #if AECONN_TLS
 
 #include <openssl/err.h>
@@ -29,7 +29,7 @@ namespace {
 
 const char* const kSecret = "correct horse battery";
 
-/// What configure() says to a server's options; "fine" if it takes them.
+/// The error of configure() for a server's options; "fine" if there is none.
 std::string complaint(TlsSite& site, Options options) {
   try {
     site.server.configure(options);
@@ -48,7 +48,7 @@ std::string listen_complaint(TlsSite& site, const Options& options) {
   }
 }
 
-/// The server's certificate and key, and one thing more.
+/// The server's certificate and key, and one more option.
 Options with(const TlsSite& site, const std::string& key, const std::string& value) {
   Options options = site.options_of(site.identity);
   options.set(key, value);
@@ -141,7 +141,7 @@ TEST_CASE("tls: a client's bad option is an error of its connection", "[tls][opt
 TEST_CASE("tls: a client's file that is not there is told though nobody answers",
           "[tls][options]") {
   TlsSite site;
-  conn::Endpoint to = testing::address_of(*site.listen());  // which has ended
+  conn::Endpoint to = testing::address_of(*site.listen());  // the listener is gone again
   const std::string key = GENERATE(as<std::string>{}, "ca", "crl", "cert", "key");
   const bool waits = GENERATE(false, true);
   CAPTURE(key, waits);
@@ -182,7 +182,7 @@ TEST_CASE("tls: a file that cannot be read is named with the reason", "[tls][opt
                  Contains("garbage.pem") && Contains("PEM form"));
     REQUIRE_THAT(complaint(site, with(site, key, broken)), Contains("broken.pem"));
   }
-  if (geteuid() != 0) {  // root reads everything
+  if (geteuid() != 0) {  // root can read any file
     REQUIRE(::chmod(garbage.c_str(), 0) == 0);
     REQUIRE_THAT(complaint(site, with(site, key, garbage)),
                  Contains("garbage.pem") && Contains("Permission denied"));
@@ -205,7 +205,7 @@ TEST_CASE("tls: a key that belongs to another certificate is refused", "[tls][op
     const std::string said = complaint(site, {{"cert", site.identity.chain}, {"key", wrong->key}});
     REQUIRE_THAT(
         said, Contains("does not belong") && Contains(wrong->key) && Contains(site.identity.chain));
-    REQUIRE(ERR_peek_error() == 0);  // nothing that others would take for theirs
+    REQUIRE(ERR_peek_error() == 0);  // leaves no error in OpenSSL's queue
   }
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("tls: a server needs a certificate, a client does not", "[tls][options
   TlsSite site;
   site.server.configure({});
   REQUIRE_THROWS_WITH(site.listen(), StartsWith("tls://127.0.0.1:0: ") && Contains("cert=FILE"));
-  // The port is free again and nothing listens.
+  // The port is free again: no listener was left.
   site.server.configure(site.options_of(site.identity));
   REQUIRE_NOTHROW(site.listen());
 }
@@ -238,7 +238,7 @@ TEST_CASE("tls: an encrypted key opens with its pass phrase, from a file or from
       site.ca.issue({.common_name = "locked", .names = {"IP:127.0.0.1"}, .pass_phrase = kSecret});
   Options options = site.options_of(locked);
   SECTION("file") {
-    // Only the first line counts, however it ends.
+    // Only the first line is used, whatever ends it.
     const std::string ending = GENERATE(as<std::string>{}, "", "\n", "\r\n", "\nmore\n");
     options.set("key-pass-file", testing::write_file(site.folder, "phrase", kSecret + ending));
   }
@@ -268,7 +268,7 @@ TEST_CASE("tls: a wrong or missing pass phrase is told without the phrase", "[tl
   const std::string by_call = complaint(site, site.options_of(locked));
   REQUIRE_THAT(by_call, Contains(locked.key) && Contains("cannot be decrypted"));
   REQUIRE_THAT(by_call, !Contains(wrong));
-  // One that is longer than OpenSSL's buffer.
+  // A pass phrase longer than OpenSSL's buffer.
   site.server.set_pass_phrase(std::string(5000, 'z'));
   const std::string endless = complaint(site, site.options_of(locked));
   REQUIRE_THAT(endless, Contains("cannot be decrypted") && !Contains("zzzz"));
@@ -349,7 +349,7 @@ TEST_CASE("tls: ktls=yes carries the same bytes, and info says what the kernel d
     CAPTURE(by_kernel);
     REQUIRE((by_kernel == "no" || by_kernel == "send" || by_kernel == "receive" ||
              by_kernel == "send,receive"));
-    // Only a kernel with the module can do it.
+    // Possible only if the kernel's module is loaded.
     if (!std::filesystem::exists("/proc/net/tls_stat")) REQUIRE(by_kernel == "no");
   }
   constexpr std::uint64_t kBytes = 3'000'000;

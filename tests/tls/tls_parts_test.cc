@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: small parts of it, by themselves.
+// conn/tls: unit tests of small components.
 #if AECONN_TLS
 
 #include <string>
@@ -26,13 +26,13 @@ TEST_CASE("tls: a client keeps sessions of 1024 peers, those that it asked for l
   };
   conn::tls::SessionStore store;
   for (int i = 0; i < 1024; ++i) store.put(std::to_string(i), session(TLS1_2_VERSION));
-  REQUIRE(store.take("0"));  // stays, as sessions of TLS 1.2 do
+  REQUIRE(store.take("0"));  // not removed: a session of TLS 1.2
   store.put("one more", session(TLS1_3_VERSION));
   REQUIRE_FALSE(store.take("1"));
   REQUIRE(store.take("0"));
   REQUIRE(store.take("2"));
   REQUIRE(store.take("one more"));
-  REQUIRE_FALSE(store.take("one more"));  // those of 1.3 are given away once
+  REQUIRE_FALSE(store.take("one more"));  // sessions of TLS 1.3 are used once
 }
 
 TEST_CASE("tls: what is not given is what Settings has by itself", "[tls][options]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Redis's pending-data calls, for a host that asks TLS alone.
+// Redis's pending-data calls, for a host that calls them for TLS only.
 #if AECONN_TLS
 
 #include <vector>
@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A layer below that has something pending, whatever it is.
+/// A fake lower type that always has pending data.
 class Below final : public conn::ConnectionType {
  public:
   std::string_view name() const noexcept override { return "below"; }
@@ -64,7 +64,7 @@ TEST_CASE("tls: what is decrypted and not read is pending data", "[tls][conn]") 
 }
 
 TEST_CASE("tls: a write does not forget what a read left in the wire", "[tls][conn]") {
-  // More records at once than one read looks at, of which no event tells once they are in memory.
+  // More records at once than one read processes; once they are in memory, no event reports them.
   constexpr std::size_t kMessages = 1000;
   testing::Pair pair({.name = "tls"});
   std::size_t got = 0;

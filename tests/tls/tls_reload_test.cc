@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: certificates and settings that change while listeners and connections are there.
+// conn/tls: certificates and settings that change while listeners and connections exist.
 #if AECONN_TLS
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using testing::TlsSite;
 
 namespace {
 
-/// A type whose certificate lies in files of fixed names.
+/// A type whose certificate is in files with fixed names.
 struct ReloadSite : TlsSite {
   ReloadSite() {
     install(issue("first"));
@@ -64,8 +64,8 @@ TEST_CASE("tls: a listener serves the new certificate after configure(), and old
   const ConnectionPtr b = site.next_accepted();
 
   site.install(site.issue("second"));
-  REQUIRE(site.visit(*listener) == "first");  // files are read when told
-  site.server.configure(site.files);          // the same options: the files are read again
+  REQUIRE(site.visit(*listener) == "first");  // files are read only by configure()
+  site.server.configure(site.files);          // the same options: reads the files again
   REQUIRE(site.visit(*listener) == "second");
   site.require_echo(*a, *b);
   REQUIRE(a->peer_user() == "first");
@@ -149,7 +149,7 @@ TEST_CASE("tls: options in a listener's URL survive configure() of its type", "[
   REQUIRE(info_of(*a, "tls") == "TLSv1.2");
   REQUIRE(info_of(*a, "alpn") == "kv");
   const ConnectionPtr b = site.next_accepted();
-  // What the URL names is read again too.
+  // Files named by the URL are read again, too.
   std::filesystem::copy_file(site.issue("own again").chain, own.chain,
                              std::filesystem::copy_options::overwrite_existing);
   REQUIRE_THROWS_WITH(site.server.configure(changed), Contains("does not belong"));
@@ -168,7 +168,7 @@ TEST_CASE("tls: whose clients count may change for listeners that exist", "[tls]
   asking.set("ca", site.ca.cert());
   site.server.configure(asking);
   REQUIRE(site.visit(*listener, as_alice) == "first");
-  // Alice has a session now; it must not outlive what is thought of her.
+  // Alice has a session now; it must not be accepted under the new settings.
   asking.set("ca", other.cert());
   site.server.configure(asking);
   const ConnectionPtr a = site.connect(*listener, as_alice);
@@ -228,7 +228,7 @@ TEST_CASE("tls: a type may be configured by another thread while handshakes run"
     }
   } join{thread, over};
   int connected = 0, others = 0;
-  // Some of each certificate, however the threads take turns.
+  // Both certificates are seen, whatever the threads' timing.
   for (int i = 0; i < 50; ++i) {
     const std::string name = site.visit(*listener);
     if (name == "first" || name == "second") {
@@ -254,7 +254,7 @@ TEST_CASE("tls: a client takes what it trusts from the configuration of the day"
   (void)site.next_refused();
   site.client.configure({{"ca", site.ca.cert()}});
   REQUIRE(site.visit(*listener) == "first");
-  // A URL's own options count more, whatever the type has.
+  // A URL's own options take precedence over the type's.
   site.client.configure({{"ca", other.cert()}});
   REQUIRE(site.visit(*listener, {{"ca", site.ca.cert()}}) == "first");
 }
@@ -264,7 +264,7 @@ TEST_CASE("tls: a listener that came before its type had a certificate of its ow
   TlsSite site;
   const Identity own = site.ca.issue({.common_name = "own", .names = {"IP:127.0.0.1"}});
   const conn::ListenerPtr listener = site.listen(site.options_of(own));
-  site.server.configure({});  // no certificate at all: the listener has its own
+  site.server.configure({});  // without any certificate: the listener has its own
   const ConnectionPtr a = site.connect(*listener);
   INFO(a->last_error());
   REQUIRE(a->state() == State::kConnected);
@@ -273,7 +273,7 @@ TEST_CASE("tls: a listener that came before its type had a certificate of its ow
 
 TEST_CASE("tls: configure() without a certificate is refused while a listener needs one",
           "[tls][reload]") {
-  // Its next client would find a server that cannot answer.
+  // Otherwise its next client could not be served.
   TlsSite site;
   const conn::ListenerPtr listener = site.listen();
   REQUIRE_THROWS_WITH(site.server.configure({}), Contains("cert=FILE"));
@@ -295,7 +295,7 @@ TEST_CASE("tls: a listener that is gone needs no certificate, and what it counte
   for (int i = 0; i < 3; ++i) REQUIRE(site.connect(*listener)->state() == State::kConnected);
   const std::uint64_t before = dropped();
   REQUIRE(before > 0);
-  // One that fails changes nothing, however often.
+  // A failed configure() changes nothing, also when repeated.
   for (int i = 0; i < 2; ++i) {
     REQUIRE_THROWS_WITH(site.server.configure({{"ca", site.ca.cert()}}), Contains("cert=FILE"));
     REQUIRE(dropped() == before);
@@ -305,7 +305,7 @@ TEST_CASE("tls: a listener that is gone needs no certificate, and what it counte
   listener.reset();
   site.accepted.clear();
   testing::turns(site.loop, 3);
-  REQUIRE_NOTHROW(site.server.configure({{"ca", site.ca.cert()}}));  // a client only from now on
+  REQUIRE_NOTHROW(site.server.configure({{"ca", site.ca.cert()}}));  // only for clients from now on
   CHECK(dropped() == last);
   REQUIRE_NOTHROW(site.server.configure({{"ca", site.ca.cert()}}));
   CHECK(dropped() == last);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: sessions that are resumed, and those that must not be.
+// conn/tls: sessions that are resumed, and sessions that must not be resumed.
 #if AECONN_TLS
 
 #include <openssl/evp.h>
@@ -29,17 +29,17 @@ namespace {
 
 using Session = std::shared_ptr<SSL_SESSION>;
 
-/// Connects our client and says whether it resumed ("yes", "no"), or why it did not connect.
+/// Connects and returns whether the session was resumed ("yes", "no"), or the error.
 std::string visit(TlsSite& site, const conn::Endpoint& to, const Options& options = {}) {
   const ConnectionPtr a = site.connect(to, options);
   if (a->state() != State::kConnected) return a->last_error();
   const ConnectionPtr b = site.next_accepted();
-  site.require_echo(*a, *b);  // tickets of TLS 1.3 come before the answer
+  site.require_echo(*a, *b);  // TLS 1.3 sends its tickets before the answer
   REQUIRE(info_of(*a, "resumed") == info_of(*b, "resumed"));
   return info_of(*a, "resumed");
 }
 
-/// A client that holds on to what it is given and offers what it should not.
+/// A client that keeps all sessions and can offer any of them, even improperly.
 class Hoarder {
  public:
   Hoarder(TlsSite& site, int version) : site_(site) {
@@ -47,13 +47,13 @@ class Hoarder {
     kept_ = context_.keep_sessions();
   }
   RawContext& context() { return context_; }
-  /// The newest session; empty if there is none.
+  /// The newest session; null if there is none.
   Session newest() const { return kept_->empty() ? nullptr : kept_->back(); }
   std::size_t kept() const { return kept_->size(); }
-  /// Whether the server resumed; the connection must come about either way.
+  /// Whether the server resumed; the connection must be established in any case.
   bool resumes(const conn::Listener& listener, const Session& session,
                const std::string& name = {}) {
-    // A copy: OpenSSL would not offer a session of TLS 1.3 again.
+    // A copy, since OpenSSL offers a session of TLS 1.3 only once.
     const Session offered(session ? SSL_SESSION_dup(session.get()) : nullptr, SSL_SESSION_free);
     std::optional<RawTls> peer;
     const bool connected = testing::aside(site_.loop, [&] {
@@ -72,7 +72,7 @@ class Hoarder {
     REQUIRE(info_of(*server, "resumed") == (peer->resumed() ? "yes" : "no"));
     return peer->resumed();
   }
-  std::string user;  ///< what the server called it
+  std::string user;  ///< the user name at the server
 
  private:
   TlsSite& site_;
@@ -120,7 +120,7 @@ TEST_CASE("tls: a session is not resumed with another name or another port", "[t
   const conn::ListenerPtr listener = site.listen();
   conn::Endpoint where = testing::address_of(*listener);
   REQUIRE(visit(site, where) == "no");
-  where.hosts.front().name = "localhost";  // the same server by another name
+  where.hosts.front().name = "localhost";  // the same server with another name
   REQUIRE(visit(site, where) == "no");
   const conn::ListenerPtr other = site.listen();
   REQUIRE(visit(site, testing::address_of(*other)) == "no");
@@ -149,7 +149,7 @@ TEST_CASE("tls: a client offers a session to the name it got it from, whatever t
     RUN_UNTIL(site.loop, client->state() != State::kConnecting);
     INFO(client->last_error());
     REQUIRE(client->state() == State::kConnected);
-    REQUIRE(testing::receive(site.loop, *client, 1) == "x");  // and a ticket before it
+    REQUIRE(testing::receive(site.loop, *client, 1) == "x");  // preceded by a ticket
     return resumed;
   };
   REQUIRE_FALSE(visited("127.0.0.1"));
@@ -199,7 +199,7 @@ TEST_CASE("tls: tickets says how many a server sends after a handshake of TLS 1.
 }
 
 TEST_CASE("tls: a session that was offered before may be offered again", "[tls][resumption]") {
-  // Whoever does so can be recognised; that is the client's choice.
+  // A client that does this can be recognised; that is the client's decision.
   const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
   CAPTURE(version);
   TlsSite site;
@@ -225,7 +225,7 @@ TEST_CASE("tls: a session of another listener, with another certificate, is not 
   REQUIRE_FALSE(client.resumes(*here, nullptr));
   const Session session = client.newest();
   REQUIRE_FALSE(client.resumes(*there, session));
-  REQUIRE(client.resumes(*here, session));  // so it was good
+  REQUIRE(client.resumes(*here, session));  // so the session was valid
 }
 
 TEST_CASE("tls: a session does not carry a client past a listener that asks for certificates",
@@ -251,7 +251,8 @@ TEST_CASE("tls: a session does not carry a client past a listener that asks for 
   (void)site.next_refused();
   REQUIRE(site.accepted.empty());
 
-  // A certificate that counts here counts for nothing there, session or not.
+  // A certificate accepted by one listener must not be accepted by the other, with or without a
+  // session.
   Hoarder client(site, number_of(version));
   client.context().use(user);
   REQUIRE_FALSE(client.resumes(*asking, nullptr));
@@ -268,7 +269,8 @@ TEST_CASE("tls: a session does not carry a client past a listener that asks for 
 
 TEST_CASE("tls: a session is not resumed for another name of the same listener",
           "[tls][resumption]") {
-  // RFC 6066 3: the server must not. Each name has a certificate of its own here.
+  // RFC 6066 3: the server must not resume for another name. Here each name has its own
+  // certificate.
   const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
   const std::string kind = GENERATE(as<std::string>{}, "tickets", "cache");
   CAPTURE(version, kind);
@@ -321,7 +323,7 @@ TEST_CASE("tls: a ticket that was tampered with leads to a full handshake", "[tl
   const conn::ListenerPtr listener = site.listen();
   Hoarder client(site, TLS1_2_VERSION);
   REQUIRE_FALSE(client.resumes(*listener, nullptr));
-  // The bytes of a session as OpenSSL stores it; the ticket is in them as it came.
+  // The bytes of a session as OpenSSL stores it; they contain the ticket unchanged.
   const Session session = client.newest();
   const unsigned char* ticket = nullptr;
   std::size_t size = 0;
@@ -369,11 +371,11 @@ TEST_CASE("tls: after two rotations, or the session's time, a ticket is worth no
       REQUIRE_FALSE(one.client.resumes(one.listener, nullptr));
       one.session = one.client.newest();
       REQUIRE(one.client.resumes(one.listener, one.session));
-      // Or the client would not even offer it.
+      // Otherwise the client would not offer it.
       SSL_SESSION_set_timeout(one.session.get(), 3600);
     }
   }
-  // Nothing announces that time has passed. Sessions count in whole seconds.
+  // The passage of time causes no event. Sessions count whole seconds.
   std::this_thread::sleep_for(2100ms);
   for (Held& one : all) {
     CAPTURE(&one.listener == rotating.get(), &one.listener == cached.get());
@@ -393,7 +395,7 @@ TEST_CASE("tls: a session that is renewed again and again lives no longer than o
   bool resumed = true;
   while (resumed && std::chrono::steady_clock::now() - begun < 10s) {
     const Session session = client.newest();
-    SSL_SESSION_set_timeout(session.get(), 3600);  // or the client would not even offer it
+    SSL_SESSION_set_timeout(session.get(), 3600);  // or the client would not offer it
     resumed = client.resumes(*listener, session);
   }
   REQUIRE_FALSE(resumed);
@@ -401,7 +403,7 @@ TEST_CASE("tls: a session that is renewed again and again lives no longer than o
 
 namespace {
 
-/// What the keys say to a ticket that was sealed with this name and vector.
+/// Results of TicketKeys for a ticket sealed with this name and vector.
 struct Sealed {
   explicit Sealed(conn::tls::TicketKeys& keys) {
     REQUIRE(run([&](EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac) {
@@ -440,7 +442,7 @@ TEST_CASE("tls: ticket keys open what the key before sealed, and ask for a fresh
   conn::tls::TicketKeys others(1h);
   REQUIRE(fresh.open(others) == 0);
 
-  // A machine that is busy may be late for the second life of a key: then another try.
+  // On a busy machine the test may miss the key's second period: then it tries again.
   int opened = 0;
   for (int attempt = 0; attempt < 20 && opened == 0; ++attempt) {
     conn::tls::TicketKeys keys(kRotation);
@@ -450,7 +452,7 @@ TEST_CASE("tls: ticket keys open what the key before sealed, and ask for a fresh
     const int result = one.open(keys);
     if (Clock::now() - made >= 2 * kRotation) continue;
     opened = result;
-    // The first key's time, not the one's that follows it.
+    // Counted from the first key, not from its successor.
     std::this_thread::sleep_until(made + 2 * kRotation);
     REQUIRE(one.open(keys) == 0);
   }

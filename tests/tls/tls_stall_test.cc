@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: peers that stop in the middle of a handshake and stay, after every single byte; and
-// what else a peer could make grow. Over the memory transport, thousands at once.
+// conn/tls: peers that stop in the middle of a handshake and stay connected, after each single
+// byte; and other things that a peer could make grow. Over the memory transport, thousands at once.
 #if AECONN_TLS
 
 #include <memory>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::size_t kSignatures = 8;
 
-/// A peer that takes part in a handshake until it has sent `budget` bytes, and then only stays.
+/// A peer that stops its handshake after sending `budget` bytes, and stays connected.
 class Miser {
  public:
   Miser(std::shared_ptr<const conn::tls::Context> context, Role role, std::size_t budget)
@@ -83,7 +83,7 @@ class Miser {
   ConnectionPtr raw_;
 };
 
-/// tls over memory in one version, without resumption: every handshake has the same messages.
+/// tls over memory with one version and no resumption: all handshakes have the same messages.
 struct Crowd {
   explicit Crowd(const std::string& its_version) : version(its_version) {
     const conn::Options options{{"min-version", version},
@@ -157,7 +157,7 @@ TEST_CASE("tls stall: a server may stop after any byte; a client waits for it on
     std::size_t over = 0;
     crowd.listener =
         crowd.memory.listen(loop, Endpoint::parse("memory://x"), [&](ConnectionPtr raw) {
-          // The first is honest, each other stops a byte later than the one before it.
+          // The first one completes; each other one stops one byte later than the one before it.
           const std::size_t budget = crowd.misers.empty() ? SIZE_MAX : crowd.misers.size() - 1;
           crowd.misers.push_back(std::make_unique<Miser>(crowd.context, Role::kServer, budget));
           crowd.misers.back()->begin(std::move(raw));
@@ -176,7 +176,7 @@ TEST_CASE("tls stall: a server may stop after any byte; a client waits for it on
     RUN_UNTIL(loop, over == all + 1);
     for (std::size_t i = 1; i < clients.size(); ++i) {
       CAPTURE(i, clients[i]->last_error());
-      // Signatures differ in length by a few bytes: the last ones may have got all.
+      // Signatures vary in length by a few bytes: the last ones may have sent everything.
       if (i + kSignatures > clients.size() && clients[i]->state() == State::kConnected) continue;
       REQUIRE(clients[i]->state() == State::kError);
       REQUIRE(clients[i]->error_code() == Errc::kTimeout);
@@ -209,9 +209,9 @@ TEST_CASE("tls limits: a server keeps session-cache sessions and counts those it
     if (name == "sessions") kept = value;
     if (name == "sessions_dropped") dropped = value;
   }
-  REQUIRE((kept == 2 || kept == 3));  // OpenSSL makes room before it is needed
+  REQUIRE((kept == 2 || kept == 3));  // OpenSSL removes sessions early
   REQUIRE(kept + dropped == 10);
-  // Counters never fall: at a reload, and when the listener whose cache it is has gone.
+  // Counters never decrease: neither at a reload nor when the listener with the cache is gone.
   const auto dropped_now = [&] {
     const conn::Statistics all = site.server.statistics(site.loop);
     return std::find_if(all.begin(), all.end(),

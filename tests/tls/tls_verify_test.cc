@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: what a client makes of a server's certificate, and what each side says about it.
+// conn/tls: how a client verifies a server's certificate, and what each side reports.
 #if AECONN_TLS
 
 #include <openssl/pem.h>
@@ -27,7 +27,7 @@ using testing::Contains;
 
 namespace {
 
-/// How a client and a server of ours got on.
+/// The result of a connect to this library's server.
 struct Outcome {
   ConnectionPtr client;
   Failure refused;
@@ -45,7 +45,7 @@ Outcome refuse(TlsSite& site, const Identity& identity, const conn::Options& cli
   return outcome;
 }
 
-/// The client names the certificate and the reason; the server hears of it by this alert.
+/// The client's error names the certificate and the reason; the server gets this alert.
 void require_refused(const Outcome& outcome, const std::string& subject, const std::string& reason,
                      const std::string& alert) {
   CAPTURE(outcome.client->last_error(), outcome.refused.text);
@@ -67,7 +67,7 @@ void require_accepted(TlsSite& site, const conn::Options& server, const conn::Op
   site.require_echo(*a, *b);
 }
 
-/// What our client says of a server that OpenSSL alone would not refuse to be.
+/// Connects to a server that OpenSSL would not refuse to run; returns the client's connection.
 ConnectionPtr connect_to_raw(TlsSite& site, const Identity& identity,
                              const conn::Options& client = {}, std::string* alert = nullptr,
                              int max_version = TLS1_3_VERSION) {
@@ -79,7 +79,8 @@ ConnectionPtr connect_to_raw(TlsSite& site, const Identity& identity,
       site.start(listening.endpoint(), client, [&](conn::Connection&) { done = true; });
   const std::string told = testing::aside(site.loop, [&] {
     RawTls peer(context, listening.accept());
-    // In TLS 1.3 a server's handshake ends with the client's; a peek takes an alert before that.
+    // In TLS 1.3 the server's handshake ends with the client's; reading gets an alert sent before
+    // that.
     (void)peer.handshake();
     return peer.alert();
   });
@@ -186,7 +187,7 @@ TEST_CASE("tls: a certificate of an unknown CA is refused, whatever the CA is ca
   const Authority other(site.folder, {.common_name = "Other CA"});
   require_refused(refuse(site, other.issue(kServer)), "server",
                   "unable to get local issuer certificate", "unknown CA");
-  const Authority impostor(site.folder);  // of the same name as site.ca
+  const Authority impostor(site.folder);  // with the same name as site.ca
   const Outcome outcome = refuse(site, impostor.issue(kServer));
   REQUIRE(outcome.client->error_code() == Errc::kVerification);
 }
@@ -212,7 +213,7 @@ TEST_CASE("tls: a certificate for another name or address is refused, with what 
   require_refused(address, "far", "IP address mismatch", "bad certificate");
   REQUIRE_THAT(address.client->last_error(), Contains("wanted 127.0.0.1"));
   REQUIRE_THAT(address.client->last_error(), Contains("it names IP:2001:db8::1, IP:10.0.0.1"));
-  // An address is no name: a common name or a DNS entry that looks like it does not do.
+  // An IP address is not a name: a common name or DNS entry with the same text is not sufficient.
   const Identity spelt = site.ca.issue({.common_name = "127.0.0.1", .names = {"DNS:127.0.0.1"}});
   require_refused(refuse(site, spelt), "127.0.0.1", "IP address mismatch", "bad certificate");
 }
@@ -245,7 +246,7 @@ TEST_CASE("tls: a revoked certificate is refused, and one that is not goes on", 
   require_refused(refuse(site, stolen, client), "server", "certificate revoked",
                   "certificate revoked");
   require_accepted(site, {}, client);
-  require_accepted(site, site.options_of(stolen), {});  // nobody told this client
+  require_accepted(site, site.options_of(stolen), {});  // this client has no CRL
 }
 
 TEST_CASE("tls: a revocation list that is missing or too old is no permission", "[tls][verify]") {
@@ -284,7 +285,7 @@ TEST_CASE("tls: weak keys and signatures are refused of a server", "[tls][verify
   };
   const Weak weak =
       GENERATE(Weak{KeyType::kRsa1024, "sha256", "EE certificate key too weak"},
-               // Too small for any signature of TLS 1.3.
+               // Too small for any TLS 1.3 signature.
                Weak{KeyType::kRsa512, "sha256", "EE certificate key too weak", TLS1_2_VERSION},
                Weak{KeyType::kP256, "sha1", "CA signature digest algorithm too weak"});
   CAPTURE(weak.reason);

@@ -20,7 +20,8 @@ using testing::TlsSite;
 
 namespace {
 
-/// "TLSv1.3 with TLS_AES_128_GCM_SHA256", as both ends see it; "refused" if there is no connection.
+/// "TLSv1.3 with TLS_AES_128_GCM_SHA256", reported by both ends; "refused" if there is no
+/// connection.
 std::string meet(TlsSite& site, const Options& server, const Options& client) {
   const conn::ListenerPtr listener = site.listen(server);
   const ConnectionPtr a = site.connect(*listener, client);
@@ -108,7 +109,7 @@ TEST_CASE("tls: ciphers without secrecy, authentication or a future are not acce
     CAPTURE(weak);
     RawContext context = RawContext::client();
     context.set_versions(TLS1_2_VERSION, TLS1_2_VERSION);
-    // This OpenSSL may have none of the kind.
+    // This OpenSSL may not support any of these.
     if (SSL_CTX_set_cipher_list(context.get(), (weak + ":@SECLEVEL=0").c_str()) != 1) continue;
     const std::string alert = testing::aside(site.loop, [&] {
       RawTls peer(context, RawSocket::connect(testing::address_of(*listener)));
@@ -162,12 +163,12 @@ TEST_CASE("tls: groups force one, and may have none in common", "[tls][versions]
   const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
   CAPTURE(version);
   const Options any{{"max-version", version}};
-  // In TLS 1.2 the certificate's own P-256 has to be among them.
+  // In TLS 1.2 the certificate's own P-256 must be among them.
   REQUIRE_THAT(meet(site, {{"groups", "P-384:P-256"}}, any), Contains("secp384r1"));
   REQUIRE_THAT(meet(site, {{"groups", "P-256"}}, any), Contains("secp256r1"));
-  // Of several in common TLS 1.3 takes the one that the client sent a key for, its first, and
-  // TLS 1.2 the server's first. A server without `groups` has OpenSSL's own order, which releases
-  // change.
+  // If several are common, TLS 1.3 takes the one that the client sent a key for, its first, and TLS
+  // 1.2 the server's first. A server without `groups` has OpenSSL's order, which differs between
+  // releases.
   REQUIRE_THAT(meet(site, {{"groups", "P-256:P-521"}, {"max-version", version}},
                     {{"groups", "P-521:P-256"}}),
                Contains(version == "1.2" ? "secp256r1" : "secp521r1"));
@@ -195,7 +196,7 @@ TEST_CASE("tls: DHE ciphers take the parameters of dh-params", "[tls][versions]"
   Options server = site.options_of(rsa);
   server.set("max-version", "1.2");
   const Options client{{"ciphers", "DHE-RSA-AES128-GCM-SHA256"}, {"max-version", "1.2"}};
-  REQUIRE_THAT(meet(site, server, client), Contains("refused"));  // none without parameters
+  REQUIRE_THAT(meet(site, server, client), Contains("refused"));  // no ciphers without parameters
   server.set("dh-params", params);
   const conn::ListenerPtr listener = site.listen(server);
   const ConnectionPtr a = site.connect(*listener, client);
@@ -207,7 +208,7 @@ TEST_CASE("tls: DHE ciphers take the parameters of dh-params", "[tls][versions]"
 }
 
 TEST_CASE("tls: a version that was forced down from outside is noticed", "[tls][versions]") {
-  // RFC 8446 4.1.3: a server of 1.3 that is asked for 1.2 says so in its random.
+  // RFC 8446 4.1.3: a TLS 1.3 server that negotiates 1.2 marks its random value.
   TlsSite site;
   const conn::ListenerPtr listener = site.listen();
   RawContext context = RawContext::client();

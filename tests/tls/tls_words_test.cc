@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The codes of TLS failures: words for a log, and conditions that code without TLS can compare.
+// The error codes of TLS: texts for logs, and conditions that code without TLS can compare.
 #if AECONN_TLS
 
 #include <set>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tls: TLS that begins on a connection that is there already (STARTTLS).
+// conn/tls: TLS started on an existing connection (STARTTLS).
 #if AECONN_TLS
 
 #include <sys/socket.h>
@@ -55,7 +55,7 @@ TEST_CASE("tls: an established tcp connection becomes a TLS one, in both roles",
       site.server.wrap(std::move(site.b), Role::kServer, "", [&](Connection&) { ++server_calls; });
   const ConnectionPtr client = site.client.wrap(std::move(site.a), Role::kClient, "localhost",
                                                 [&](Connection&) { ++client_calls; });
-  REQUIRE(client_calls + server_calls == 0);  // handlers run from the loop
+  REQUIRE(client_calls + server_calls == 0);  // handlers are called from the loop
   REQUIRE(client->state() == State::kConnecting);
   REQUIRE(server->state() == State::kAccepting);
   RUN_UNTIL(site.loop, client_calls == 1 && server_calls == 1);
@@ -146,7 +146,7 @@ TEST_CASE("tls: wrap() takes connected connections of the type below and no othe
       site.client.wrap(site.tcp.create(site.loop), Role::kClient, "localhost", nothing),
       conn::Error);
   REQUIRE_THROWS_AS(site.client.wrap(nullptr, Role::kClient, "localhost", nothing), conn::Error);
-  // Nor twice.
+  // A connection cannot be wrapped twice.
   ConnectionPtr once = site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing);
   REQUIRE_THROWS_AS(site.client.wrap(std::move(once), Role::kClient, "localhost", nothing),
                     conn::Error);
@@ -213,7 +213,7 @@ TEST_CASE("tls: a wrapped handshake has its time too, in both roles", "[tls][wra
 TEST_CASE("tls: an inherited socket becomes TLS by adopting it below", "[tls][wrap]") {
   TlsSite site;
   conn::tcp::UnixType unix_type;
-  testing::AnyLoop loop;  // its connections go before unix_type does
+  testing::AnyLoop loop;  // destroyed before unix_type
   conn::tls::TlsType over_unix(unix_type);
   REQUIRE(over_unix.name() == "tls+unix");
   over_unix.configure(
@@ -240,7 +240,7 @@ TEST_CASE("tls: wrap() removes every handler of the connection below", "[tls][wr
   int before = 0;
   const auto old = [&](Connection& c) {
     ++before;
-    c.close();  // which would be the end of TLS, too
+    c.close();  // would end the TLS connection, too
   };
   for (const ConnectionPtr* each : {&site.a, &site.b}) {
     (*each)->set_read_handler(old);
