@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tcp: accepting, also while descriptors are short and arrivals flood in.
+// conn/tcp: accepting, also when descriptors run out and connections flood in.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -25,7 +25,7 @@ namespace {
 
 const testing::Transport kTcp{.name = "tcp"};
 
-/// Lets this process have no more descriptors than it has now, until destroyed.
+/// Until destroyed, this process cannot open more descriptors.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {
@@ -90,7 +90,7 @@ TEST_CASE("tcp: the accept handler may destroy its listener", "[tcp]") {
     ++accepted;
     listener.reset();
     REQUIRE(c->state() == State::kConnected);
-    REQUIRE(token.use_count() >= 2);  // what the handler holds lives while it runs
+    REQUIRE(token.use_count() >= 2);  // the handler's captures live while it runs
   });
   const conn::Endpoint where = testing::address_of(*listener);
   const RawSocket first = RawSocket::connect(where);
@@ -201,7 +201,7 @@ TEST_CASE("tcp: arrivals that are reset before they are accepted disturb nobody"
   const RawSocket good = RawSocket::connect(testing::address_of(*listener));
   good.send("here");
   std::string got;
-  // Linux hands the dead ones out as well; reading them says ECONNRESET.
+  // Linux also returns connections that were reset; reading them gives ECONNRESET.
   RUN_UNTIL(site.loop, !accepted.empty() && accepted.back()->peer_address() ==
                                                 good.endpoint().hosts[0].name + ":" +
                                                     std::to_string(good.endpoint().port));
@@ -214,7 +214,7 @@ TEST_CASE("tcp: arrivals that are reset before they are accepted disturb nobody"
 }
 
 TEST_CASE("tcp: descriptors 0, 1 and 2 are as good as others", "[tcp]") {
-  const pid_t child = fork();  // since the test's own output needs them
+  const pid_t child = fork();  // since the test's output uses them
   REQUIRE(child >= 0);
   if (child == 0) {
     alarm(20);

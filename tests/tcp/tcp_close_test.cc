@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tcp: how connections end, in order and by force.
+// conn/tcp: how connections end, in order and forcibly.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -34,7 +34,7 @@ namespace {
 
 const testing::Transport kTcp{.name = "tcp"};
 
-/// A connection of ours, and a plain socket at its other end.
+/// A connection, with a plain socket as its peer.
 struct Half : Site {
   explicit Half(conn::Options options = {}) : Site(kTcp) {
     type.configure(options);
@@ -49,7 +49,7 @@ struct Half : Site {
   RawSocket client;
 };
 
-/// Writes until nothing fits.
+/// Writes until the buffers are full.
 std::size_t fill(Connection& connection) {
   const std::string chunk(64 << 10, 'x');
   std::size_t sent = 0;
@@ -142,7 +142,7 @@ TEST_CASE("tcp: a failed write calls the read handler, so that the host notices"
   });
   RUN_UNTIL(half.loop, calls > 0);
   REQUIRE(error != 0);
-  // The error is collected: a host that is slow to close does not make the loop spin.
+  // The error has been read: the loop does not spin until the program closes the connection.
   testing::IterationCounter iterations(half.loop);
   REQUIRE(iterations.during(50ms) <= 2);
   REQUIRE(calls == 1);
@@ -253,7 +253,7 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
 }
 
 namespace {
-struct Layer : Connection {  // what a layer may say to the connection below
+struct Layer : Connection {  // makes it accessible, as for a layer above
   using Connection::expect_no_more;
 };
 }  // namespace
@@ -309,7 +309,7 @@ TEST_CASE("tcp: a peer that sends while we linger gets a while to go on", "[tcp]
   half.server.reset();
   testing::turns(half.loop, 2);
   REQUIRE(half.open() == 1);
-  bool later = false;  // than a while after close()
+  bool later = false;  // later than 100 ms after close()
   half.loop.add_time_event(120ms, [&] {
     later = true;
     return ae::kNoMore;
@@ -334,7 +334,7 @@ TEST_CASE("tcp: lingering for a peer that sent ends when it has been silent for 
   RUN_UNTIL(half.loop, half.open() == 0);
 }
 
-// The reset problem: closing a socket with unread bytes makes the kernel answer with a reset.
+// Closing a socket with unread bytes makes the kernel send a reset, which destroys sent data.
 TEST_CASE("tcp: a peer that still sends gets the whole reply and then end of stream", "[tcp]") {
   Half half;
   const std::string question(1 << 20, 'q');
@@ -352,7 +352,7 @@ TEST_CASE("tcp: a peer that still sends gets the whole reply and then end of str
     std::this_thread::sleep_for(20ms);
     std::string got = half.client.receive(reply.size() / 2);
     std::this_thread::sleep_for(20ms);
-    const auto more = half.client.send_what_fits(question);  // and it goes on sending
+    const auto more = half.client.send_what_fits(question);  // the peer keeps sending
     got += half.client.receive(reply.size());
     half.client.close();
     return std::pair(got.size(), more);
@@ -368,7 +368,7 @@ TEST_CASE("tcp: a small reply survives the request that was not read", "[tcp]") 
   REQUIRE(half.server->write("-ERR too long\r\n", 15) == 15);
   half.server.reset();
   RUN_UNTIL(half.loop, half.open() == 0);
-  REQUIRE(half.client.receive(100) == "-ERR too long\r\n");  // and no error after it
+  REQUIRE(half.client.receive(100) == "-ERR too long\r\n");  // followed by no error
 }
 
 TEST_CASE("tcp: lingering ends with its time, for a peer that never reads", "[tcp]") {
@@ -389,7 +389,7 @@ TEST_CASE("tcp: lingering ends with its time, for a peer that never stops sendin
     const std::string chunk(64 << 10, 'x');
     try {
       while (!stop.stop_requested()) half.client.send(chunk);
-    } catch (const std::system_error&) {  // the reset that ends it
+    } catch (const std::system_error&) {  // the final reset
     }
   });
   half.server.reset();
@@ -536,7 +536,7 @@ TEST_CASE("tcp: more peers than fit into one look may go at once", "[tcp]") {
   RUN_UNTIL(site.loop, servers.size() == kMany);
   clients.clear();
   RUN_UNTIL(site.loop, std::count(calls.begin(), calls.end(), 1) == kMany);
-  // Each has heard; what one of them closes is not heard of by another.
+  // Each handler has run once; one that closes other connections causes no further calls.
   testing::turns(site.loop, 5);
   REQUIRE(std::count(calls.begin(), calls.end(), 1) == kMany);
 }
@@ -566,7 +566,7 @@ TEST_CASE("tcp: a child of fork() and its parent hear of their peers each for it
   REQUIRE(child >= 0);
   if (child == 0) {
     alarm(10);
-    half.client.close();  // its copy
+    half.client.close();  // closes the parent's copy
     if (!goes_on) {
       std::destroy_at(&half.loop);
       _exit(0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Networks and peers that go wrong below a socket: errors of accept, a window that stays shut, a
-// network that is gone.
+// Faults below a socket: errors of accept, a window that stays closed, a network that is lost.
 
 #include <dlfcn.h>
 #include <net/if.h>
@@ -28,11 +27,11 @@ using testing::Contains;
 
 namespace {
 
-std::deque<int> accept_errors;  // what the next calls of accept4() fail with
+std::deque<int> accept_errors;  // errors of the next accept4() calls
 
 }  // namespace
 
-/// Weak: another file of the tests may have a use for it too.
+/// Weak: another file of the tests may define it, too.
 extern "C" __attribute__((weak)) int accept4(int fd, sockaddr* address, socklen_t* size,
                                              int flags) {
   using Function = int (*)(int, sockaddr*, socklen_t*, int);
@@ -57,9 +56,9 @@ TEST_CASE("tcp: errors that accept() tells of one arrival do not stop the next",
   const RawSocket client = RawSocket::connect(testing::address_of(*listener));
   RUN_UNTIL(loop, accepted.size() == 1);
   REQUIRE(accept_errors.empty());
-  REQUIRE(tcp.counters(loop).accept_errors == of_one.size() - 1);  // EINTR is none
+  REQUIRE(tcp.counters(loop).accept_errors == of_one.size() - 1);  // EINTR does not count
 
-  // These are of the listener: it waits, and tries again.
+  // Errors of the listener itself: it waits, and tries again.
   std::uint64_t errors = tcp.counters(loop).accept_errors;
   for (const int err : {EMFILE, ENFILE, ENOBUFS, ENOMEM, EINVAL}) {
     CAPTURE(err);
@@ -98,7 +97,7 @@ TEST_CASE("tcp: with user-timeout a peer whose window stays shut ends the connec
 }
 
 TEST_CASE("tcp: a peer whose network is gone is noticed by keepalive", "[tcp][hostile]") {
-  // A thread with a network of its own, of which the one link goes down.
+  // A thread in a network namespace of its own, whose only link goes down.
   std::string skipped, failed, told;
   std::thread([&] {
     if (::unshare(CLONE_NEWNET) != 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What TCP copies of bytes that are read and sent in place, and in how many calls.
+// What tcp copies when bytes are read and sent in place, and the number of system calls.
 
 #include <cerrno>
 #include <cstring>
@@ -15,7 +15,7 @@ TEST_CASE("tcp: in place, no byte is copied by us on its way in or out", "[tcp]"
   const std::string text(10'000, 't');
   const std::span<std::byte> room = pair.client->reserve(text.size());
   const void* const from = room.data();
-  std::memcpy(room.data(), text.data(), text.size());  // the caller's own
+  std::memcpy(room.data(), text.data(), text.size());  // the program's own copy
   pair.client->commit(text.size());
   pair.client->flush();
   REQUIRE(calls.pieces.size() == 1);
@@ -78,7 +78,7 @@ TEST_CASE("tcp: readv takes more pieces than one system call does", "[tcp]") {
   std::string got(5000, '\0');
   std::vector<iovec> pieces;
   for (char& byte : got) pieces.push_back({&byte, 1});
-  pieces.insert(pieces.begin() + 10, 2000, iovec{nullptr, 0});  // a whole call of empty ones
+  pieces.insert(pieces.begin() + 10, 2000, iovec{nullptr, 0});  // empty pieces for a whole call
   REQUIRE(pair.server->readv(pieces.data(), static_cast<int>(pieces.size())) == 3000);
   REQUIRE(got.substr(0, 3000) == text.text);
   pair.client.reset();

@@ -76,7 +76,7 @@ TEST_CASE("sync_read: it gives up in time, and at once without any", "[conn][tcp
   REQUIRE(pair.server->sync_read(buffer, 1, 10s) == 1);
   REQUIRE(pair.client->sync_write("y", 1, 0s) == 1);
   std::this_thread::sleep_for(5ms);
-  REQUIRE(pair.server->sync_read(buffer, 1, 0s) == 1);  // what is there is taken without time
+  REQUIRE(pair.server->sync_read(buffer, 1, 0s) == 1);  // available bytes need no time
   REQUIRE(pair.server->sync_read(buffer, 0, 0s) == 0);
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("a socket's sync_readline: a line that is too long, late or cut off is
   REQUIRE(pair.server->sync_readline(line, sizeof line, 10s) == -1);
   REQUIRE(errno == EMSGSIZE);
   REQUIRE(std::string(line) == "1234567");
-  REQUIRE(pair.server->sync_readline(line, sizeof line, 10s) == 0);  // the '\n' that was left
+  REQUIRE(pair.server->sync_readline(line, sizeof line, 10s) == 0);  // the '\n' left unread
   REQUIRE(pair.server->sync_readline(line, sizeof line, 20ms) == -1);
   REQUIRE(errno == ETIMEDOUT);
   REQUIRE(pair.server->sync_readline(line, 0, 1s) == -1);
@@ -209,7 +209,7 @@ TEST_CASE("rebind: a connection goes on on another loop, with its handlers", "[c
   REQUIRE(pair.type.counters(pair.loop).open == 1);
   REQUIRE(pair.type.counters(other).open == 1);
   REQUIRE(pair.type.counters(other).bytes_read == 5);
-  REQUIRE(pair.server->rebind(other));  // to where it is
+  REQUIRE(pair.server->rebind(other));  // its current loop
   pair.server.reset();
   testing::turns(other, 2);
   REQUIRE(pair.type.counters(other).open == 0);
@@ -221,7 +221,7 @@ TEST_CASE("rebind: a connection may be closed, or its loop destroyed, before it 
   {
     testing::AnyLoop other;
     REQUIRE(pair.server->rebind(other));
-    REQUIRE_FALSE(pair.server->rebind(pair.loop));  // still on its way
+    REQUIRE_FALSE(pair.server->rebind(pair.loop));  // the first move is not complete
     REQUIRE(errno == EBUSY);
     pair.server.reset();
     REQUIRE(pair.client->rebind(other));
@@ -260,7 +260,7 @@ TEST_CASE("rebind: accepted here, served on another thread", "[conn][tcp]") {
   });
   testing::AnyLoop* const loop = started.get_future().get();
   const ae::Poster poster = loop->poster();
-  std::vector<ConnectionPtr> served;  // of the worker
+  std::vector<ConnectionPtr> served;  // used by the worker only
   const auto listener = site.listen([&](ConnectionPtr c) {
     REQUIRE(c->rebind(*loop));
     auto shared = std::make_shared<ConnectionPtr>(std::move(c));

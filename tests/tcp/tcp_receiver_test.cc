@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tcp: what takes the arrivals of a group on one loop.
+// conn/tcp: the loop's acceptor, which takes a group's pending connections on one loop.
 
 #include "conn/tcp/socket_receiver.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tcp beyond what every transport does (the conformance suite has that): addresses, options,
-// connecting to several addresses, errors.
+// What is specific to conn/tcp (the conformance suite has the rest): addresses, options, connecting
+// to several addresses, errors.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -49,7 +49,7 @@ ConnectionPtr connect_to(Site& site, const Endpoint& to) {
 
 Endpoint at(std::string_view url) { return Endpoint::parse(url); }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 std::uint16_t free_port() { return RawSocket::listening().endpoint().port; }
 
 std::string url(const std::string& hosts, std::uint16_t port, const std::string& options = {}) {
@@ -285,7 +285,7 @@ TEST_CASE("tcp: the first host that answers is it, in a blocking connect too", "
   REQUIRE(client->peer_address() == "127.0.0.1:" + std::to_string(port));
 }
 
-/// At 127.0.0.2: a listener whose backlog is full drops what else arrives.
+/// A listener at 127.0.0.2 with a full backlog, so that further connects get no answer.
 class BlackHole {
  public:
   BlackHole() {
@@ -324,7 +324,7 @@ TEST_CASE("tcp: with spread an address that somebody gave up waiting for rests",
     ++given_up;
     clients.pop_back();
   }
-  CHECK(given_up == 1);  // which of the two is first is chance, but not after that
+  CHECK(given_up == 1);  // one of the two comes first by chance; later the address rests
 }
 
 TEST_CASE("tcp: spread=least divides connections among all addresses of all hosts",
@@ -366,7 +366,7 @@ TEST_CASE("tcp: spread=least divides connections among all addresses of all host
            peers()["127.0.0.1:" + std::to_string(port)] == 4;
   };
   CHECK(four_each());
-  // Those that were closed make room.
+  // Closed connections no longer count.
   std::erase_if(clients, [&](const ConnectionPtr& each) { return each->peer_address() == second; });
   testing::turns(site.loop, 3);
   connect(4);
@@ -412,11 +412,12 @@ TEST_CASE("tcp: with spread an address that refuses costs one connect, not each"
     CHECK(clients.back()->state() == State::kConnected);
     CHECK(clients.back()->peer_address() == "127.0.0.1:" + std::to_string(port));
   }
-  // It listens again: not one of the next asks it, although nobody is connected to it.
+  // It listens again: until its rest is over no connect tries it, although it has the fewest
+  // connections.
   const auto second = site.type.listen(site.loop, at(url("127.0.0.2", port)), [](auto) {});
   for (int i = 0; i < 5; ++i) {
     connect();
-    if (std::chrono::steady_clock::now() - began >= conn::AddressBook::kRest) return;  // a slow day
+    if (std::chrono::steady_clock::now() - began >= conn::AddressBook::kRest) return;  // too slow
     CHECK(clients.back()->peer_address() == "127.0.0.1:" + std::to_string(port));
   }
 }
@@ -425,7 +426,7 @@ TEST_CASE("tcp: localhost is reached on the only family that listens", "[tcp]") 
   Site site(kTcp);
   for (const char* address : {"127.0.0.1", "::1"}) {
     if (conn::resolve("localhost", 1, false).addresses.size() < 2 || !has_ipv6()) {
-      if (std::string(address) == "::1") continue;  // this machine's localhost is IPv4
+      if (std::string(address) == "::1") continue;  // localhost has only IPv4 here
     }
     const RawSocket server = RawSocket::listening(16, address);
     const Endpoint where = at(url("localhost", server.endpoint().port));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MSG_ZEROCOPY: the ledger of what the kernel still reads.
+// MSG_ZEROCOPY: the ledger of memory that the kernel may still read.
 
 #include <algorithm>
 #include <deque>
@@ -12,7 +12,7 @@ using conn::tcp::ZeroCopyLedger;
 
 namespace {
 
-/// One reference, by so many calls.
+/// One reference, sent by `calls` calls.
 void lend(ZeroCopyLedger& ledger, int calls) {
   ledger.begin();
   for (int i = 0; i < calls; ++i) ledger.sent();
@@ -84,7 +84,7 @@ TEST_CASE("zero-copy ledger: a reference that is still being sent is not done", 
   SECTION("until the rest was sent by other means, or never will be") {}
   ledger.finish();
   REQUIRE_FALSE(ledger.open());
-  ledger.completed(1, 1);  // known in one of the cases
+  ledger.completed(1, 1);  // valid in one of the sections only
   REQUIRE(ledger.take_done() == 1);
 }
 
@@ -102,8 +102,8 @@ TEST_CASE("zero-copy ledger: a reference without a call of its own is done in it
 TEST_CASE("zero-copy ledger: ranges that cannot be are ignored", "[tcp]") {
   ZeroCopyLedger ledger;
   lend(ledger, 2);
-  ledger.completed(2, 2);            // not made yet
-  ledger.completed(1, 5);            // beyond
+  ledger.completed(2, 2);            // not sent yet
+  ledger.completed(1, 5);            // beyond the last
   ledger.completed(1, 0);            // backwards
   ledger.completed(0xffffffffu, 0);  // before the first
   ledger.completed(0, 0xffffffffu);
@@ -149,7 +149,7 @@ TEST_CASE("zero-copy ledger: in any order, it says what a plain list says", "[tc
   std::mt19937 random(seed);
   const auto first = static_cast<std::uint32_t>(0u - random() % 500);
   ZeroCopyLedger ledger(first);
-  std::deque<std::vector<std::uint32_t>> references;  // the calls that are not over
+  std::deque<std::vector<std::uint32_t>> references;  // by reference: calls without completion
   std::uint32_t next = first;
   for (int step = 0; step < 3000; ++step) {
     if (random() % 3 == 0 && references.size() < ZeroCopyLedger::kMostReferences) {
@@ -158,7 +158,7 @@ TEST_CASE("zero-copy ledger: in any order, it says what a plain list says", "[tc
       references.emplace_back();
       for (std::uint32_t i = 0; i < calls; ++i) references.back().push_back(next++);
     } else {
-      // A stretch of calls under way that lie together, of one reference or several.
+      // A range of consecutive calls without completion, of one or several references.
       std::vector<std::uint32_t> all;
       for (const auto& each : references) all.insert(all.end(), each.begin(), each.end());
       if (all.empty()) continue;

@@ -27,12 +27,12 @@ namespace {
 
 bool runs(const std::string& command) { return std::system((command + " >&2").c_str()) == 0; }
 
-/// The other end of the link, in a process and a network of its own: reads `size` bytes.
+/// The other end of the link, in a process and a network namespace of its own: reads `size` bytes.
 [[noreturn]] void read_from_afar(int orders, int reports, std::size_t size) {
   alarm(60);
   char order;
   if (::unshare(CLONE_NEWNET) != 0 || ::write(reports, "u", 1) != 1) _exit(2);
-  if (::read(orders, &order, 1) != 1) _exit(2);  // the link is here
+  if (::read(orders, &order, 1) != 1) _exit(2);  // the link has been moved here
   if (!runs("ip addr add 10.94.0.2/24 dev zcb && ip link set zcb up")) _exit(2);
   const RawSocket listening = RawSocket::listening(4, "10.94.0.2");
   const std::uint16_t port = listening.endpoint().port;

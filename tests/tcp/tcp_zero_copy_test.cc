@@ -62,7 +62,7 @@ TEST_CASE("zero-copy: a piece that is taken in parts stays in order with what is
   half.commit(100);
   half.send(5'000'000);
   half.commit(50);
-  half.send(1000);  // too small for it
+  half.send(1000);  // too short for zero-copy
   half.send(3'000'000);
   half.commit(10);
   auto reader = half.reader(20ms);
@@ -75,7 +75,7 @@ TEST_CASE("zero-copy: a piece that is taken in parts stays in order with what is
 
 TEST_CASE("zero-copy: where the kernel copies it is given up", "[tcp]") {
   Half half;
-  half.calls.hide_copies = false;  // over the loopback it always does
+  half.calls.hide_copies = false;  // over the loopback the kernel always copies
   half.send(50'000);
   RUN_UNTIL(half.loop, half.all_released());
   REQUIRE(half.info() == "given up");
@@ -104,7 +104,7 @@ TEST_CASE("zero-copy: where the kernel has no room to keep account it is given u
   Half half({{"send-buffer", "64k"}});
   half.send(1'000'000);
   const bool later = GENERATE(false, true);
-  if (later) half.server->flush();  // a part has left without a copy
+  if (later) half.server->flush();  // some of it was sent with MSG_ZEROCOPY
   const int before = half.calls.sends(true);
   REQUIRE((before > 0) == later);
   half.calls.refuse_zero_copy = 1;
@@ -127,7 +127,7 @@ TEST_CASE("zero-copy: completions do not call a read handler, nor cost iteration
   half.client.send("x");
   RUN_UNTIL(half.loop, calls > 0);
   half.server->set_read_handler(nullptr);
-  for (int i = 0; i < 5; ++i) half.send(8'000'000);  // more than fits
+  for (int i = 0; i < 5; ++i) half.send(8'000'000);  // more than fits into the buffers
   INFO("of 40 MB");
   testing::turns(half.loop, 10);
   REQUIRE_FALSE(half.all_released());
@@ -154,14 +154,14 @@ TEST_CASE("zero-copy: blocking operations are not disturbed by completions", "[t
   const auto asked = std::count_if(half.calls.pieces.begin(), half.calls.pieces.end(),
                                    [](const auto& piece) { return !piece.sent; });
   REQUIRE(asked <= 5);
-  REQUIRE(half.parcels.front()->releases == 0);  // which is for the loop
+  REQUIRE(half.parcels.front()->releases == 0);  // released from the loop only
   RUN_UNTIL(half.loop, half.all_released());
   half.check_releases();
 }
 
 TEST_CASE("zero-copy: close() delivers what was sent, and releases it when it is there", "[tcp]") {
   Half half;
-  const bool eof_first = GENERATE(false, true);  // the peer has ended its direction
+  const bool eof_first = GENERATE(false, true);  // the peer half-closed before
   if (eof_first) {
     half.client.half_close();
     testing::Collector collector(*half.server);
@@ -186,7 +186,7 @@ TEST_CASE("zero-copy: close() towards a peer that never reads is bounded, and re
   REQUIRE(half.all_released());
   for (const auto& each : half.parcels) REQUIRE(each->releases == 1);
   REQUIRE(half.parcels.back()->error);
-  // What has arrived was copied before the memory was the caller's again.
+  // Bytes that arrived were copied before the memory was released.
   std::string got;
   bool broken = false;
   try {
@@ -204,7 +204,7 @@ TEST_CASE("zero-copy: close() towards a peer that never reads is bounded, and re
 
 TEST_CASE("zero-copy: all sent and not all taken yet, close() still waits for it", "[tcp]") {
   Half half({{"linger", "5s"}});
-  half.send(400'000);  // fits into the buffers on both sides, or nearly
+  half.send(400'000);  // fits into both buffers, or nearly
   testing::turns(half.loop, 2);
   half.server.reset();
   auto reader = half.reader(30ms);
@@ -245,7 +245,7 @@ TEST_CASE("zero-copy: no release says of bytes that they were acknowledged when 
   for (int i = 0; i < 60; ++i) half.send(kSize);
   testing::turns(half.loop, 50);
   int unsent = 0, before = -1;
-  while (before != unsent) {  // until the peer takes no more
+  while (before != unsent) {  // until the peer accepts no more
     before = unsent;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     testing::turns(half.loop, 5);
@@ -266,7 +266,7 @@ TEST_CASE("zero-copy: no release says of bytes that they were acknowledged when 
   bool failed = false;
   for (const auto& each : half.parcels) {
     REQUIRE(each->releases == 1);
-    CHECK_FALSE((failed && !each->error));  // in order
+    CHECK_FALSE((failed && !each->error));  // released in order
     failed = failed || each->error;
     if (!each->error) said += kSize;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/tcp's unix: socket files, and what differs from tcp.
+// conn/tcp's unix transport: socket files, and differences to tcp.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -34,7 +34,7 @@ namespace {
 
 const testing::Transport kUnix{.name = "unix"};
 
-/// A folder, a path in it and a type to listen with.
+/// A folder, a path in it, and a type to listen with.
 struct Place : Site {
   Place()
       : Site(kUnix),
@@ -59,7 +59,7 @@ struct Place : Site {
   std::vector<ConnectionPtr> accepted;
 };
 
-/// A socket file without a listener, as a killed server leaves it.
+/// Leaves a socket file without a listener, like a killed server.
 void leave_stale(const std::string& path) {
   const conn::tcp::Fd fd = conn::tcp::open_socket(AF_UNIX);
   const conn::SocketAddress address = conn::tcp::unix_address(path);
@@ -128,7 +128,7 @@ TEST_CASE("unix: a socket on which somebody listens is left alone", "[unix]") {
   const std::string why = "unix://" + place.path + ": listen on " + place.path +
                           ": another process listens on this socket";
   REQUIRE_THROWS_WITH(place.listen_here(), why);
-  // Also when its backlog is full.
+  // Also when the backlog is full.
   std::vector<RawSocket> waiting;
   for (int i = 0; i < 3; ++i) {
     RawSocket one(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -175,7 +175,7 @@ TEST_CASE("unix: a socket that may not be looked at is left alone", "[unix]") {
   leave_stale(place.path);
   fs::permissions(place.path, fs::perms::none);
   fs::permissions(place.folder.path(), fs::perms::all);
-  const pid_t child = fork();  // which no longer is root, whom all is allowed
+  const pid_t child = fork();  // drops root's privileges, which allow access
   REQUIRE(child >= 0);
   if (child == 0) {
     if (::geteuid() == 0 && ::seteuid(65534) != 0) _exit(2);
@@ -343,7 +343,7 @@ TEST_CASE("unix: what write took is with the peer when the connection is closed"
   }
   place.accepted.clear();
   testing::turns(place.loop, 2);
-  REQUIRE(place.type.counters(place.loop).open == 0);  // nothing lingers
+  REQUIRE(place.type.counters(place.loop).open == 0);  // no connection lingers
   REQUIRE(client.receive(sent + 1).size() == sent);
 }
 
