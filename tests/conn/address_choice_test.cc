@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The option spread: how near addresses are, which one is next, and what a failed connect changes.
+// The option spread: distances of addresses, the choice of the next one, and the effect of failed
+// connects.
 
 #include "conn/kit/address_choice.h"
 
@@ -37,7 +38,7 @@ std::string hosts(const std::vector<SocketAddress>& all) {
 }
 std::error_code error(int number) { return {number, std::generic_category()}; }
 
-/// Connections that stay, by the host that each was led to.
+/// Existing connections, by the host of each.
 struct Crowd {
   AddressBook book;
   std::multimap<std::string, Quota::Place> places;
@@ -62,16 +63,16 @@ TEST_CASE("spread: how near an address is", "[conn][spread]") {
   CHECK(far("::1") == Distance::kHere);
   CHECK(far("10.1.2.200") == Distance::kLink);
   CHECK(far("10.1.3.3") == Distance::kFar);
-  CHECK(far("192.168.0.31") == Distance::kLink);  // of 27 bits
+  CHECK(far("192.168.0.31") == Distance::kLink);  // /27
   CHECK(far("192.168.0.32") == Distance::kFar);
   CHECK(far("172.16.0.1") == Distance::kHere);
-  CHECK(far("172.16.0.2") == Distance::kFar);  // a net of one address
+  CHECK(far("172.16.0.2") == Distance::kFar);  // /32
   CHECK(far("fd00::5") == Distance::kHere);
   CHECK(far("fd00::1:5") == Distance::kLink);
   CHECK(far("fd00:0:0:1::5") == Distance::kFar);
   CHECK(far("fe80::2%lo") == Distance::kLink);
-  CHECK(far("fe80::2") == Distance::kFar);  // of which link?
-  // A net of all addresses, of its family.
+  CHECK(far("fe80::2") == Distance::kFar);  // the link is unknown
+  // The network 0.0.0.0/0 contains all addresses of its family.
   CHECK(conn::distance(at("8.8.8.8"), own) == Distance::kLink);
   CHECK(conn::distance(at("2001:db8::1"), own) == Distance::kFar);
   CHECK(conn::distance(at("10.1.2.3"), {}) == Distance::kFar);
@@ -101,10 +102,10 @@ TEST_CASE("spread: least takes the address with the fewest connections", "[conn]
   for (int i = 0; i < 30; ++i) crowd.next(all);
   for (const char* host : {"10.0.0.1", "10.0.0.2", "fd00::3"})
     CHECK(crowd.places.count(host) == 10);
-  // Those that have gone make room for the next.
+  // Closed connections no longer count.
   crowd.places.erase("10.0.0.2");
   for (int i = 0; i < 10; ++i) CHECK(crowd.next(all) == "10.0.0.2");
-  // One that comes later is filled up, from wherever it stands in the list.
+  // A new address is filled up first, wherever it is in the list.
   for (int i = 0; i < 10; ++i)
     CHECK(crowd.next(some({"10.0.0.1", "10.0.0.4", "10.0.0.2"})) == "10.0.0.4");
 }
@@ -122,7 +123,7 @@ TEST_CASE("spread: processes with one connection each do not all take the first"
           "[conn][spread]") {
   std::map<std::string, int> taken;
   for (int i = 0; i < 200; ++i) ++taken[Crowd().next(some({"10.0.0.1", "10.0.0.2"}))];
-  CHECK(taken.size() == 2);  // but for one run in 2^199
+  CHECK(taken.size() == 2);  // except in one run of 2^199
 }
 
 TEST_CASE("spread: the others keep their order behind the one that is taken", "[conn][spread]") {
@@ -135,7 +136,7 @@ TEST_CASE("spread: the others keep their order behind the one that is taken", "[
   auto all = some({"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"});
   (void)book.choose(AddressOrder::kLeast, all, {});
   CHECK(hosts(all) == "10.0.0.3 10.0.0.1 10.0.0.2 10.0.0.4");
-  (void)book.choose(AddressOrder::kLeast, std::span(all).subspan(4), {});  // of none none
+  (void)book.choose(AddressOrder::kLeast, std::span(all).subspan(4), {});  // chooses none of none
 }
 
 TEST_CASE("spread: near takes what is near, and of that the least", "[conn][spread]") {
@@ -160,7 +161,7 @@ TEST_CASE("spread: an address that failed comes last, until a connection to it s
     crowd.next(all);
     return crowd.places.count("10.0.0.1") == 1;
   };
-  // What was never chosen, and what this process lacks, say nothing of it.
+  // Errors of an address that was not chosen, or caused by this process, do not count.
   tell(ECONNREFUSED);
   CHECK(one_each());
   for (const int number : {EMFILE, ENFILE, ENOMEM, ENOBUFS}) {
@@ -171,9 +172,9 @@ TEST_CASE("spread: an address that failed comes last, until a connection to it s
   crowd.places.clear();
   tell(ECONNREFUSED);
   for (int i = 0; i < 20; ++i) CHECK(crowd.next(all) == "10.0.0.2");
-  // Near or not: what does not answer is no use.
+  // Also by distance: an address that does not answer is avoided.
   CHECK(crowd.next(all, AddressOrder::kNear) == "10.0.0.2");
-  CHECK(crowd.next(some({"10.0.0.1"})) == "10.0.0.1");  // there is no other
+  CHECK(crowd.next(some({"10.0.0.1"})) == "10.0.0.1");  // the only address
   tell(0);
   CHECK(crowd.next(all) == "10.0.0.1");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sockets of the host's own that become connections and listeners: real ones, as socket activation
-// and a master that binds for its children hand them over.
+// Adopting sockets of the program as connections and listeners: real ones, as passed by socket
+// activation or by a master process that binds for its children.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -34,7 +34,7 @@ int number(int fd, int level, int name) {
   return value;
 }
 
-/// A descriptor that somebody is to take over.
+/// A descriptor to be adopted.
 int tcp_listening() { return ::dup(RawSocket::listening().fd()); }
 
 int unix_listening(const std::string& path) {
@@ -49,7 +49,7 @@ int unix_listening(const std::string& path) {
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 
-/// What adopt_listener() or adopt() says; empty if it took it.
+/// The error of adopt_listener() or adopt(); empty on success.
 template <class Take>
 std::string refusal(Take take) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a client waits before it tries again.
+// Pauses of a client between attempts.
 
 #include "conn/backoff.h"
 
@@ -43,8 +43,8 @@ TEST_CASE("backoff: a peer may ask for patience, within reason", "[redial][backo
     const ae::Duration pause = backoff.next(3s);
     REQUIRE(pause >= 3s);
     REQUIRE(pause <= 4500ms);
-    REQUIRE(backoff.next(1ms) <= 100ms);  // less than its own pause changes nothing
-    REQUIRE(backoff.next(24h) <= 90s);    // no peer sends a client away for a day
+    REQUIRE(backoff.next(1ms) <= 100ms);  // a shorter pause has no effect
+    REQUIRE(backoff.next(24h) <= 90s);    // no peer can send a client away for a day
     REQUIRE(backoff.next(-1s) >= 0ms);
   }
 }

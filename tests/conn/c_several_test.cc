@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface: groups of loops, a connection that comes back, metrics and fallbacks.
+// The C interface: groups of loops, Redial, metrics and fallbacks.
 
 #include <atomic>
 #include <cerrno>
@@ -30,7 +30,7 @@ struct RedialEnd {
 };
 using Redial = std::unique_ptr<aeconn_redial, RedialEnd>;
 
-/// An echo on whatever loop.
+/// Echoes, on any loop.
 void echo(void*, aeconn_conn* conn) {
   std::array<char, 100> buffer;
   const ssize_t n = aeconn_read(conn, buffer.data(), buffer.size());
@@ -60,7 +60,7 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
   Listener listener(aeconn_group_listen(
       group.get(), "tcp://127.0.0.1:0", AECONN_ROUND_ROBIN,
       [](void* self, aeconn_loop* loop, aeconn_conn* conn) {
-        if (aeconn_dispatch(loop) >= 0) ++static_cast<Seen*>(self)->accepted;  // a nested turn
+        if (aeconn_dispatch(loop) >= 0) ++static_cast<Seen*>(self)->accepted;  // a nested iteration
         aeconn_on_readable(conn, echo, nullptr);
       },
       &seen));
@@ -85,7 +85,7 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
                 [](void* self, aeconn_loop* loop) {
                   if (aeconn_run(loop) == -1 && errno == EDEADLK)
                     ++static_cast<Seen*>(self)->posted;
-                  aeconn_loop_free(loop);  // does nothing: it is the group's
+                  aeconn_loop_free(loop);  // no effect: the group owns the loop
                 },
                 &seen) == 0);
   }
@@ -105,7 +105,7 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
             group.get(), "tcp", AECONN_FEWEST, [](void*, aeconn_loop*, aeconn_conn*) {}, nullptr) ==
         nullptr);
   CHECK(aeconn_group_new(SIZE_MAX, nullptr, 0) == nullptr);
-  // From inside, where it would wait for itself.
+  // Calls from a loop of the group, which would wait for themselves.
   struct Inside {
     aeconn_group* group;
     std::atomic<int> refused{0};
@@ -129,7 +129,7 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
   listener.reset();
   aeconn_group_stop(group.get());
   REQUIRE(aeconn_group_wait(group.get()) == 0);
-  // A loop's end leaves connections to the program, whose handlers close them before.
+  // A loop's end does not destroy connections: the program's handlers have to close them before.
   clients.clear();
   const auto all_closed = [&] {
     std::uint64_t open = 0, all = 0, assigned = 0;
@@ -206,7 +206,7 @@ TEST_CASE("C: a connection that comes back", "[c]") {
           if (aeconn_read(its, &answer, 1) < 0) return;
           aeconn_on_readable(its, nullptr, nullptr);
           aeconn_redial_proved(static_cast<aeconn_redial*>(its_redial), answer == '?' ? 1 : 0);
-          // Too late.
+          // A second call is too late and has no effect.
         },
         redial);
   };
@@ -244,7 +244,7 @@ TEST_CASE("C: a connection that comes back", "[c]") {
   aeconn_redial_statistics(place.redial.get(), add, &text);
   REQUIRE_THAT(text, Contains("connected=3;lost=2;"));
   aeconn_redial_not_taken(place.redial.get(), add, &text);
-  aeconn_redial_proved(place.redial.get(), 0);  // too late: nothing
+  aeconn_redial_proved(place.redial.get(), 0);  // too late, no effect
   REQUIRE(aeconn_redial_get_phase(place.redial.get()) == AECONN_REDIAL_UP);
   place.free_in_down = true;
   place.served.clear();
@@ -271,7 +271,7 @@ TEST_CASE("C: what a list did not take is told", "[c]") {
   std::string url = aeconn_listener_url(listener.get(), 0);
   url.replace(0, 3, "unix|tcp");
   const Conn client(aeconn_connect(loop.get(), url.c_str(), nullptr, nullptr));
-  if (client == nullptr) {  // a list of these two has no address in common
+  if (client == nullptr) {  // the two transports have no address in common
     url.replace(0, 8, "rdma|tcp");
   }
   const Conn other(aeconn_connect(loop.get(), url.c_str(), nullptr, nullptr));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a request costs the library in memory, at both ends of a connection: nothing. Libraries
-// below it count too.
+// Allocations of a request at both ends of a connection: none. Includes those of the libraries
+// below this one.
 
 #include <cstdlib>
 
@@ -29,11 +29,11 @@ using testing::LoopThread;
 
 namespace {
 
-/// How the server takes a message and gives it back.
+/// How the server reads a message and sends it back.
 enum class Way {
   kCopy,       ///< by read() and write()
   kInPlace,    ///< by peek(), and by reserve() and commit()
-  kReference,  ///< by read(), and by send() from there
+  kReference,  ///< by read(), and by send() from the same buffer
 };
 
 void echo_in_place(conn::Connection& connection) {
@@ -49,7 +49,7 @@ void echo_in_place(conn::Connection& connection) {
   connection.consume(view.pieces[0].iov_len);
 }
 
-/// Echoes messages that are shorter than its buffer.
+/// Echoes messages shorter than its buffer.
 void serve_echoes(const testing::Transport& transport, const testing::LoopThread::Run& run,
                   Way way) {
   testing::Site site(transport);
@@ -79,7 +79,7 @@ void serve_echoes(const testing::Transport& transport, const testing::LoopThread
   run(site.loop, testing::address_of(*listener));
 }
 
-/// A client that sends a message and runs its loop until the message has come back.
+/// A client that sends a message and runs its loop until the echo has arrived.
 class Client {
  public:
   Client(const testing::Transport& transport, const conn::Endpoint& to)
@@ -122,14 +122,14 @@ Allocations operator-(const Allocations& a, const Allocations& b) {
   return {a.by_others - b.by_others, a.by_openssl - b.by_openssl};
 }
 
-/// What kEchoes messages of `size` bytes cost each end. Of several rounds the first counts in which
-/// neither end makes more than `allowed` allocations: what is for a message comes in each of them,
-/// a window that grows or a timer only in some.
+/// The allocations of kEchoes messages of `size` bytes at each end. Of several rounds the first
+/// counts in which neither end makes more than `allowed` allocations: allocations per message occur
+/// in all rounds, those of a growing window or a timer only in some.
 Echoes count_echoes(const testing::Transport& transport, std::size_t size, Way way = Way::kCopy,
                     int rounds = 1, std::size_t allowed = 0) {
   const LoopThread server([&](const LoopThread::Run& run) { serve_echoes(transport, run, way); });
   Client client(transport, server.address);
-  // Long enough for each end to have offered and emptied both of its windows, on rdma.
+  // Long enough that on rdma each end has offered and emptied both of its windows.
   REQUIRE(client.echo(size, 1200));
   Echoes echoes;
   for (int round = 0; round < rounds; ++round) {
@@ -165,7 +165,7 @@ std::vector<Pair> join_pairs(testing::Site& site, std::size_t count) {
   return pairs;
 }
 
-/// A message that the server peeks at, and an answer in room that it reserves.
+/// The server peeks at a message and answers with reserve() and commit().
 bool exchange_in_place(ae::EventLoop& loop, const Pair& pair) {
   std::array<char, 64> message{};
   if (pair.client->write(message.data(), message.size()) != 64) return false;
@@ -198,7 +198,7 @@ TEST_CASE("connections: one that is idle holds no chunk", "[conn][allocation]") 
     return std::ranges::all_of(
         some, [&](const Pair& pair) { return exchange_in_place(site.loop, pair); });
   };
-  REQUIRE(exchange(all.first(4)));  // what these give back the others borrow
+  REQUIRE(exchange(all.first(4)));  // memory that these return is used by the others
   const Allocations before = testing::watch_allocations(true);
   const bool exchanged = exchange(all.subspan(4));
   const Allocations after = testing::watch_allocations(false);
@@ -243,8 +243,8 @@ TEST_CASE("connections: an echo over TLS allocates nothing outside of OpenSSL",
   const Echoes echoes = count_echoes({.name = "tls"}, size);
   CHECK(echoes.client.by_others == 0);
   CHECK(echoes.server.by_others == 0);
-  // OpenSSL 3.0 itself: 40 bytes (a WPACKET_SUB) three times for a record that it writes and once
-  // for one that it reads, freed before the call returns.
+  // OpenSSL 3.0 itself allocates 40 bytes (a WPACKET_SUB), three times per written record and once
+  // per read record, and frees them before the call returns.
   if (OPENSSL_VERSION_NUMBER >> 20 == 0x300) {
     CHECK(echoes.client.by_openssl == 4 * kEchoes);
     CHECK(echoes.server.by_openssl == 4 * kEchoes);
@@ -260,7 +260,7 @@ TEST_CASE("connections: an echo over RDMA allocates nothing at either end",
   const std::size_t size = GENERATE(64, 4096);
   CAPTURE(name, size);
   const Way way = GENERATE(Way::kCopy, Way::kInPlace, Way::kReference);
-  // A loop sets a timer now and then and a window grows, however many messages there are.
+  // Occasionally a loop sets a timer or a window grows, independently of the number of messages.
   const std::size_t now_and_then = kEchoes / 20;
   const Echoes echoes = count_echoes({.name = name}, size, way, 5, now_and_then);
   CHECK(echoes.client.by_others <= now_and_then);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a connection says of itself in states that other tests only pass through.
+// What a connection reports in states that other tests only pass through.
 #include <cerrno>
 #include <set>
 #include <string>

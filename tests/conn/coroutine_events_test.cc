@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tasks tell each other with: events, queues, groups, and a turn for others.
+// Communication between tasks: events, queues, wait groups, and yielding to others.
 
 #include <chrono>
 #include <memory>
@@ -46,8 +46,8 @@ TEST_CASE("event: who waits goes on in a turn of the loop, in the order in which
   for (const char name : {'a', 'b', 'c'}) scope.spawn(await_event(event, log, name));
   scope.spawn(await_event(event, log, 'd', 1h));
   event.set();
-  REQUIRE(log.empty());  // not inside the call
-  event.reset();         // who was woken goes on
+  REQUIRE(log.empty());  // not within the call
+  event.reset();         // woken tasks continue all the same
   RUN_UNTIL(loop, scope.empty());
   REQUIRE(log == "abcd");
   scope.spawn(await_event(event, log, 'e', 1ns));
@@ -86,7 +86,7 @@ TEST_CASE("event: who is cancelled, woken or not, leaves no trace, and it may en
     scope.cancel();
     scope.spawn(await_event(*event, log, 'c'));
     event->set();
-    scope.cancel();  // woken, and not gone on
+    scope.cancel();  // woken, but not resumed yet
     event->reset();
   }
   testing::turns(loop, 3);
@@ -131,7 +131,7 @@ TEST_CASE("queue: several push and pop, nothing is lost, and no more is held tha
   queue.close();
   RUN_UNTIL(loop, readers.empty());
   REQUIRE(got.size() == 400);
-  std::array<int, 4> next{0, 100, 200, 300};  // each one's in its order
+  std::array<int, 4> next{0, 100, 200, 300};  // in order for each writer
   for (const int value : got) REQUIRE(value == next[static_cast<std::size_t>(value / 100)]++);
   REQUIRE(most <= queue.capacity());
   REQUIRE(queue.capacity() == std::max(capacity, std::size_t(1)));
@@ -145,12 +145,12 @@ TEST_CASE("queue: a value goes to the next one where the one that was woken is c
   gone.spawn(pop_all(queue, first));
   stays.spawn(pop_all(queue, second));
   REQUIRE(queue.try_push(std::make_unique<int>(7)));
-  REQUIRE_FALSE(queue.try_pop());  // it is the first one's
+  REQUIRE_FALSE(queue.try_pop());  // reserved for the first reader
   gone.cancel();
   RUN_UNTIL(loop, !second.empty());
   REQUIRE(first.empty());
   REQUIRE(second == std::vector<int>{7});
-  // And room, where one that pushes is cancelled.
+  // The same for space, if a writer is cancelled.
   stays.cancel();
   for (const int value : {1, 2}) REQUIRE(queue.try_push(std::make_unique<int>(value)));
   auto kept = std::make_unique<int>(3);
@@ -159,7 +159,7 @@ TEST_CASE("queue: a value goes to the next one where the one that was woken is c
   gone.spawn(push_range(queue, 10, 11));
   stays.spawn(push_range(queue, 20, 21));
   REQUIRE(**queue.try_pop() == 1);
-  REQUIRE_FALSE(queue.try_push(kept));  // the room is the first one's
+  REQUIRE_FALSE(queue.try_push(kept));  // reserved for the first writer
   gone.cancel();
   RUN_UNTIL(loop, stays.empty());
   REQUIRE(**queue.try_pop() == 2);
@@ -205,7 +205,7 @@ TEST_CASE("queue: closed, or gone, who waits goes on without a value", "[co]") {
   REQUIRE(*pushed == false);
   if (how == kClosed) {
     scope.spawn(pop(*full, popped));
-    REQUIRE(*popped == 1);  // what is there is popped
+    REQUIRE(*popped == 1);  // existing values can still be popped
     scope.spawn(pop(*full, popped));
     REQUIRE_FALSE(*popped);
     REQUIRE_FALSE(full->try_push(3));
@@ -242,7 +242,7 @@ TEST_CASE("group: waits until all its members have ended, in whatever way", "[co
   };
   co::Scope scope, waits;
   waits.spawn(wait(*group, log, co::kNoLimit));
-  REQUIRE(log == "over");  // there is none
+  REQUIRE(log == "over");  // no members: no wait
   for (const int how : {0, 1, 1}) scope.spawn(member(loop, group->join(), how));
   waits.spawn(wait(*group, log = "", 1ns));
   RUN_UNTIL(loop, waits.empty());

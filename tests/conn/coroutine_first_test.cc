@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// first(), where a task among what it waits for turns the loop inside itself: what loses meanwhile,
-// or is cancelled, has taken nothing.
+// first(), if one of its tasks runs nested iterations of the loop: an operation that loses
+// meanwhile, or is cancelled, must not have consumed anything.
 
 #include <array>
 #include <chrono>
@@ -21,7 +21,7 @@ using testing::Bed;
 
 namespace {
 
-/// A second connection beside that of a Bed. Both servers are streams that live on.
+/// A second connection in addition to a Bed's. Both servers are streams that remain usable.
 struct Two : Bed {
   explicit Two(const std::string& name) : Bed(name) {
     a = co::Stream(std::move(server));
@@ -35,7 +35,7 @@ struct Two : Bed {
     REQUIRE(to.write(what, std::char_traits<char>::length(what)) > 0);
     to.flush();
   }
-  /// Both have something to read, and nobody waits for it any more.
+  /// Makes both streams readable, and iterates until no operation waits for them.
   void both() {
     say(*client, "a\n");
     say(*other, "b\n");
@@ -46,7 +46,7 @@ struct Two : Bed {
   co::Stream a, b;
 };
 
-/// What waits for `b`.
+/// How `b` is waited for.
 enum Kind { kRead, kExactly, kLine, kPeek, kTask, kInner };
 
 co::Task<> read_it(co::Stream& from) {
@@ -60,7 +60,7 @@ co::Task<> turning(Two& two, bool at_once, std::function<void()> inside) {
   co_await co::sleep(two.loop, 1h);
 }
 
-/// first() of what turns the loop inside itself, and of both streams.
+/// first() of a task that runs nested iterations, and of operations on both streams.
 co::Task<std::size_t> first_of_both(Two& two, Kind kind, bool at_once) {
   const auto inside = [&two] { two.both(); };
   std::array<char, 2> of_a, of_b;
@@ -120,7 +120,8 @@ TEST_CASE("first: what loses while a task is on the stack has taken nothing", "[
 }
 
 TEST_CASE("first: what is cancelled with a task on the stack has taken nothing", "[co]") {
-  // `b` ends in the turn in which it is cancelled: by the scope, or as another first() is over.
+  // `b` completes in the iteration in which it is cancelled: by the scope, or because another
+  // first() has completed.
   const std::string name = GENERATE("memory", "unix", "tcp");
   const bool outer = GENERATE(true, false);
   const Kind kind = GENERATE(kRead, kPeek, kInner);
@@ -162,7 +163,7 @@ TEST_CASE("first: what is cancelled with a task on the stack has taken nothing",
 }
 
 TEST_CASE("first: a read that won before the task on the stack waits keeps its stream", "[co]") {
-  // What may happen to the stream until then.
+  // Events on the stream until then.
   enum Until { kNothing, kAnotherReads, kStreamEnds, kLimit };
   const Until until = GENERATE(kNothing, kAnotherReads, kStreamEnds, kLimit);
   CAPTURE(until);
@@ -195,7 +196,7 @@ TEST_CASE("first: a read that won before the task on the stack waits keeps its s
   REQUIRE((got.size > 0) == (until != kStreamEnds));
   if (until == kAnotherReads) REQUIRE(other.error == std::errc::device_or_resource_busy);
   if (until == kStreamEnds) return;
-  std::string rest;  // the stream can be used on
+  std::string rest;  // the stream can still be used
   Two::say(*two.other, "def");
   scope.spawn(take_what_is_there(two.b, rest));
   RUN_UNTIL(two.loop, scope.empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A running task is not destroyed under itself, and awaitables of a program's own inside tasks:
-// what resumes, cancels and throws, whatever is on the stack meanwhile.
+// A running task must not be destroyed, and a program's own awaitables work within tasks: resuming,
+// cancelling and throwing, with anything on the stack.
 
 #include <algorithm>
 #include <array>
@@ -29,7 +29,7 @@ using testing::Bed;
 
 namespace {
 
-/// Says when its frame goes.
+/// Records when its frame is destroyed.
 struct Witness {
   Witness(std::string& its_log, char its_name) : log(&its_log), name(its_name) {}
   Witness(Witness&& other) noexcept : log(std::exchange(other.log, nullptr)), name(other.name) {}
@@ -40,7 +40,7 @@ struct Witness {
   char name;
 };
 
-/// An awaitable as a program writes it: one waits, and fire() resumes it.
+/// An awaitable as a program may write it: one task waits, and fire() resumes it.
 class Signal {
  public:
   class Wait {
@@ -77,7 +77,7 @@ class Signal {
   int value_ = 0;
 };
 
-/// A coroutine of another library: owned, lazy, with symmetric transfer at both ends.
+/// A coroutine type of another library: owning, lazy, with symmetric transfer at both ends.
 class Lazy {
  public:
   struct promise_type {
@@ -127,7 +127,7 @@ class Lazy {
   std::coroutine_handle<promise_type> frame_;
 };
 
-/// Resumes in await_suspend().
+/// Resumes the awaiting task within await_suspend().
 struct AtOnce {
   explicit AtOnce(int its_how) : how(its_how) {}
   ~AtOnce() { how = 0; }
@@ -158,10 +158,10 @@ struct OfAPromise {
 static_assert(co::Awaitable<Signal&> && co::Awaitable<Signal::Wait> && co::Awaitable<Lazy>);
 static_assert(co::Awaitable<AtOnce> && co::Awaitable<Itself>);
 static_assert(!co::Awaitable<Trivial> && !co::Awaitable<Trivial&>);
-static_assert(!co::Awaitable<Lazy&>);  // its awaiter does not end the wait, and it may live on
+static_assert(!co::Awaitable<Lazy&>);  // destroying its awaiter does not end the wait
 static_assert(!co::Awaitable<OfAPromise> && !co::Awaitable<int> && !co::Awaitable<std::string&>);
 
-/// How a task comes onto the stack in which it turns the loop.
+/// How a task gets onto the stack on which it runs nested iterations.
 enum Way { kBegins, kByTheLoop, kByASignal, kBelowATask, kBelowALazy, kBelowFirst };
 
 co::Task<> nested(Bed& pair, Way way, Signal& signal, std::function<void()> inside) {
@@ -182,7 +182,7 @@ co::Task<> on_its_stack(Bed& pair, Way way, Signal& signal, std::string& log, in
   } else {
     co_await nested(pair, way, signal, inside);
   }
-  sum += 1;  // it may be what awaits it that has this
+  sum += 1;  // the awaiting frame may own this
   log += 'c';
   if (end == 1) co_return;
   if (end == 2) throw std::runtime_error("lost");
@@ -190,8 +190,8 @@ co::Task<> on_its_stack(Bed& pair, Way way, Signal& signal, std::string& log, in
   log += '?';
 }
 
-/// One waits for a stream until its limit, and another one for what it waited for, in a turn of the
-/// loop inside the first. One of the two ends the stream.
+/// One task waits for a stream with a deadline, and another one does the same in a nested iteration
+/// within the first. One of the two destroys the stream.
 struct Nested {
   static constexpr std::byte kGone{0xa5};
 
@@ -201,7 +201,7 @@ struct Nested {
   }
   static co::Task<> outer(Nested& run) {
     std::array<char, 4> buffer;
-    const std::string flood(8 << 20, 'x');  // more than there is room for
+    const std::string flood(8 << 20, 'x');  // more than fits into the buffers
     const co::Result got = run.writes ? co_await run.stream->write(flood, 1ms)
                                       : co_await run.stream->read(buffer, 1ms);
     REQUIRE(got.error == std::errc::timed_out);
@@ -235,7 +235,7 @@ struct Nested {
 
   Bed& bed;
   const bool writes, first_ends;
-  // Where the stream was: what is written there afterwards is seen.
+  // The stream's memory: writes to it after its destruction are detected.
   alignas(co::Stream) std::array<std::byte, sizeof(co::Stream)> place{};
   co::Stream* stream;
   bool woken = false;
@@ -269,7 +269,7 @@ TEST_CASE("first: where another one ends while a task is on the stack, the task 
   RUN_UNTIL(pair.loop, scope.empty() || signal.waited_for());
   if (signal.waited_for()) signal.fire();
   REQUIRE(scope.empty());
-  // What a coroutine of another library awaits is not known to be below the task that awaits that.
+  // A frame awaited through another library's coroutine is not known to be below the awaiting task.
   REQUIRE(log == (way == kBelowALazy ? "e01x" : "ce02x"));
 }
 
@@ -486,7 +486,7 @@ TEST_CASE("first: takes awaitables of a program's own", "[co]") {
   Signal signal, other;
   const auto fires = [](Signal& by, ae::EventLoop& on, std::string& seen) -> co::Task<> {
     const Witness witness(seen, 'w');
-    by.fire(7);  // what awaits this is not resumed here
+    by.fire(7);  // must not resume the awaiting task
     seen += 'f';
     co_await co::sleep(on, 1h);
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Streams, acceptors, connect() and what a session costs; tasks are in coroutines_test.cc, and what
-// coroutines get of every transport in tests/conformance.
+// Streams, acceptors, connect(), and the cost of a session; tasks are in coroutines_test.cc,
+// coroutines over each transport in tests/conformance.
 
 #include <array>
 #include <chrono>
@@ -39,7 +39,7 @@ TEST_CASE("stream: a limit counts from the call, however long the handler has ta
   const auto wait = [](co::Stream& from, co::Acceptor& arrivals, int how, ae::EventLoop& loop,
                        ae::Duration& took) -> co::Task<> {
     std::array<char, 8> buffer;
-    // One that has set the timer, to later and to earlier.
+    // With a timer that was set before, to later and to earlier.
     if (how == 1) (void)(co_await co::first(from.read(buffer, 1h), co::sleep(loop, 0s))).index();
     if (how == 2) (void)(co_await co::first(from.read(buffer, 50ms), co::sleep(loop, 0s))).index();
     co_await co::sleep(loop, 0s);
@@ -102,7 +102,7 @@ TEST_CASE("stream: a second one in a direction is told so, and takes nothing", "
   std::optional<co::Result> first, second, third;
   co::Scope scope;
   scope.spawn(read_into(server, one, first));
-  REQUIRE(pair.client->write("ab", 2) == 2);  // is there, and nobody has told the first
+  REQUIRE(pair.client->write("ab", 2) == 2);  // available, but the first reader was not resumed yet
   scope.spawn(read_into(server, two, second));
   REQUIRE(second);
   REQUIRE(second->error == std::errc::device_or_resource_busy);
@@ -135,7 +135,7 @@ TEST_CASE("stream: what waits is cancelled where the stream lets go of the conne
   testing::Pair pair({.name = "unix"});
   auto stream = std::make_unique<co::Stream>(std::move(pair.server));
   const auto write = [](co::Stream& to, std::optional<co::Result>& result) -> co::Task<> {
-    const std::string flood(8 << 20, 'x');  // more than there is room for
+    const std::string flood(8 << 20, 'x');  // more than fits into the buffers
     result = co_await to.write(flood, 1h);
   };
   std::array<char, 4> buffer{};
@@ -157,24 +157,24 @@ TEST_CASE("stream: what waits is cancelled where the stream lets go of the conne
       REQUIRE_FALSE(bare->has_read_handler());
       REQUIRE_FALSE(bare->has_write_handler());
   }
-  REQUIRE_FALSE(read);  // not inside the call
+  REQUIRE_FALSE(read);  // not within the call
   REQUIRE_FALSE(written);
   if (how == kScopeEnds) {
     scope.cancel();
     return testing::turns(pair.loop, 3);
   }
-  if (how == kLoopEnds) return;  // they wait for ever, and go with their scope
+  if (how == kLoopEnds) return;  // they wait until their scope ends
   RUN_UNTIL(pair.loop, scope.empty());
   REQUIRE(read->error == std::errc::operation_canceled);
   REQUIRE(written->error == std::errc::operation_canceled);
-  REQUIRE(written->size > 0);  // what was taken is on its way
+  REQUIRE(written->size > 0);  // accepted bytes are being sent
   if (how == kDestroyed) return;
   co::Stream after = how == kMoved ? std::move(*moved) : co::Stream(std::move(bare));
   REQUIRE(pair.client->write("ab", 2) == 2);
   scope.spawn(read_into(after, buffer, read = std::nullopt));
   RUN_UNTIL(pair.loop, read.has_value());
   REQUIRE(read->value() == 2);
-  scope.spawn(read_into(*stream, buffer, read));  // it is empty
+  scope.spawn(read_into(*stream, buffer, read));  // the stream is empty
   REQUIRE(read->error == std::errc::not_connected);
 }
 
@@ -201,13 +201,13 @@ TEST_CASE("stream: assigned to, it lets go of what it had, and what waits is tol
   RUN_UNTIL(one.loop, scope.empty());
   REQUIRE(old->error == std::errc::operation_canceled);
   REQUIRE(moved->error == std::errc::operation_canceled);
-  testing::Collector first(*one.client);  // what it had was closed
+  testing::Collector first(*one.client);  // its former connection was closed
   RUN_UNTIL(one.loop, first.over());
   scope.spawn(read_into(target, buffer, fresh));
   REQUIRE(second->write("ab", 2) == 2);
   RUN_UNTIL(one.loop, fresh.has_value());
   REQUIRE(fresh->value() == 2);
-  // Inside the operation that it resumes.
+  // Within the operation that it resumes.
   const auto replace = [](co::Stream& its, std::optional<co::Result>& result) -> co::Task<> {
     std::array<char, 4> room;
     const co::Result got = co_await its.read(room);
@@ -236,7 +236,7 @@ TEST_CASE("stream: reads into and writes from whatever keeps bytes together", "[
     std::array<char, 1> array{'6'};
     char buffer[1] = {'7'};
     const unsigned char raw[1] = {'8'};
-    const char text_array[1] = {'9'};  // no NUL
+    const char text_array[1] = {'9'};  // no terminating NUL
     const char* const pointer = "a";
     std::size_t size = 0;
     const auto add = [&](const co::Result& result) { size += result.value(); };
@@ -282,7 +282,7 @@ TEST_CASE("stream: reads into and writes from whatever keeps bytes together", "[
     std::vector<char> rest(8);
     co_await from.read_exactly(rest);
     seen.append(rest.data(), rest.size());
-    // Into no room, and from nothing: at once, also beside one that waits.
+    // Empty reads and writes complete at once, also while another operation waits.
     const auto none = co_await co::first(from.read(array), from.read(std::span<char>()));
     REQUIRE(none.index() == 1);
     REQUIRE(std::get<1>(none));
@@ -386,7 +386,7 @@ TEST_CASE("acceptor: it may go while one waits, and while a stream's session goe
     seen += got && got.size == 1 ? "reads " : "fails ";
   };
   const auto serve = [&session](co::Acceptor& from, std::string& seen) -> co::Task<> {
-    co_await session(co_await from.next(), seen);  // next() lives as long as the session
+    co_await session(co_await from.next(), seen);  // next()'s result lives as long as the session
   };
   const auto ask = [](co::Acceptor& from, std::string& seen, ae::Duration limit) -> co::Task<> {
     const co::Stream none = co_await from.next(limit);
@@ -503,9 +503,9 @@ TEST_CASE("coroutine: a session is one frame, and a request allocates nothing",
   };
   co::Scope scope;
   int asked = 0;
-  // What the loop takes to watch a connection, without coroutines.
+  // The loop's own allocations for watching a connection, without coroutines.
   std::size_t first = 0, before = 0;
-  for (int i = 0; i < 2; ++i) {  // its tables grow the first time
+  for (int i = 0; i < 2; ++i) {  // its tables grow only the first time
     first = testing::watch_allocations(true).by_others;
     pair.server->set_read_handler([](conn::Connection&) {});
     before = testing::watch_allocations(true).by_others;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tasks, scopes and first(); streams and acceptors are in coroutine_streams_test.cc, and what
-// coroutines get of every transport in tests/conformance.
+// Tasks, scopes and first(); streams and acceptors are in coroutine_streams_test.cc, coroutines
+// over each transport in tests/conformance.
 
 #include <array>
 #include <chrono>
@@ -32,7 +32,7 @@ co::Task<> fail_later(ae::EventLoop& loop) {
   throw std::runtime_error("later");
 }
 
-/// Says when its frame goes.
+/// Records when its frame is destroyed.
 struct Witness {
   explicit Witness(std::string& its_log, char its_name) : log(&its_log), name(its_name) {}
   Witness(Witness&& other) noexcept : log(std::exchange(other.log, nullptr)), name(other.name) {}
@@ -50,7 +50,7 @@ co::Task<> fail_at_once(std::string what) {
   co_return;
 }
 
-/// Turns the loop until something is thrown, and gives what.
+/// Iterates until an exception is thrown; returns its text.
 std::string thrown_by(ae::EventLoop& loop, const bool& over) {
   try {
     while (!over) loop.process_events(ae::kFullIteration);
@@ -156,7 +156,7 @@ TEST_CASE("task: it is awaited where its frame is owned, whatever becomes of the
   std::optional<co::Task<>> variable;
   const auto inner = [](ae::EventLoop& on, std::optional<co::Task<>>& own, Witness,
                         std::string& seen) -> co::Task<> {
-    own = co::Task<>(linger(on, Witness(seen, 'x')));  // while it is awaited itself
+    own = co::Task<>(linger(on, Witness(seen, 'x')));  // while this task is awaited
     own.reset();
     co_await co::sleep(on, 0s);
     seen += "in ";
@@ -340,7 +340,7 @@ TEST_CASE("scope: a task may spawn, and a frame that goes may try to", "[co]") {
     co::Scope scope;
     scope.spawn(grow(scope, loop, log));
     REQUIRE(scope.size() == 2);
-    scope.cancel();  // lives on, and so does what was spawned meanwhile
+    scope.cancel();  // the scope and later spawns live on
     REQUIRE(log == "a");
     REQUIRE(scope.size() == 1);
     scope.spawn(grow(scope, loop, log));

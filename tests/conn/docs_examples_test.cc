@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ of the pages about threads, porting and lifetimes, as it stands there: compiled, and run.
-// A page's block has to be found in this file; spaces and line ends do not matter.
+// The C++ examples of the pages about threads, porting and lifetimes, unchanged: compiled and run.
+// Each block of a page must be found in this file, except for spaces and line ends.
 
 #include <ev.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ std::string contents(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// What stands between ```cpp and ``` on a page.
+/// The blocks between ```cpp and ``` of a page.
 std::vector<std::string> examples(const std::string& page, const std::string& language = "cpp") {
   std::istringstream lines(contents(kTree / "docs" / page));
   std::vector<std::string> all;
@@ -64,7 +64,7 @@ std::vector<std::string> examples(const std::string& page, const std::string& la
   return all;
 }
 
-/// Greets, and keeps its loop's connections.
+/// Greets its clients, and owns its loop's connections.
 class Worker {
  public:
   explicit Worker(std::size_t index) : index_(index) {}
@@ -81,7 +81,7 @@ class Worker {
   std::vector<conn::ConnectionPtr> open_;
 };
 
-/// What a client of `to` is greeted with, one byte.
+/// The byte that a client of `to` is greeted with.
 std::string greeting_of(const conn::Endpoint& to) {
   conn::Registry registry = conn::all_transports();
   ae::LibevLoop loop;
@@ -210,14 +210,14 @@ TEST_CASE("docs: coroutines.md, sessions on several loops", "[docs][co][group]")
     CHECK(listener->shares()[0].open == 2);
     CHECK(listener->shares()[1].open == 2);
   }
-  // Scopes, and so sessions, go with the listener.
+  // Destroying the listener ends scopes and thereby sessions.
   for (const conn::ConnectionPtr& each : clients) {
     char byte;
     CHECK(each->sync_read(&byte, 1, testing::patience()) == 0);
   }
 }
 
-// Which tests/clients/c_interface.sh compiles and runs.
+// tests/clients/c_interface.sh compiles and runs them.
 TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   std::string programs;
   for (const std::string name : {"echo_server.c", "echo_client.c"})
@@ -230,7 +230,7 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   }
 }
 
-// Which tests/adapters/loops.sh runs.
+// tests/adapters/loops.sh runs them.
 TEST_CASE("docs: the C++ of adapters.md stands in the programs of its tests", "[docs]") {
   std::string programs;
   for (const std::string name : {"recipes.h", "asio_streams.cc"})
@@ -299,7 +299,7 @@ TEST_CASE("docs: threads.md and porting.md, the loops of a program's own workers
 
 namespace {
 
-/// How many sockets the environment hands over; each has accepted a client, or it is -1.
+/// The number of sockets passed by the environment, each of which has accepted a client; or -1.
 int take_activated() {
   conn::Registry registry = conn::all_transports();
   ae::LibevLoop loop;
@@ -326,18 +326,18 @@ int take_activated() {
 }  // namespace
 
 TEST_CASE("docs: porting.md, socket activation", "[docs]") {
-  // Descriptor 3 is somebody else's here: it has to do nothing then.
+  // Here descriptor 3 belongs to other code: the example must do nothing.
   setenv("LISTEN_PID", "1", 1);
   setenv("LISTEN_FDS", "2", 1);
   CHECK(take_activated() == 0);
-  // A process of its own is handed two that listen, as systemd does.
+  // A child process with two listening sockets, as systemd would start it.
   std::array<testing::RawSocket, 2> sockets{testing::RawSocket::listening(),
                                             testing::RawSocket::listening()};
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    alarm(60);  // it hangs
-    // Out of the way first: their numbers may be 3 and 4.
+    alarm(60);  // ends it if it hangs
+    // Duplicates them first: their numbers may be 3 and 4.
     std::array<int, 2> high{fcntl(sockets[0].fd(), F_DUPFD, 100),
                             fcntl(sockets[1].fd(), F_DUPFD, 100)};
     for (int i = 0; i < 2; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Endpoint: URLs that say where to listen or connect.
+// Endpoint: URLs for listening and connecting.
 
 #include "conn/endpoint.h"
 
@@ -71,7 +71,7 @@ TEST_CASE("endpoint: a list of schemes never leads to less security", "[conn][en
   }
   REQUIRE_THROWS_WITH(Endpoint::parse("tls+rdma|tcp://h:1"), EndsWith("write tls+rdma|tls"));
   REQUIRE_THROWS_WITH(Endpoint::parse("tls|rdma://h:1"), EndsWith("write tls|tls+rdma"));
-  REQUIRE_NOTHROW(Endpoint::parse("rdma|tls://h:1"));  // more is no harm
+  REQUIRE_NOTHROW(Endpoint::parse("rdma|tls://h:1"));  // more options are allowed
 }
 
 TEST_CASE("endpoint: a list of schemes that makes no sense is refused", "[conn][endpoint]") {
@@ -122,7 +122,7 @@ TEST_CASE("endpoint: bytes may be written as %XX", "[conn][endpoint]") {
     CHECK_THROWS_WITH(Endpoint::parse(url), Contains("a percent sign itself is %25"));
   }
   CHECK_THROWS_WITH(Endpoint::parse("tcp://a%40b:1"), EndsWith("'@' cannot stand in a host name"));
-  // What is in brackets is not decoded, so a bracket is written as it is.
+  // Text in brackets is not decoded, so a bracket is written as it is.
   for (const char* url : {"tcp://%5B::1]:1", "tcp://%5b::1%25%3F]:1", "tcp://a,%5B::1%5D:1"}) {
     CAPTURE(url);
     CHECK_THROWS_WITH(Endpoint::parse(url), EndsWith("'[' cannot stand in a host name"));
@@ -150,7 +150,7 @@ TEST_CASE("endpoint: whatever path and options have, what is printed parses to t
   for (const std::string& text : texts) {
     CAPTURE(text);
     Endpoint endpoint = Endpoint::parse("tls+unix:x");
-    endpoint.path = text == "/" ? "//" : text;  // the root is no socket
+    endpoint.path = text == "/" ? "//" : text;  // the root directory is no socket
     endpoint.options.set(text, text);
     endpoint.options.set("empty", "");
     const std::string url = endpoint.to_string();

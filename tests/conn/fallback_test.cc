@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists of schemes: rdma|tcp://host:port. What is taken, when the next begins, what is told of the
-// others, and that nothing is left of them. The order itself: race_test.cc. Everything a connection
-// does through the one that won: the conformance tests, over absent|tcp.
+// Lists of schemes such as rdma|tcp://host:port: which scheme is taken, when the next one begins,
+// what is reported about the others, and that nothing is left of them. The order itself is tested
+// in race_test.cc, everything else by the conformance tests over absent|tcp.
 
 #include "conn/fallback.h"
 
@@ -32,7 +32,7 @@ std::uint64_t counted(const conn::ConnectionType& type, ae::EventLoop& loop,
   return 0;
 }
 
-/// A tcp server, and lists that begin with what the test decides about.
+/// A tcp server, and lists that begin with a scheme that the test controls.
 struct Place {
   Place() {
     registry.add(std::make_unique<conn::tcp::TcpType>());
@@ -162,7 +162,7 @@ TEST_CASE("fallback: where no way is left, the failure names them all", "[fallba
   REQUIRE(client->error_code() == std::errc::connection_refused);
   REQUIRE_THAT(client->last_error(),
                Contains("not absent: ") && Contains("not stuck: ") && Contains("not other: "));
-  REQUIRE(place.told.empty());  // nothing was taken
+  REQUIRE(place.told.empty());  // no scheme was taken
   testing::turns(place.loop, 3);
   REQUIRE(place.done == 1);
 }

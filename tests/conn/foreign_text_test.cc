@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text that a peer or a user chose, each byte of it, through everything of the library that says
-// it again: path(), info(), last_error(), errors about URLs and names. printable_test.cc has the
-// function that makes it one clean line.
+// Text chosen by a peer or a user, with all byte values, in everything of the library that prints
+// it: path(), info(), last_error(), errors about URLs and names. The function that makes it one
+// clean line is tested in printable_test.cc.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ bool is_clean(const std::string& text) {
          conn::printable(text) == text;
 }
 
-/// A socket that is connected to `path` and has this name in the abstract namespace.
+/// A socket connected to `path`, with this name in the abstract namespace.
 int connect_as(const std::string& name, const std::string& path) {
   const auto address_of = [](const std::string& text, bool abstract) {
     sockaddr_un address{};
@@ -42,7 +42,7 @@ int connect_as(const std::string& name, const std::string& path) {
   return fd;
 }
 
-/// What an attempt with the URL says: the error that it throws, or that of the connection.
+/// The error of an attempt with the URL: the exception's text, or the connection's error.
 std::string said_of(const conn::Registry& registry, ae::EventLoop& loop, const std::string& url) {
   try {
     const conn::Endpoint endpoint = conn::Endpoint::parse(url);
@@ -71,10 +71,10 @@ TEST_CASE("foreign text: the name of a Unix peer, each byte of it", "[conn][unix
     for (int c = from; c < from + 64; ++c) name += static_cast<char>(c);
     const int peer = connect_as(name, path);
     RUN_UNTIL(loop, server != nullptr);
-    CHECK(server->peer_address() == "@" + name);  // as it is, for whoever compares
+    CHECK(server->peer_address() == "@" + name);  // unchanged, for comparisons
     CHECK(is_clean(server->path()));
     for (const auto& [key, value] : server->info()) CHECK(is_clean(key + value));
-    // It closes with our bytes unread: a reset, which is told with the peer's name.
+    // The peer closes with unread bytes: a reset, which is reported with the peer's name.
     REQUIRE(server->write("unread", 6) == 6);
     ::close(peer);
     char byte = 0;

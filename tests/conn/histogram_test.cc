@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The histogram of durations, and what connections add to it.
+// The histogram of durations, and the durations that connections add to it.
 
 #include "conn/histogram.h"
 
@@ -16,7 +16,7 @@ TEST_CASE("histogram: buckets have their bound, and what is longer is in none", 
   for (const std::uint64_t bound : Histogram::kBounds)
     times.add(std::chrono::nanoseconds(static_cast<std::int64_t>(bound)));
   for (std::size_t i = 0; i < Histogram::kBounds.size(); ++i) REQUIRE(times.up_to(i) == i + 1);
-  times.add(25001ns);  // the second bucket's first
+  times.add(25001ns);  // the lowest of the second bucket
   REQUIRE(times.up_to(0) == 1);
   REQUIRE(times.up_to(1) == 3);
   times.add(10s + 1ns);

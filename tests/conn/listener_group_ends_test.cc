@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a group does where something fails or ends: lists of schemes, gates that cannot go on, rules
-// that throw, memory that is short, a listener that goes while a loop does.
+// Failures and ends in a listener group: lists of schemes, port listeners that fail, rules that
+// throw, memory shortage, and a listener destroyed while a loop ends.
 
 #include <atomic>
 #include <functional>
@@ -42,12 +42,12 @@ void end_loop(ae::LoopGroup& loops, std::size_t which) {
   until([&] { return !loops.poster(which).open(); });
 }
 
-/// What goes wrong with a Troubled transport's gate, and how often.
+/// Faults of a Troubled transport's port listener, with their numbers.
 struct Troubles {
   std::atomic<int> arrivals_that_throw{0}, pauses_without_memory{0}, arrived{0};
 };
 
-/// tcp, whose gate has troubles.
+/// tcp with faults in its port listener.
 class Troubled final : public conn::ConnectionType {
  public:
   explicit Troubled(Troubles& troubles) : troubles_(troubles) {}
@@ -102,7 +102,7 @@ class Troubled final : public conn::ConnectionType {
   Troubles& troubles_;
 };
 
-/// Says whether it was destroyed on the thread that made it.
+/// Records whether it was destroyed on the thread that created it.
 struct Held {
   explicit Held(std::atomic<int>& on_others) : elsewhere(on_others) {}
   ~Held() {
@@ -129,7 +129,7 @@ TEST_CASE("listener group: a list of schemes where a loop has ended, and on a lo
     {
       const auto both = conn::listen(site.registry, loops, "absent|tcp://127.0.0.1:0", make);
       CHECK(both->not_served().size() == 1);
-      CHECK(made == 3);  // once for each loop, however many schemes there are
+      CHECK(made == 3);  // once per loop, for any number of schemes
     }
     CHECK(elsewhere == 0);
     std::atomic<int> wrong{0}, done{0};
@@ -166,7 +166,7 @@ TEST_CASE("listener group: it may end inside a handler while another loop ends",
     loops.on_each([&](ae::EventLoop& loop, std::size_t i) {
       if (i != 1) return;
       loop.stop();
-      // It runs while its loop is being destroyed, where nothing can be posted any more.
+      // Runs while its loop is being destroyed, when nothing can be posted any more.
       REQUIRE(ending.post([&] {
         while (!dropped) std::this_thread::yield();
       }));
@@ -204,7 +204,7 @@ TEST_CASE("listener group: a rule that throws means the loop with the fewest con
   until([&] { return group->shares()[0].open == 2 && group->shares()[1].open == 2; });
   loops.on_each([&](ae::EventLoop&, std::size_t i) { served[i].clear(); });
   group.reset();
-  CHECK(held.use_count() == 1);  // the rule has gone with the group
+  CHECK(held.use_count() == 1);  // the rule was destroyed with the group
 }
 
 TEST_CASE("listener group: a gate that a loop cannot take goes on to the next", "[group]") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a group of loops has taken it has given back when it has ended: descriptors, objects of the
-// device, memory.
+// A group of loops must have freed everything at its end: descriptors, the device's objects,
+// memory.
 
 #include <algorithm>
 #include <string>
@@ -17,10 +17,10 @@ using testing::Site;
 
 namespace {
 
-// Three loops; of each crowd one half is closed by the clients and one by the server, and the last
-// crowd goes with the loops.
+// Three loops; half of each crowd is closed by the clients and half by the server, and the last
+// crowd ends with the loops.
 void serve_crowds(const testing::Transport& transport) {
-  // Handshakes and an emulated device take their time.
+  // Handshakes and emulated devices are slow.
   const bool slow = transport.name.starts_with("tls") || transport.name.ends_with("rdma");
   const std::size_t crowd = slow ? 6 : 18;
   Site site(transport);
@@ -61,14 +61,14 @@ TEST_CASE("listener group: when it has ended, descriptors, objects and memory ar
           "[group][rdma-device]") {
   const auto transport = GENERATE(from_range(testing::across_threads()));
   DYNAMIC_SECTION(transport.name) {
-    for (int i = 0; i < 2; ++i) serve_crowds(transport);  // what is made once and kept
+    for (int i = 0; i < 2; ++i) serve_crowds(transport);  // creates what is created once
     const programs::Footprint before = programs::footprint();
     for (int i = 0; i < 4; ++i) serve_crowds(transport);
     programs::Footprint after = programs::footprint();
     INFO(programs::comparison(before, after));
-    after.resident = before.resident;  // which other tests have moved about
-    // Of 216 connections half a KiB each would be seen, of the 72 of slow transports a KiB and a
-    // half.
+    after.resident = before.resident;  // resident memory also depends on other tests
+    // A leak of half a KiB per connection would be detected with 216 connections; with the 72 of
+    // slow transports, one of 1.5 KiB.
     CHECK(programs::left_over(before, after, 96 << 10) == "");
   }
 }

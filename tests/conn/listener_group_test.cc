@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One port, several loops: real threads, every transport that reaches across them.
+// One port, several loops: with real threads, over each transport that connects threads.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -64,7 +64,7 @@ TEST_CASE("listener group: connections are served by all loops, each where it be
     Server server(site.registry, site.fresh(), 3);
     const auto clients = clients_of(site, server.address(), 10);
     for (const ConnectionPtr& each : clients) echo(site, *each);
-    // Given to the loop with the fewest, so while none ends they differ by one at most.
+    // Each goes to the loop with the fewest, so without closes their numbers differ by at most one.
     std::vector<std::uint64_t> open = server.open();
     std::sort(open.begin(), open.end());
     CHECK(open == std::vector<std::uint64_t>{3, 3, 4});
@@ -96,7 +96,7 @@ TEST_CASE("listener group: in turn, and by a function of the program's own", "[g
     auto clients = clients_of(site, server.address(), 4);
     for (const ConnectionPtr& each : clients) echo(site, *each);
     CHECK(server.open() == std::vector<std::uint64_t>{2, 1, 1});
-    clients.erase(clients.begin() + 1);  // the second loop has none, and waits for its turn
+    clients.erase(clients.begin() + 1);  // the second loop has none, but has to wait for its turn
     WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{2, 0, 1});
     clients.push_back(site.connect(server.address()));
     WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{2, 1, 1});
@@ -116,7 +116,7 @@ TEST_CASE("listener group: in turn, and by a function of the program's own", "[g
   CHECK(server.open() == std::vector<std::uint64_t>{0, 0, 2});
   CHECK(peers == std::vector{clients[0]->local_address(), clients[1]->local_address()});
   CHECK(seen == std::vector<std::uint64_t>{0, 0, 1});
-  answer = 3;  // there is none: the one with the fewest
+  answer = 3;  // no such loop: takes the one with the fewest
   clients.push_back(site.connect(server.address()));
   WAIT_UNTIL(site, server.open() != std::vector<std::uint64_t>{0, 0, 2});
   CHECK(server.open()[2] == 2);
@@ -129,7 +129,7 @@ TEST_CASE("listener group: the kernel spreads tcp, and what is over it", "[group
   for (const ConnectionPtr& each : clients) echo(site, *each);
   const std::vector<std::uint64_t> open = server.open();
   CHECK(open[0] + open[1] + open[2] == 60);
-  // By a hash: that one of three gets none of 60 is one chance in ten thousand millions.
+  // Assigned by a hash: the probability that one of three loops gets none of 60 is 1e-10.
   CHECK(*std::min_element(open.begin(), open.end()) > 0);
   CHECK_FALSE(server.wrong_thread());
   CHECK_THROWS_WITH(
@@ -147,7 +147,7 @@ TEST_CASE("listener group: a pause holds for all loops, and nobody is lost by it
     const auto before = clients_of(site, server.address(), 2);
     for (const ConnectionPtr& each : before) echo(site, *each);
     server.listener->pause();
-    server.group.on_each([](ae::EventLoop&, std::size_t) {});  // it is known everywhere
+    server.group.on_each([](ae::EventLoop&, std::size_t) {});  // waits until all loops know it
     std::vector<ConnectionPtr> waiting;
     for (int i = 0; i < 4; ++i) waiting.push_back(site.connect(server.address()));
     echo(site, *before[0]);
@@ -189,7 +189,7 @@ TEST_CASE("listener group: max-connections is of the whole group", "[group][rdma
       for (const auto& [name, value] : of_loop)
         if (name == "refused") counted += value;
     CHECK(counted == 1);
-    // With one less there is room again.
+    // One connection less makes room for the next.
     clients.pop_back();
     WAIT_UNTIL(site, server.open()[0] + server.open()[1] == 2);
     const ConnectionPtr next = site.connect(server.address());
@@ -219,7 +219,7 @@ TEST_CASE("listener group: a loop that ends takes its connections along and noth
           "[group][rdma-device]") {
   const auto transport = GENERATE(from_range(across_threads()));
   DYNAMIC_SECTION(transport.name) {
-    // The loop that listens, or another.
+    // The loop with the port listener, or another one.
     for (const std::size_t ends : {std::size_t{0}, std::size_t{1}}) {
       Site site(transport);
       Server server(site.registry, site.fresh(), 3);
@@ -235,7 +235,7 @@ TEST_CASE("listener group: a loop that ends takes its connections along and noth
       WAIT_UNTIL(site, std::count_if(clients.begin(), clients.end(), ended) == 1);
       for (const ConnectionPtr& each : clients)
         if (!ended(each)) echo(site, *each);
-      // Who comes now finds the others.
+      // New clients are served by the other loops.
       const auto others = clients_of(site, server.address(), 4);
       for (const ConnectionPtr& each : others) echo(site, *each);
       CHECK(server.accepted() == 7);
@@ -256,7 +256,7 @@ TEST_CASE("listener group: the loop that takes the port over knows what the firs
     Server server(site.registry, at, 3);
     std::atomic<int> told{0};
     server.listener->on_refused([&](const conn::Failure&) { ++told; });
-    // It was paused when it left.
+    // Paused when it moved to another loop.
     server.listener->pause();
     server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
       if (index == 0) loop.stop();
@@ -264,7 +264,7 @@ TEST_CASE("listener group: the loop that takes the port over knows what the firs
     while (server.group.poster(0).open()) std::this_thread::yield();
     server.listener->resume();
     std::vector<ConnectionPtr> clients;
-    // Over rdma nobody listens for a moment.
+    // Over rdma there is no listener for a moment.
     while (clients.size() < 2) {
       ConnectionPtr client = site.connect(server.address());
       RUN_UNTIL(site.loop, client->state() != State::kConnecting);
@@ -328,7 +328,7 @@ TEST_CASE("listener group: a handler that throws loses no arrival but its own", 
               }));
     group->resume();
     WAIT_UNTIL(site, thrown == 2 && accepted == 6);
-    // The list's own threads may not wait for themselves.
+    // Threads of the list must not wait for themselves.
     std::atomic<bool> refused{false};
     REQUIRE(loops.poster(0).post([&] {
       try {
@@ -361,7 +361,7 @@ TEST_CASE("listener group: it may end inside an accept handler, and outlive its 
         Counted& operator=(const Counted&) = delete;
         std::atomic<int>& count;
       };
-      std::mutex mutex;  // nobody may end it before it is there
+      std::mutex mutex;  // its end must not come before its creation is complete
       conn::ListenerGroupPtr group;
       std::unique_lock lock(mutex);
       group = conn::listen(site.registry, loops, site.fresh(),
@@ -402,7 +402,7 @@ TEST_CASE("listener group: when it has ended, what its handlers held is gone on 
   auto group = conn::listen(
       site.registry, loops, "tcp://127.0.0.1:0",
       [&](ae::EventLoop&, std::size_t) -> conn::AcceptHandler { return [held](ConnectionPtr) {}; });
-  // One of them has other work until after the group's end has begun.
+  // One of the loops is busy until after the group's end has begun.
   std::atomic<bool> busy{false}, ending{false};
   REQUIRE(loops.poster(1).post([&] {
     busy = true;
@@ -435,7 +435,7 @@ TEST_CASE("listener group: a socket that somebody else opened", "[group]") {
   const auto adopt = [&](const Spread& spread, const conn::Options& options) {
     return conn::adopt_listener(site.type, loops, fd, make, spread, options);
   };
-  // While it cannot be taken it is still ours.
+  // A descriptor that was not adopted still belongs to the caller.
   CHECK_THROWS_WITH(adopt(Spread::fewest(), {}), testing::Contains("it does not listen"));
   REQUIRE(::listen(fd, 16) == 0);
   CHECK_THROWS_WITH(adopt(Spread::kernel(), {}), testing::Contains("made for it"));
@@ -480,7 +480,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
         if (server->listener) {
           server->listener->pause();
           (void)server->listener->shares();
-          if (leave) {  // with what a pause has kept
+          if (leave) {  // also with connections kept by a pause
             server->listener.reset();
             left = true;
           } else {
@@ -488,7 +488,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
           }
         }
 #if AECONN_TLS
-        // As a reload of the same certificates.
+        // As for a reload of the same certificates.
         if (transport.name.starts_with("tls") && ++meddled % 8 == 0) {
           conn::Options options = testing::test_tls_options();
           options.set("connect-timeout", "60s");
@@ -499,7 +499,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
         std::this_thread::sleep_for(1ms);
       }
     });
-    struct Meddling {  // also after a failure
+    struct Meddling {  // also after a failed assertion
       std::atomic<bool>& over;
       std::thread& meddler;
       ~Meddling() { end(); }
@@ -508,7 +508,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
         if (meddler.joinable()) meddler.join();
       }
     } meddling{over, meddler};
-    // Each says a word and goes; 50 at a time.
+    // Each client sends one byte, receives it and closes; 50 at a time.
     std::size_t most = count, begun = 0, done = 0, served = 0;
     std::string failed;
     std::map<Connection*, ConnectionPtr> clients;
@@ -536,7 +536,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
         });
       });
     };
-    // It is paused for about half of the time.
+    // The listener is paused for about half of the time.
     const ae::Duration enough =
         6 * testing::patience() + static_cast<int>(count) * 20ms * testing::slower();
     for (int i = 0; i < 50; ++i) next();
@@ -544,8 +544,8 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
         site.loop, [&] { return done == count; }, "all of them", enough);
     CHECK(failed == "");
     CHECK(server->accepted() == count);
-    // The listener goes while others come and all else goes on: they are served, refused, or find
-    // nobody, and none of them waits for ever.
+    // The listener is destroyed while clients connect and everything else goes on: they are served,
+    // refused, or find no listener, and none may wait for ever.
     most = ~std::size_t{0};
     for (int i = 0; i < 50; ++i) next();
     testing::run_until(
@@ -561,7 +561,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
     CHECK(served >= count);
     CHECK(server->accepted() >= served);
     CHECK_FALSE(server->wrong_thread());
-    // What was served, or only begun, has gone on every loop.
+    // Served and half-open connections must be gone on all loops.
     const auto open = [&] {
       std::uint64_t all = 0;
       for (const conn::Statistics& of_loop : conn::statistics(site.carrier, server->group))
@@ -590,7 +590,7 @@ TEST_CASE("receiver: what came while it was paused begins in turns of accept-bat
   RUN_UNTIL(site.loop, arrivals.size() == 5);
   receiver->pause();
   for (auto& each : arrivals) receiver->arrive(std::move(each));
-  // Nothing happens, and nothing spins for it.
+  // Without events no loop spins.
   testing::IterationCounter iterations(site.loop);
   CHECK(iterations.during(50ms) < 10);
   CHECK(accepted.empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory transport's faults, and what connections make of them. With AECONN_SEED=n the random
-// test runs that seed alone.
+// The memory transport's faults, and how connections handle them. AECONN_SEED=n runs the random
+// test with that seed only.
 
 #include <algorithm>
 #include <cstdlib>
@@ -35,8 +35,8 @@ struct MemoryPair {
   bool settled = false;
 };
 
-/// One end of a connection that writes a pattern and reads another in random sizes, until it has
-/// written its share and the other's end of stream is there, or an error.
+/// One end of a connection: writes a pattern and reads another in random sizes, until it has
+/// written its share and read the other's end of stream, or an error occurs.
 class Talker {
  public:
   Talker(Connection& connection, std::uint64_t seed, std::uint64_t writes, std::uint64_t reads)
@@ -49,7 +49,7 @@ class Talker {
   std::uint64_t sent = 0, received = 0;
   bool intact = true;
   bool ended = false;   // the other's end of stream was read
-  bool failed = false;  // or the connection reported an error
+  bool failed = false;  // the connection reported an error
 
  private:
   void write(Connection& c) {
@@ -93,7 +93,7 @@ struct Conversation {
   std::unique_ptr<Talker> at_client, at_server;
 };
 
-/// Ten conversations over a transport with faults. Returns what happened, for comparison.
+/// Ten conversations over a transport with faults. Returns the results, for comparison.
 std::string talk(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto rate = [&](double most) { return std::uniform_real_distribution<>(0, most)(random); };
@@ -173,9 +173,9 @@ std::vector<std::uint64_t> seeds(int count) {
 
 }  // namespace
 
-// Goal: under any mix of faults a reader sees the writer's bytes, in order, to the last one, or an
-// error. Method: random sizes and rates from one seed; what arrives is compared with the pattern
-// that was sent. Replay a failure with AECONN_SEED.
+// Goal: with any mix of faults a reader gets the writer's bytes, in order and completely, or an
+// error. Method: random sizes and fault rates from one seed; received bytes are compared with the
+// pattern sent. Replay a failure with AECONN_SEED.
 TEST_CASE("memory: under random faults bytes come out as they went in, or an error is reported",
           "[memory][random]") {
   for (const std::uint64_t seed : seeds(20)) {
@@ -249,7 +249,7 @@ TEST_CASE("memory: an error at read or write ends both ends", "[memory]") {
       if (c.write("x", 1) == -1) ++errors;
     });
   }
-  RUN_UNTIL(pair.loop, errors == 4);  // each direction of each end hears of it
+  RUN_UNTIL(pair.loop, errors == 4);  // each direction of each end reports it
   testing::turns(pair.loop, 10);
   REQUIRE(errors == 4);  // once
   REQUIRE(pair.client->error_code() == std::errc::connection_reset);

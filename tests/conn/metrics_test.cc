@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Statistics as Prometheus reads them.
+// Statistics in Prometheus's format.
 
 #include "conn/metrics.h"
 
@@ -146,7 +146,7 @@ TEST_CASE("metrics: connects are timed, and their failures have reasons", "[metr
   const std::string stood = conn::metrics(registry, loop);
   REQUIRE(has_line(stood, "aeconn_connect_seconds_count{scheme=\"tcp\"} 1"));
   REQUIRE(stood.find("aeconn_connects_failed_total") == std::string::npos);
-  // What a listener of tcp accepts stands already.
+  // A connection accepted by tcp is established at once.
   REQUIRE(stood.find("aeconn_accept_seconds") == std::string::npos);
   listener.reset();
   done = false;

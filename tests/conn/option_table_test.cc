@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tables of options: what they say is what their parsers take.
+// Tables of options: they must agree with what the parsers accept.
 
 #include <array>
 #include <memory>
@@ -129,7 +129,7 @@ TEST_CASE("options: a table and its parser that do not fit are noticed", "[conn]
   CHECK_THROWS_WITH(read.finish(), Contains("nobody reads the option dry of glue"));
 }
 
-// Both ends of what the page says are taken, and nonsense is not.
+// The minimum and maximum of the tables are accepted, nonsense is not.
 TEST_CASE("options: every transport takes what its table says", "[conn][options]") {
   const conn::Registry registry = conn::all_transports();
   for (const auto& type : registry.types()) {
@@ -146,7 +146,7 @@ TEST_CASE("options: every transport takes what its table says", "[conn][options]
         };
         for (const std::string& word : each.words()) {
           CAPTURE(word);
-          // Which needs to know whose certificates count.
+          // It also needs CA certificates.
           conn::Options options{{each.name(), word}};
           if (each.name() == "auth-clients") options.set("ca-dir", "/");
           CHECK_NOTHROW(type->configure(options));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options: the text after the '?' of an endpoint's URL, and what configure() gets.
+// Options: the text after '?' in an endpoint's URL, and the argument of configure().
 
 #include "conn/options.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server's refusal says about when to try again.
+// The retry_after hint in a server's refusal.
 
 #include "conn/kit/retry_after.h"
 

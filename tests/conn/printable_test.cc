@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text that somebody else chose, as it is printed: one line, UTF-8, without control characters.
+// Printing of foreign text: one line, UTF-8, without control characters.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -17,7 +17,7 @@ std::string all_bytes() {
   return text;
 }
 
-/// UTF-8 by its definition, decoded again: nothing of printable()'s own is used.
+/// Checks for clean UTF-8 by decoding it, without using code of printable().
 bool is_one_clean_line(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto at = [&](std::size_t k) { return static_cast<unsigned char>(text[k]); };
@@ -60,18 +60,18 @@ TEST_CASE("printable: UTF-8 stays, what is none or acts does not", "[conn]") {
   for (const std::string kept : {"", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xc2\xa0"})
     CHECK(conn::printable(kept) == kept);
   const std::pair<std::string, std::string> changed[] = {
-      {"\xc0\xaf", "??"},                 // longer than it has to be
-      {"\xe0\x80\x80", "???"},            // the same
-      {"\xf0\x80\x80\x80", "????"},       // the same
+      {"\xc0\xaf", "??"},                 // overlong
+      {"\xe0\x80\x80", "???"},            // overlong
+      {"\xf0\x80\x80\x80", "????"},       // overlong
       {"\xed\xa0\x80", "???"},            // a surrogate
       {"\xf4\x90\x80\x80", "????"},       // beyond U+10FFFF
       {"\xf8\x88\x80\x80\x80", "?????"},  // five bytes
-      {"\xc3", "?"},                      // cut
-      {"\xe2\x82", "??"},                 // cut
-      {"\xc3(", "?("},                    // the second byte is none
+      {"\xc3", "?"},                      // truncated
+      {"\xe2\x82", "??"},                 // truncated
+      {"\xc3(", "?("},                    // invalid second byte
       {"\xc2\x9b"
        "31m",
-       "??31m"},                // CSI in one character
+       "??31m"},                // CSI as one character
       {"\xe2\x80\xa8", "???"},  // line separator
       {"\xe2\x80\xae"
        "abc",

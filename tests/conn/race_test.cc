@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order in which several ways to one place are tried, in time that only the test moves.
+// The order in which several candidates for one destination are tried, in time controlled by the
+// test.
 
 #include <algorithm>
 #include <random>
@@ -45,7 +46,7 @@ TEST_CASE("race: the next begins at once where the one before has failed", "[rac
   race.failed(0);
   REQUIRE(starts(race, 1ms, 1));
   REQUIRE(step(race, 1ms) == Step::kWait);
-  REQUIRE(race.wake() == kStart + 251ms);  // the head start is the second's own
+  REQUIRE(race.wake() == kStart + 251ms);  // the second one's own head start
   race.failed(1);
   REQUIRE(starts(race, 2ms, 2));
   race.failed(2);
@@ -118,7 +119,7 @@ TEST_CASE("race: every course of events keeps the rules", "[race][model]") {
         if (move.step == Step::kWait) {
           REQUIRE(race.wake() > now);
           REQUIRE(race.wake() <= kStart + timeout);
-          // Nobody waits whose turn has come.
+          // A candidate that is due is started at once.
           if (begun.size() < count) {
             REQUIRE_FALSE(failed[begun.size() - 1]);
             REQUIRE(now < begun.back() + delay);

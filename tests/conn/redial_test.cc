@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Redial: one connection to a place, kept. Time is the loop's, so nothing here waits for it to
-// pass: pauses are a few milliseconds, and what must not happen soon is set to hours.
+// Redial: keeps one connection to a destination. Pauses are a few milliseconds, and what must not
+// happen soon is set to hours, so the tests do not wait for time to pass.
 
 #include "conn/redial.h"
 
@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A tcp server that can be taken away and brought back, and a client that stays.
+/// A tcp server that can be removed and restored, and a client that stays.
 struct Place {
   Place() {
     registry.add(std::make_unique<conn::tcp::TcpType>());
@@ -161,15 +161,15 @@ TEST_CASE("redial: a connection is handed out once its probe is answered", "[red
   place.start();
   RUN_UNTIL(place.loop, proved && place.servers.size() == 1);
   REQUIRE(place.redial->phase() == Phase::kProving);
-  REQUIRE(place.limit.taken() == 1);  // its turn is not over
+  REQUIRE(place.limit.taken() == 1);  // it still holds its place
   REQUIRE(place.ups == 0);
 
   SECTION("good") {
     proved(true);
     REQUIRE(place.ups == 1);
-    REQUIRE(place.redial->unconfirmed() == 0);  // the probe's bytes are no request
+    REQUIRE(place.redial->unconfirmed() == 0);  // the probe's bytes do not count as a request
     REQUIRE(place.limit.taken() == 0);
-    proved(false);  // too late
+    proved(false);  // too late, no effect
     REQUIRE(place.redial->phase() == Phase::kUp);
   }
   SECTION("bad") {
@@ -181,7 +181,7 @@ TEST_CASE("redial: a connection is handed out once its probe is answered", "[red
     place.servers.clear();
     RUN_UNTIL(place.loop, place.redial->counters().failures == 1);
     REQUIRE_THAT(place.redial->last_failure().text, Contains("before it answered the probe"));
-    proved(true);  // of a connection that is no more
+    proved(true);  // for a connection that is gone
     REQUIRE(place.ups == 0);
   }
   SECTION("stopped meanwhile") {
@@ -222,7 +222,7 @@ TEST_CASE("redial: back to the preferred scheme, once nothing is in doubt", "[re
   REQUIRE(place.ups == 1);  // the request may still be answered
   REQUIRE(place.redial->connection()->type().name() == "tcp");
   place.redial->confirm(7);
-  REQUIRE(place.ups == 1);  // never inside a call
+  REQUIRE(place.ups == 1);  // never within a call
   RUN_UNTIL(place.loop, place.ups == 2);
   REQUIRE(place.redial->connection()->type().name() == "stuck");
   REQUIRE(place.last.moved);
@@ -288,7 +288,7 @@ TEST_CASE("redial: drop() gives a connection up and begins again", "[redial]") {
   place.start();
   RUN_UNTIL(place.loop, place.ups == 1);
   place.redial->drop("it speaks another language");
-  REQUIRE(place.downs == 0);  // never inside a call
+  REQUIRE(place.downs == 0);  // never within a call
   RUN_UNTIL(place.loop, place.ups == 2);
   REQUIRE(place.last.why.text == "it speaks another language");
 }
@@ -329,7 +329,7 @@ TEST_CASE("redial: no more dial at once than the limit allows, in turn", "[redia
   REQUIRE(place.stuck->waiting.size() == 4);
   REQUIRE(std::count_if(many.begin(), many.end(),
                         [](const auto& each) { return each->phase() == Phase::kInLine; }) == 6);
-  many.erase(many.begin() + 4);  // one that dials, or one in the line
+  many.erase(many.begin() + 4);  // one that connects, or one that waits
   many.pop_back();
   while (std::any_of(many.begin(), many.end(),
                      [](const auto& each) { return each->phase() != Phase::kUp; })) {
@@ -350,14 +350,14 @@ TEST_CASE("dial limit: a place goes to who has waited longest, and not to the de
   DialLimit::PlacePtr second, third;
   {
     testing::AnyLoop other;
-    (void)limit.enter(other, [] {});  // leaves the line at once
+    (void)limit.enter(other, [] {});  // leaves the queue at once
     second = limit.enter(loop, [&] { order.push_back(2); });
     third = limit.enter(loop, [&] { order.push_back(3); });
   }
   REQUIRE(limit.waiting() == 2);
   first.reset();
   REQUIRE(second->holds());
-  REQUIRE(order.empty());  // from the loop
+  REQUIRE(order.empty());  // called from the loop
   RUN_UNTIL(loop, order.size() == 1);
   limit.set_most(2);
   RUN_UNTIL(loop, order.size() == 2);
@@ -385,7 +385,7 @@ int tcp_option(const Connection& connection, int name) {
   return value;
 }
 
-/// What arrives at the socket, and at those it accepts from now on, is lost on the way.
+/// Drops everything that arrives at the socket, and at sockets accepted from now on.
 void lose_all(int fd, bool lose) {
   sock_filter nothing{BPF_RET | BPF_K, 0, 0, 0};
   const sock_fprog program{1, &nothing};
@@ -424,7 +424,7 @@ TEST_CASE("redial: a path that loses everything is noticed, and used again when 
   place.listener = place.registry.require("tcp").adopt_listener(
       place.loop, listening, [&](ConnectionPtr next) { place.servers.push_back(std::move(next)); });
   place.port = place.listener->endpoints().front().port;
-  // A second client, which hears nothing while its server is reached.
+  // A second client, which receives nothing although its server is reached.
   Redial::Handlers handlers;
   int deaf_ups = 0, deaf_downs = 0;
   handlers.up = [&](Connection&) { ++deaf_ups; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registry: the transports a program has.
+// Registry: the transports of a program.
 
 #include "conn/registry.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Resolver: names to addresses, on the spot or beside the loop.
+// Resolver: resolves names to addresses, blocking or in the background.
 
 #include "conn/kit/resolver.h"
 
@@ -127,7 +127,7 @@ TEST_CASE("resolver: a dropped resolution calls nobody", "[conn][resolver]") {
   for (int i = 0; i < 50; ++i) {
     for (const char* host : {"127.0.0.1", "localhost"}) {
       const auto dropped = conn::resolve_async(loop, host, 80, [&](Resolved) { ++calls; });
-      if (i % 2 == 0) testing::turns(loop, 1);  // some are dropped with the answer under way
+      if (i % 2 == 0) testing::turns(loop, 1);  // some are dropped while the answer is under way
       calls = 0;
     }
     calls = 0;
@@ -199,7 +199,7 @@ TEST_CASE("resolver: names whose server does not answer stop no others", "[conn]
                                           }));
   }
   RUN_UNTIL(loop, answers == 12);
-  REQUIRE(names.held() <= 10);  // one lookup for each name at most
+  REQUIRE(names.held() <= 10);  // at most one lookup per name
 }
 
 TEST_CASE("resolver: requests for one name share a lookup, each has its port", "[conn][resolver]") {
@@ -213,11 +213,11 @@ TEST_CASE("resolver: requests for one name share a lookup, each has its port", "
       REQUIRE(found.addresses.at(0).to_string() == "127.0.0.1:" + std::to_string(port));
       ++answers;
     }));
-    if (port % 2 == 0) lookups[port / 2].reset();  // others wait all the same
+    if (port % 2 == 0) lookups[port / 2].reset();  // the others still wait
   }
   const auto left =
       std::count_if(lookups.begin(), lookups.end(), [](auto& each) { return !!each; });
-  while (names.held() == 0) testing::turns(loop, 1);  // which nothing tells the loop
+  while (names.held() == 0) testing::turns(loop, 1);  // the loop gets no event for it
   names.release("one.test");
   RUN_UNTIL(loop, answers == left);
   REQUIRE(names.asked("one.test") == 1);
@@ -226,7 +226,7 @@ TEST_CASE("resolver: requests for one name share a lookup, each has its port", "
 TEST_CASE("resolver: who waits here waits until the deadline at most", "[conn][resolver]") {
   testing::Names names;
   const auto far = GENERATE(std::chrono::steady_clock::now() + 1h, ae::TimePoint::max());
-  // A name for each run: a lookup of the one before may still be there, and have its answer.
+  // A different name in each run: an earlier lookup may still be in progress and would be shared.
   const std::string name = far == ae::TimePoint::max() ? "later.test" : "late.test";
   names.hold(name);
   const Resolved late = conn::resolve_until(name, 80, std::chrono::steady_clock::now() + 50ms);
@@ -246,7 +246,7 @@ TEST_CASE("resolver: who waits here waits until the deadline at most", "[conn][r
 #endif
 #ifndef NO_THREADS_AFTER_FORK  // ThreadSanitizer ends a child that starts a thread
 TEST_CASE("resolver: a forked child can look names up", "[conn][resolver]") {
-  {  // so that the parent has threads, or had
+  {  // so that the parent has, or had, threads
     testing::AnyLoop loop;
     bool done = false;
     const auto lookup = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { done = true; });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process that is stopped (SIGSTOP) stays connected, over every transport.
+// A process that is stopped (SIGSTOP) stays connected, over each transport.
 //
-// Goal: a peer that is slow is not one that is gone. Method: for each transport a process of its
-// own, stopped for longer than three keepalives take, all at once; then each goes on and echoes
-// what was sent before, meanwhile and afterwards.
+// Goal: a slow peer is not treated as a dead one. Method: for each transport a process of its own,
+// all stopped together for longer than three keepalives; then each continues and echoes what was
+// sent before, meanwhile and afterwards.
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ Endpoint with_keepalive(Endpoint at, const Transport& transport) {
   return at;
 }
 
-/// Connects to where it is told, and echoes.
+/// A process that connects to the address it is sent, and echoes.
 struct Echoing {
   explicit Echoing(const Transport& transport)
       : orders([] {
@@ -92,7 +92,7 @@ struct Subject {
 
 TEST_CASE("connection: a peer whose process is stopped is still connected afterwards",
           "[conformance][conn]") {
-  (void)testing::test_registry();  // what all processes share
+  (void)testing::test_registry();  // initializes what all processes share
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const Transport& each : testing::transports())
     if (each.reaches_far && !each.list) subjects.push_back(std::make_unique<Subject>(each));
@@ -101,7 +101,7 @@ TEST_CASE("connection: a peer whose process is stopped is still connected afterw
     each->process.child.signal(SIGSTOP);
     testing::send(each->site->loop, *each->ours, "meanwhile");
   }
-  const ae::TimePoint until = testing::now() + 3s;  // of their sleep
+  const ae::TimePoint until = testing::now() + 3s;  // how long they are stopped
   while (testing::now() < until)
     for (const auto& each : subjects) {
       each->site->loop.add_time_event(2ms, [] { return ae::kNoMore; });
