@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae/libev_loop.h on the loop of a host program, and a host's watchers on ours.
+// ae/libev_loop.h on a host program's ev_loop, and a host's watchers on this library's loop.
 
 #include "ae/libev_loop.h"
 
@@ -18,13 +18,13 @@ using ae::LibevLoop;
 
 namespace {
 
-/// The loop of a host program, and a deadline in case it does not end by itself.
+/// A host program's loop, with a deadline in case it does not end by itself.
 struct Host {
   Host() : loop(ev_loop_new(EVFLAG_NOENV)) {}
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
   ~Host() { ev_loop_destroy(loop); }
-  /// True if ev_run() ended since nothing was left to wait for.
+  /// True if ev_run() ended because there was nothing left to wait for.
   bool runs_dry() {
     ev_timer deadline;
     ev_timer_init(
@@ -98,7 +98,7 @@ TEST_CASE("borrowed loop: it keeps the host's ev_run() only while there is somet
     loop.remove_file_event(s.near, kReadable);
   }
   SECTION("a handler that moves its interest to another file") {
-    // For a moment no watcher is active.
+    // No watcher is active for a moment.
     auto other = std::make_shared<Sockets>();
     auto moved = std::make_shared<bool>(false);
     s.send();
@@ -159,7 +159,7 @@ TEST_CASE("borrowed loop: what a handler throws ends ev_run() and waits in take_
   loop.add_time_event(0ms, []() -> ae::Duration { throw Oops{5}; });
   loop.add_time_event(0ms, [&] { return ++after, kNoMore; });
   loop.add_time_event(1h, [] { return kNoMore; });
-  ev_run(host.loop, 0);  // returns, though the last timer is far away
+  ev_run(host.loop, 0);  // returns, although the last timer is far away
   CHECK(after == 0);
   const auto error = loop.take_exception();
   REQUIRE(error);
@@ -215,7 +215,7 @@ TEST_CASE("borrowed loop: a loop on it leaves no trace", "[ae][lifetime]") {
     if (i == 2) ev_run(host.loop, EVRUN_NOWAIT);
     loop.remove_source(source);
   }
-  // If a reference was lost or left, this would not wait for the timer, or wait for ever.
+  // With a lost or leaked reference this would not wait for the timer, or would wait for ever.
   bool fired = false;
   ev_timer timer;
   ev_timer_init(
@@ -279,7 +279,7 @@ TEST_CASE("event loop: a program may put watchers of its own on our loop", "[ae]
 TEST_CASE("borrowed loop: stop() is heard even between our part of the iteration and the sleep",
           "[ae]") {
   Host host;
-  ev_prepare prepare;  // older and of the lowest priority: it runs after ours
+  ev_prepare prepare;  // older and with the lowest priority: runs last
   ev_prepare_init(&prepare, [](struct ev_loop*, ev_prepare* w, int) {
     static_cast<LibevLoop*>(w->data)->stop();
   });
@@ -287,15 +287,15 @@ TEST_CASE("borrowed loop: stop() is heard even between our part of the iteration
   ev_prepare_start(host.loop, &prepare);
   LibevLoop loop(host.loop);
   prepare.data = &loop;
-  loop.run();  // nothing else would ever end it
+  loop.run();  // no other event would end it
   ev_prepare_stop(host.loop, &prepare);
 }
 
 TEST_CASE("borrowed loop: what another loop's hook leaves behind is done before the sleep",
           "[ae]") {
   Host host;
-  LibevLoop first(host.loop);   // its part before the sleep comes last
-  LibevLoop second(host.loop);  // and this one's is over by then
+  LibevLoop first(host.loop);   // its hook before the sleep runs last
+  LibevLoop second(host.loop);  // and this one's has run by then
   Sockets s;
   bool done = false;
   bool left = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an iteration of the loop costs, counted and not timed: allocations and system calls; and
-// what the loop does when a system call fails.
+// The costs of an iteration of the loop, counted, not timed: allocations and system calls; and the
+// loop's behaviour when a system call fails.
 
 // TSan allocates and watches epoll itself.
 #if defined(__SANITIZE_THREAD__)
@@ -66,11 +66,11 @@ void* counted_aligned(std::size_t size, std::align_val_t alignment) {
 
 struct KernelCalls {
   int waits = 0;
-  int timeouts = 0;  // waits with one
+  int timeouts = 0;  // waits with a time-out
   int events = 0;
   int controls = 0;
-  int looks = 0;               // whether a descriptor is open
-  int alarms = 0;              // timerfds that were set
+  int looks = 0;               // checks whether a descriptor is open
+  int alarms = 0;              // calls that set a timerfd
   int fail_controls_with = 0;  // an errno, or 0
   int fail_timerfd_with = 0;
   int fail_epoll_with = 0;
@@ -102,7 +102,7 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
-// These stand before the C library's for libev too.
+// libev, too, finds these before the C library's.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout) {
   ++g_kernel.waits;
   g_kernel.timeouts += timeout > 0 ? 1 : 0;
@@ -163,7 +163,7 @@ TEST_CASE("event loop: events that fire allocate nothing", "[ae]") {
   Sockets s;
   s.send();
   std::size_t calls = 0;
-  struct Large {  // more than a std::function keeps inside
+  struct Large {  // larger than std::function's internal buffer
     std::array<char, 64> bytes;
   } large{};
   TestSource source(nullptr);
@@ -176,14 +176,14 @@ TEST_CASE("event loop: events that fire allocate nothing", "[ae]") {
     calls += large.bytes.size() != 0;
     return ae::Duration::zero();
   });
-  const auto post = [&] { ++calls; };  // small enough for std::function itself
+  const auto post = [&] { ++calls; };  // fits into std::function's internal buffer
   const auto fire = [&](int times) {
     for (int i = 0; i < times; ++i) {
       loop.post(post);
       loop.process_events(kPoll);
     }
   };
-  fire(10);  // the tables reach their size
+  fire(10);  // the tables reach their final size
   calls = 0;
   const auto before = g_allocations;
   fire(100);
@@ -274,7 +274,7 @@ TEST_CASE("event loop: a time-out that is put off again and again does not wake 
 }
 
 TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted to be", "[ae]") {
-  if (testing::chosen_loop() == testing::LoopKind::kEpoll) return;  // the kernel tells
+  if (testing::chosen_loop() == testing::LoopKind::kEpoll) return;  // the kernel reports it
   AnyLoop loop;
   Sockets s;
   turns(loop, 1);
@@ -291,7 +291,7 @@ TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted
     turns(loop, 1);
     return g_kernel.looks;
   };
-  loop.add_file_event(s.near, kReadable, [](int, Mask) {});  // the first makes room in a table
+  loop.add_file_event(s.near, kReadable, [](int, Mask) {});  // the first one enlarges a table
   loop.remove_file_event(s.near, kReadable);
   CHECK(looks(kReadable | ae::kTrusted, kWritable | ae::kTrusted) == 0);
   CHECK(looks(kReadable, kWritable) == 3);
@@ -358,7 +358,7 @@ TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
   });
   g_kernel = {};
   while (!over) loop.process_events(kFullIteration);
-  CHECK(g_kernel.waits <= 3);  // the timer's own wake-up, which the kernel rounds to milliseconds
+  CHECK(g_kernel.waits <= 3);  // the timer's wake-up, which the kernel rounds to ms
 }
 
 TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]") {
@@ -390,7 +390,7 @@ TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]
   CHECK(calls == 111);
   CHECK(g_kernel.waits == 100);
   CHECK(g_kernel.controls == 0);
-  // A busy spell: the work that is left over is shown once, and taken back once.
+  // A busy period: remaining work is signalled once, and the signal is withdrawn once.
   g_kernel = {};
   before = g_allocations;
   source.vetoes = 1'000'000;
@@ -403,7 +403,7 @@ TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]
   CHECK(g_allocations == before);
   CHECK(g_kernel.waits == 101);
   CHECK(g_kernel.controls <= 3);
-  // What is posted and written outside, turn for turn.
+  // Functions posted from outside, iteration by iteration.
   const auto from_outside = [&] {
     loop.post(post);
     loop.nudge();
@@ -420,7 +420,7 @@ TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]
 
 namespace {
 
-/// What so many sleeps cost that a file ends, each before the next timer.
+/// The costs of `sleeps` sleeps that a file event ends before the next timer is due.
 KernelCalls sleep_beside_timers(ae::EpollLoop& loop, int sleeps) {
   Sockets s;
   s.send();
@@ -439,7 +439,7 @@ TEST_CASE("event loop: a timer that outlasts sleeps costs them no time-out", "[a
   ae::EpollLoop loop;
   loop.add_time_event(1h, [] { return kNoMore; });
   const KernelCalls first = sleep_beside_timers(loop, 1000);
-  // Without epoll_pwait2(), as below valgrind, the first wait is made once more.
+  // Without epoll_pwait2(), as in valgrind, the first wait is made once more.
   CHECK(first.waits <= 1001);
   CHECK(first.timeouts <= 17);
   CHECK(first.alarms == 1);
@@ -466,7 +466,7 @@ TEST_CASE("event loop: a timer is no earlier and none is missed where others are
   if (long_one_first) in(200ms);
   if (!long_one_first) in(50ms);
   sleep_beside_timers(loop, 50);
-  in(long_one_first ? 50ms : 200ms);  // sooner than the timerfd was set for; or later
+  in(long_one_first ? 50ms : 200ms);  // earlier than the timerfd was set for, or later
   in(100ms);
   const auto gone = loop.add_time_event(1ms, [&] { return ++fired, kNoMore; });
   loop.remove_time_event(gone);
@@ -480,7 +480,7 @@ TEST_CASE("event loop: a timer is no earlier and none is missed where others are
 TEST_CASE("event loop: who asks for files alone is not woken by timers", "[ae]") {
   ae::EpollLoop loop;
   int fired = 0, calls = 0;
-  const auto due = steady_clock::now() + 2s;  // beyond what fifty sleeps may take
+  const auto due = steady_clock::now() + 2s;  // longer than fifty sleeps may take
   loop.add_time_event(due, [&] { return ++fired, kNoMore; });
   sleep_beside_timers(loop, 50);
   Sockets s;
@@ -501,7 +501,7 @@ TEST_CASE("event loop: who asks for files alone is not woken by timers", "[ae]")
 TEST_CASE("event loop: after fork() a timer that was left to a timerfd comes in both", "[ae]") {
   ae::EpollLoop loop;
   int fired = 0;
-  loop.add_time_event(2s, [&] { return ++fired, kNoMore; });  // beyond what fifty sleeps may take
+  loop.add_time_event(2s, [&] { return ++fired, kNoMore; });  // longer than fifty sleeps may take
   CHECK(sleep_beside_timers(loop, 50).alarms == 1);
   const auto comes = [&] {
     sleep_beside_timers(loop, 50);
@@ -551,7 +551,7 @@ TEST_CASE("event loop: without epoll_pwait2() timers are as good, in millisecond
   while (fired < 3) loop.process_events(kFullIteration);
   g_kernel.fail_pwait2_with = 0;
   CHECK(steady_clock::now() - begun >= 7500us);
-  CHECK(g_kernel.waits <= 8);  // never early, so never twice
+  CHECK(g_kernel.waits <= 8);  // never too early, so never repeated
 }
 
 TEST_CASE("event loop: without descriptors it throws and leaves nothing behind", "[ae][hostile]") {
@@ -582,10 +582,10 @@ TEST_CASE("event loop: a descriptor that the kernel has no room for is tried aga
   g_kernel.fail_controls_with = ENOSPC;
   turns(loop, 5);
   g_kernel.fail_controls_with = 0;
-  CHECK(calls == 1);  // told once; no spinning
+  CHECK(calls == 1);  // called once; no spinning
   CHECK(g_kernel.controls == 1);
   CHECK(loop.file_events(s.near) == kReadable);
   REQUIRE(
-      runs_until(loop, [&] { return calls > 5; }));  // soon known to the kernel: level-triggered
+      runs_until(loop, [&] { return calls > 5; }));  // known to the kernel by now: level-triggered
 }
 #endif  // AECONN_COUNTS

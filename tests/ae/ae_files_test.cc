@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: file events.
+// Tests of event_loop.h: file events.
 
 #include "tests/support/any_loop.h"
 
@@ -161,9 +161,9 @@ TEST_CASE("event loop: the handler of a closed descriptor is told once, and then
   const bool known_to_the_kernel = GENERATE(false, true);
   if (known_to_the_kernel) {
     turns(loop, 1);
-    loop.add_file_event(fd, kWritable, [&](int, Mask) {});  // so that libev looks at it again
+    loop.add_file_event(fd, kWritable, [&](int, Mask) {});  // so that libev checks it again
   }
-  s.reset();  // against the rule: the events are still there
+  s.reset();  // a violation: the events still exist
   for (int i = 0; i < 3; ++i) loop.process_events(kTimeEvents | kDontWait);
   CHECK(calls == 0);
   REQUIRE(runs_until(loop, [&] { return calls > 0; }));
@@ -278,7 +278,7 @@ TEST_CASE("event loop: an event does not reach the new owner of a descriptor tha
   int fresh_events = 0;
   int reused = -1;
   bool expect_event = false;
-  // Both are due. The first takes the other's number for a quiet file of its own.
+  // Both are due. The first handler reuses the other's descriptor number for a file without events.
   const auto take_over = [&](int fd, Mask) {
     Sockets& other = fd == a.near ? b : a;
     loop.remove_file_event(fd, kReadable);
@@ -334,7 +334,7 @@ TEST_CASE("event loop: interest that changes in every iteration starves nobody",
   std::array<int, 2> calls{};
   a.send();
   b.send();
-  // Each asks for and takes back the other's write event, as a proxy does.
+  // Each adds and removes the other's write event, like a proxy.
   loop.add_file_event(a.near, kReadable, [&](int, Mask) {
     ++calls[0];
     loop.add_file_event(b.near, kWritable, [](int, Mask) {});
@@ -358,7 +358,7 @@ TEST_CASE("event loop: one busy file and a thousand quiet ones are each served o
   std::size_t heard = 0;
   std::size_t chatter = 0;
   busy.send();
-  loop.add_file_event(busy.near, kReadable, [&](int, Mask) { ++chatter; });  // never empties it
+  loop.add_file_event(busy.near, kReadable, [&](int, Mask) { ++chatter; });  // never reads the data
   for (int i = 0; i < 300; ++i) {
     quiet.push_back(std::make_unique<Sockets>());
     loop.add_file_event(quiet.back()->near, kReadable, [&](int fd, Mask) {
@@ -370,5 +370,5 @@ TEST_CASE("event loop: one busy file and a thousand quiet ones are each served o
   for (const auto& one : quiet) one->send();
   chatter = 0;
   REQUIRE(runs_until(loop, [&] { return heard == quiet.size(); }));
-  CHECK(chatter <= 1 + quiet.size() / 64);  // libev asks the kernel for 64 events at first
+  CHECK(chatter <= 1 + quiet.size() / 64);  // libev initially asks for 64 events
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fork() beside other threads, and what a child may do with the loops that it inherited.
+// fork() while other threads run, and what a child may do with inherited loops.
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ using namespace loop_kit;
 
 namespace {
 
-/// Runs `body` in a child, which has twenty seconds; its exit status, or minus the signal.
+/// Runs `body` in a child for at most twenty seconds; returns its exit status, or minus the signal.
 template <class Body>
 int in_child(const Body& body) {
   const pid_t child = ::fork();
@@ -46,7 +46,7 @@ int in_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Threads that call `body` without a pause.
+/// Threads that call `body` continuously.
 class Busy {
  public:
   template <class Body>
@@ -103,7 +103,7 @@ TEST_CASE("fork: beside threads that post without a pause no child hangs", "[ae]
 }
 
 TEST_CASE("fork: mutexes that threads take in any order are free in a child", "[ae][fork]") {
-  // Some within others, some made and destroyed meanwhile.
+  // Some are locked within others, some are created and destroyed meanwhile.
   ae::Mutex one, two, three;
   int guarded = 0;
   std::atomic<unsigned> turn{0};
@@ -127,7 +127,7 @@ TEST_CASE("fork: mutexes that threads take in any order are free in a child", "[
               }
               const std::lock_guard first(one);
               const std::lock_guard second(two);
-              return guarded % 2 == 0 ? 0 : 2;  // what they guard is complete
+              return guarded % 2 == 0 ? 0 : 2;  // the guarded state is consistent
             }) == 0);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae/epoll_loop.h below the loop of a host program: its descriptor, dispatch(), prepare(), nudge()
-// and nested turns.
+// ae/epoll_loop.h within a host program's loop: its descriptor, dispatch(), prepare(), nudge() and
+// nested iterations.
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ bool readable(EpollLoop& loop) {
   return ::poll(&fd, 1, 0) == 1;
 }
 
-/// A host that sleeps in poll(2) and does nothing else. False: nothing came for absurdly long.
+/// A host that sleeps in poll(2). False: no event for far too long.
 bool sleeps_and_dispatches(EpollLoop& loop) {
   pollfd fd{loop.descriptor(), POLLIN, 0};
   if (::poll(&fd, 1, 20'000) != 1) return false;
@@ -43,7 +43,7 @@ bool hosted_until(EpollLoop& loop, Condition condition) {
   return true;
 }
 
-/// What comes to rest: nothing is left to do.
+/// Whether the loop becomes idle after a few iterations.
 bool rests(EpollLoop& loop) {
   for (int i = 0; i < 10; ++i) {
     if (!readable(loop)) return true;
@@ -161,7 +161,7 @@ TEST_CASE("hosted loop: the descriptor is readable exactly while there is someth
     }).join();
     CHECK(readable(loop));
     loop.dispatch();
-    CHECK(readable(loop));  // a turn runs a thousand
+    CHECK(readable(loop));  // an iteration runs at most a thousand
     REQUIRE(hosted_until(loop, [&] { return ran == 2501; }));
     CHECK_FALSE(readable(loop));
   }
@@ -393,7 +393,7 @@ TEST_CASE("hosted loop: what is asked for between prepare() and the sleep wakes 
   const ae::TimerId timer = loop.add_time_event(1h, [] { return kNoMore; });
   CHECK(loop.prepare());
   CHECK_FALSE(readable(loop));
-  bool flushed = false, read = false;  // by what outlives its section
+  bool flushed = false, read = false;  // declared here to outlive the section
   SECTION("a nudge, whose source has something to do") {
     source.on_flush = [&] { flushed = true; };
     loop.nudge();
@@ -450,7 +450,7 @@ TEST_CASE("hosted loop: after end_prepare() dispatch() alone is enough again", "
   TestSource source(&journal);
   loop.add_source(source);
   Sockets s;
-  loop.end_prepare();  // there was none
+  loop.end_prepare();  // without prepare(): no effect
   CHECK(journal.empty());
   CHECK(loop.prepare());
   journal.clear();
@@ -511,7 +511,7 @@ TEST_CASE("hosted loop: a nudge from outside wakes the host once", "[ae]") {
   loop.dispatch();
   CHECK(journal == "sp sf sa ");
   CHECK_FALSE(readable(loop));
-  loop.post([&] { loop.nudge(); });  // in a handler: its turn comes to it anyway
+  loop.post([&] { loop.nudge(); });  // in a handler: sources run anyway
   loop.dispatch();
   CHECK_FALSE(readable(loop));
   loop.remove_source(source);
@@ -519,7 +519,7 @@ TEST_CASE("hosted loop: a nudge from outside wakes the host once", "[ae]") {
 
 namespace {
 
-/// A handler of the loop that lets the host turn meanwhile, until nothing is left to do.
+/// Within a handler: runs nested iterations until the loop is idle.
 void turn_inside(EpollLoop& loop) {
   for (int i = 0; i < 10 && readable(loop); ++i) loop.dispatch();
 }
@@ -574,7 +574,7 @@ TEST_CASE("hosted loop: in a nested turn the handler that runs does not run agai
   int calls = 0, others = 0;
   loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
     ++calls;
-    turn_inside(loop);  // it is readable all the while
+    turn_inside(loop);  // it remains readable meanwhile
     take_byte(fd);
   });
   loop.add_file_event(other.near, kReadable, [&](int fd, Mask) {
@@ -585,7 +585,7 @@ TEST_CASE("hosted loop: in a nested turn the handler that runs does not run agai
   other.send();
   loop.dispatch();
   CHECK(calls == 1);
-  CHECK(others == 1);  // in the nested turn, and not again for what the outer had seen
+  CHECK(others == 1);  // once, in the nested iteration only
   CHECK(rests(loop));
 }
 
@@ -642,7 +642,7 @@ TEST_CASE("hosted loop: what is thrown in a nested turn leaves with the one arou
     faulty.send();
     loop.dispatch();
     good.send();
-    loop.dispatch();  // is not stopped by what was thrown before
+    loop.dispatch();  // an earlier exception does not stop it
     ++ends;
   });
   s.send();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The books of a loop's idle time, at times of the test's own.
+// Accounting of a loop's idle time, with times given by the test.
 
 #include "ae/core/idle_time.h"
 
@@ -31,7 +31,7 @@ TEST_CASE("idle time: what is spun, slept and busy adds up", "[ae][spin]") {
   idle.work_came(kStart + 18us);  // found while spinning
   idle.begin(kStart + 20us);
   idle.end_spin(kStart + 40us);
-  idle.looked(kStart + 100us);  // it slept
+  idle.looked(kStart + 100us);  // it has slept
   idle.work_came();
   idle.begin(kStart + 101us);
   const ae::LoopTimes times = idle.times();
@@ -53,7 +53,8 @@ TEST_CASE("idle time: a spin that ends unseen counts up to its last look", "[ae]
 }
 
 TEST_CASE("idle time: a loop whose processor others take spins no more", "[ae][spin]") {
-  // Gaps of 2 us, which are spun through. After each tenth spin began the processor is gone.
+  // Gaps of 2 us, which are bridged by spinning. After the start of each tenth spin the processor
+  // is taken away.
   ae::SpinEnvironment here;
   const ae::SpinRoom::Seen seen = here.look();
   if (seen.processors < 2 || seen.quota) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: lifetimes, limits, fork.
+// Tests of event_loop.h: lifetimes, limits, fork.
 
 #include "tests/support/any_loop.h"
 
@@ -47,7 +47,7 @@ TEST_CASE("event loop: a deferred object dies when no handler is on the stack", 
   });
   loop.process_events(kPoll);
   CHECK(journal == "handler ");
-  loop.process_events(kFullIteration);  // does not sleep on what the destructor deferred
+  loop.process_events(kFullIteration);  // no sleep: the destructor deferred an object
   CHECK(journal == "handler first second ");
   loop.process_events(kFullIteration | kDontWait);
   CHECK(journal == "handler first second from-dtor ");
@@ -61,7 +61,7 @@ TEST_CASE("event loop: it does not sleep on objects that hooks and sources defer
   loop.add_before_sleep([&] {
     if (!std::exchange(done, true)) loop.destroy_later(thing([&] { dead = true; }));
   });
-  loop.process_events(kFullIteration);  // returns: there is work
+  loop.process_events(kFullIteration);  // returns, since there is work
   CHECK_FALSE(dead);
   loop.process_events(kPoll);
   CHECK(dead);
@@ -100,7 +100,7 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
   const int key_a = 0;
   const int key_b = 0;
   std::optional<AnyLoop> owner(std::in_place);
-  AnyLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
+  AnyLoop* const loop = &*owner;  // valid during destruction, when the optional is already empty
   Sockets s;
   TestSource source(nullptr);
   auto& a = loop->local(&key_a);
@@ -122,7 +122,7 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
     loop->remove_source(source);
     CHECK(loop->local(&key_a) != nullptr);
   });
-  for (int i = 0; i < 100; ++i) loop->local(&journal + i);  // references stay valid
+  for (int i = 0; i < 100; ++i) loop->local(&journal + i);  // references remain valid
   CHECK(&a == &loop->local(&key_a));
   loop->destroy_later(thing([&] { journal += "deferred "; }));
   loop->post([&] { journal += "post "; });
@@ -133,9 +133,9 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
 TEST_CASE("event loop: it may die with events, timers and hooks whose handlers own things",
           "[ae][lifetime]") {
   std::optional<AnyLoop> owner(std::in_place);
-  AnyLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
+  AnyLoop* const loop = &*owner;  // valid during destruction, when the optional is already empty
   Sockets s;
-  // Each, as it dies, takes back its own registration and defers an object.
+  // Each removes its own registration and defers an object when it is destroyed.
   struct Owner {
     std::function<void()> dying;
     ~Owner() { dying(); }
@@ -238,7 +238,7 @@ TEST_CASE("event loop: libev's environment variables do not reach it", "[ae][hos
 
 namespace {
 
-/// How many descriptors the epoll instances of a process look at.
+/// Number of descriptors watched by a process's epoll instances.
 std::size_t watched_descriptors(pid_t process) {
   std::size_t count = 0;
   const std::string folder = "/proc/" + std::to_string(process) + "/fdinfo";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae::LoopGroup and ae::LoopList: loops on threads, how they begin and how they end.
+// ae::LoopGroup and ae::LoopList: loops on threads, their start and their end.
 
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +35,7 @@ std::vector<int> processors_of_this_thread() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<int> all;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return all;  // no CHECK: threads run at once
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return all;  // no CHECK: not thread-safe
   for (int i = 0; i < CPU_SETSIZE; ++i)
     if (CPU_ISSET(static_cast<std::size_t>(i), &set)) all.push_back(i);
   return all;
@@ -102,7 +102,7 @@ TEST_CASE("loop group: on_each runs on all at once, and throws what the first th
   };
   CHECK_THROWS_WITH(group.on_each(fail), "loop 1");
   CHECK(ran == 3);
-  group.on_each([&](ae::EventLoop&, std::size_t) { ++ran; });  // and they all go on
+  group.on_each([&](ae::EventLoop&, std::size_t) { ++ran; });  // all loops still run
   CHECK(ran == 6);
 }
 
@@ -135,15 +135,15 @@ TEST_CASE("loop group: a loop that cannot be made ends those that were", "[ae][g
 
 namespace {
 
-// In a process of its own, which ends here: 0 if the group ended those it had and said why, 2 where
-// nobody limits threads, else 1.
+// In a process of its own, which ends here: 0 if the group ended its threads and threw the error, 2
+// if threads cannot be limited, else 1.
 [[noreturn]] void make_more_threads_than_there_may_be() {
-  alarm(60);  // it hangs
+  alarm(60);  // ends it if it hangs
   int threads = 0;
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
     if (word == "Threads:") status >> threads;
-  // For root there is no limit; nobody else has this user, so only these threads count.
+  // Root has no limit; this user id has no other threads, so only these count.
   const auto nobody = static_cast<uid_t>(60'000 + getpid() % 5'000);
   const rlimit two_more{static_cast<rlim_t>(threads) + 2, static_cast<rlim_t>(threads) + 2};
   if (setrlimit(RLIMIT_NPROC, &two_more) != 0 || setresuid(nobody, nobody, nobody) != 0) _exit(2);
@@ -163,7 +163,7 @@ namespace {
     _exit(2);
   } catch (const std::system_error& error) {
     const bool right = error.code() == std::errc::resource_unavailable_try_again;
-    // Two, or fewer where a sanitizer has begun a thread of its own meanwhile.
+    // Two, or fewer if a sanitizer has started a thread of its own meanwhile.
     _exit(right && made >= 1 && made < 4 && live == 0 ? 0 : 1);
   } catch (...) {
     _exit(1);
@@ -202,11 +202,11 @@ TEST_CASE("loop group: a thread that cannot be made ends those that were", "[ae]
 TEST_CASE("loop group: stop ends all, run returns then", "[ae][group]") {
   ae::LoopGroup group({.loops = 2});
   auto waited = std::async(std::launch::async, [&] { group.run(); });
-  REQUIRE(group.poster(1).post([&] { group.stop(); }));  // from a thread of its own, too
+  REQUIRE(group.poster(1).post([&] { group.stop(); }));  // also from one of the group's threads
   waited.get();
   CHECK_FALSE(group.poster(0).post([] {}));
   CHECK_THROWS_WITH(group.on_each([](ae::EventLoop&, std::size_t) {}), "loop 0 has ended");
-  group.run();  // once more is no harm
+  group.run();  // a second call is harmless
 }
 
 TEST_CASE("loop group: a loop's own stop ends that one alone", "[ae][group]") {
@@ -227,7 +227,7 @@ TEST_CASE("loop group: an exception that nobody took ends the group with it", "[
   REQUIRE(group.poster(1).post([] { throw std::runtime_error("a handler's"); }));
   CHECK_THROWS_WITH(group.run(), "a handler's");
   CHECK_FALSE(group.poster(2).post([] {}));
-  group.run();  // it was told
+  group.run();  // the exception was reported before
 }
 
 TEST_CASE("loop group: nobody is pinned unasked; asked, each to one, near the device",
@@ -249,7 +249,7 @@ TEST_CASE("loop group: nobody is pinned unasked; asked, each to one, near the de
   const std::vector<int> last{allowed.back()};
   group.set_near(&one, last);
   CHECK(where_they_run(group) == std::vector<std::vector<int>>{last, last, last});
-  group.set_near(&other, {allowed.front(), 100'000});  // another device: near to neither
+  group.set_near(&other, {allowed.front(), 100'000});  // another device: no loop is near to both
   if (allowed.size() > 1) CHECK(where_they_run(group) == each_its_own());
   group.set_near(&other, {});
   CHECK(where_they_run(group) == std::vector<std::vector<int>>{last, last, last});

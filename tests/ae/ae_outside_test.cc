@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the world does to a loop from outside: the wall clock jumps, the process is stopped, signals
-// interrupt every call.
+// External influences on a loop: the wall clock jumps, the process is stopped, signals interrupt
+// all calls.
 
 #include <dlfcn.h>
 #include <ev.h>
@@ -24,8 +24,8 @@ std::atomic<long> wall_shift{0};  // seconds
 
 }  // namespace
 
-/// libev and libstdc++ get this one; only the wall clock is ever shifted. Weak: another file of the
-/// tests may have a use for it too.
+/// Replaces clock_gettime() for libev and libstdc++; only the wall clock is shifted. Weak: another
+/// file of the tests may define it, too.
 extern "C" __attribute__((weak)) int clock_gettime(clockid_t clock, timespec* now) noexcept {
   using Function = int (*)(clockid_t, timespec*);
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "clock_gettime"));
@@ -54,7 +54,7 @@ struct WallClock {
   ~WallClock() { wall_shift = 0; }
 };
 
-/// Sends a signal to this thread again and again; it interrupts and does nothing else.
+/// Sends this thread signals repeatedly, with a handler that only counts.
 class Nuisance {
  public:
   Nuisance() : target_(pthread_self()) {
@@ -104,7 +104,7 @@ TEST_CASE("event loop: a wall clock that jumps moves no timer", "[ae][hostile]")
     loop.process_events(kPoll);
     const double before = ev_time();
     WallClock::jump(by);
-    REQUIRE((ev_time() - before > 3000) == (by > 0s));  // libev sees the jump
+    REQUIRE((ev_time() - before > 3000) == (by > 0s));  // libev notices the jump
     REQUIRE(runs_until(loop, [&] { return ran; }));
     REQUIRE(steady_clock::now() - begun >= 60ms);
     REQUIRE_FALSE(late);
@@ -118,17 +118,17 @@ TEST_CASE("event loop: after a stop of the process a timer is late once, not man
   REQUIRE(::pipe(pipes.data()) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    // Ticks until it has been late, and some more; the status says what was wrong.
+    // Ticks until one tick was late, and some more; the exit status reports errors.
     AnyLoop loop;
     auto last = loop.now();
     int after = 0, wrong = 0;
     bool late = false;
     loop.add_time_event(20ms, [&]() -> ae::Duration {
-      const auto now = loop.now();  // of this iteration: the next tick is 20 ms after it
+      const auto now = loop.now();  // of this iteration: the next tick is 20 ms later
       const auto gap = now - last;
       last = now;
       if (!late) write_byte(pipes[1]);
-      if (late && gap < 15ms) wrong = 1;  // it makes up for what it missed
+      if (late && gap < 15ms) wrong = 1;  // missed ticks must not be repeated
       if (late) ++after;
       late = late || gap > 400ms;
       return 20ms;
@@ -139,7 +139,7 @@ TEST_CASE("event loop: after a stop of the process a timer is late once, not man
   char byte = 0;
   REQUIRE(::read(pipes[0], &byte, 1) == 1);  // it ticks
   REQUIRE(::kill(child, SIGSTOP) == 0);
-  std::this_thread::sleep_for(800ms);  // the fault itself
+  std::this_thread::sleep_for(800ms);  // how long it is stopped
   REQUIRE(::kill(child, SIGCONT) == 0);
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -178,7 +178,7 @@ void require_calls_work(const testing::Transport& transport) {
 TEST_CASE("signals: they interrupt every blocking call, and none of them fails for it",
           "[ae][conn][hostile]") {
   FOR_EVERY_TRANSPORT(transport) {
-    // The peer of the others would have to be on the very thread that blocks.
+    // Without threads the peer would have to run on the blocked thread itself.
     if (transport.reaches_far) require_calls_work(transport);
   }
 }

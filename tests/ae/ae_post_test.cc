@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// post() and Poster: what other threads may do with a loop, alive, dying and gone.
+// post() and Poster: what other threads may do with a loop while it exists, ends, and after its
+// end.
 
 #include <algorithm>
 #include <array>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr std::size_t kThreads = 4;
 
-/// What each thread's posts did, written on the loop's thread only.
+/// The posts of each thread that have run; written on the loop's thread only.
 struct Ledger {
   void ran(std::size_t thread, std::uint32_t number) {
     in_order = in_order && next[thread] == number;
@@ -52,7 +53,7 @@ TEST_CASE("post: a posted function runs on the loop's thread, and wakes the loop
   std::thread::id ran_on;
   std::thread other;
   std::atomic<bool> asleep{false};
-  // Posts only once the loop is about to sleep; nothing else would ever wake it.
+  // Posts only when the loop is about to sleep; nothing else would wake it.
   TestSource source(nullptr);
   source.on_arm = [&] { asleep = true; };
   loop.add_source(source);
@@ -71,7 +72,7 @@ TEST_CASE("post: a posted function runs on the loop's thread, and wakes the loop
 TEST_CASE("post: no wake-up is lost, whenever the post comes", "[ae]") {
   AnyLoop loop;
   std::atomic<int> done{0};
-  // Ping-pong: each post is made when the loop is anywhere between the last one and its sleep.
+  // Ping-pong: each post comes at any point between the last one and the sleep.
   constexpr int kRounds = 20'000;
   std::thread other([&] {
     for (int i = 0; i < kRounds; ++i) {
@@ -122,7 +123,7 @@ TEST_CASE("post: what a posted function posts runs in the next iteration", "[ae]
   loop.post([&] { journal += 'b'; });
   CHECK(loop.process_events(kFullIteration) == 2);
   CHECK(journal == "ab");
-  CHECK(loop.process_events(kFullIteration) == 1);  // does not sleep on it
+  CHECK(loop.process_events(kFullIteration) == 1);  // no sleep while it waits
   CHECK(loop.process_events(kFullIteration) == 1);
   CHECK(journal == "abcd");
 }
@@ -156,10 +157,10 @@ TEST_CASE("post: posts that come while a part of older ones is left are not forg
   for (int i = 0; i < 1500; ++i) loop.post([&] { ++ran; });
   loop.process_events(kFullIteration);
   REQUIRE(ran > 0);
-  REQUIRE(ran <= 1000);       // fewer where a machine is so slow that they used up their time
-  loop.post([&] { ++ran; });  // its wake-up is used up by an iteration that runs the older ones
+  REQUIRE(ran <= 1000);       // fewer on a slow machine, where they use up the time slice
+  loop.post([&] { ++ran; });  // its wake-up is consumed by an iteration that runs older ones
   while (ran < 1500) loop.process_events(kFullIteration);
-  REQUIRE(ran == 1500);  // the batch ends before what came after it began
+  REQUIRE(ran == 1500);  // the batch ends before later posts begin
   CHECK(loop.process_events(kFullIteration) == 1);
   CHECK(ran == 1501);
 }
@@ -194,7 +195,7 @@ TEST_CASE("post: a poster without a loop refuses", "[ae]") {
   const auto owned = std::make_shared<int>(1);
   CHECK_FALSE(poster.post([&ran, owned] { ran = true; }));
   CHECK_FALSE(ran);
-  CHECK(owned.use_count() == 1);  // refused, so let go
+  CHECK(owned.use_count() == 1);  // refused and destroyed
 }
 
 TEST_CASE("post: what was accepted before the loop dies runs once, while it dies", "[ae]") {
@@ -205,11 +206,11 @@ TEST_CASE("post: what was accepted before the loop dies runs once, while it dies
     AnyLoop loop;
     poster = loop.poster();
     for (int i = 0; i < 5000; ++i) loop.post([&] { ++ran; });
-    loop.process_events(kPoll);  // a part of them
+    loop.process_events(kPoll);  // some of them
     CHECK(ran < 5000);
     loop.post([&] {
       accepted = poster.post([&] { ran += 1'000'000; });
-      throw Oops{1};  // nobody is left to tell; the others run all the same
+      throw Oops{1};  // the exception is lost; the others still run
     });
     loop.post([&] { ++ran; });
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: running, stopping, exceptions.
+// Tests of event_loop.h: running, stopping, exceptions.
 
 #include "tests/support/any_loop.h"
 
@@ -39,7 +39,7 @@ TEST_CASE("event loop: run() goes on until stop(), with nothing to wait for too"
       loop.stop();
       return kNoMore;
     });
-    return kNoMore;  // for a while a new timer is all there is
+    return kNoMore;  // for a moment the new timer is the only event
   });
   loop.run();
   CHECK(timers == 2);
@@ -167,7 +167,7 @@ TEST_CASE("event loop: process_events() does only what its flags say", "[ae]") {
   CHECK(loop.process_events(kFileEvents | kDontWait) == 1);
   CHECK(journal == "f");
   journal.clear();
-  CHECK(loop.process_events(kFileEvents) == 1);  // the timer is due, and waits
+  CHECK(loop.process_events(kFileEvents) == 1);  // the timer is due, but not processed
   CHECK(journal == "f");
   journal.clear();
   CHECK(loop.process_events(kTimeEvents) == 1);
@@ -196,7 +196,7 @@ TEST_CASE("event loop: timers that are due do not keep it awake when only files 
   }
   std::string journal;
   TestSource source(&journal);
-  source.on_arm = [&] { s.send(); };  // it is about to sleep: let it
+  source.on_arm = [&] { s.send(); };  // about to sleep: ends the sleep
   loop.add_source(source);
   CHECK(loop.process_events(kFileEvents) == 1);
   CHECK(journal == "sp sf sa ");
@@ -228,7 +228,7 @@ TEST_CASE("event loop: what a handler throws leaves through run(), and the loop 
   AnyLoop loop;
   Sockets s;
   TestSource source(nullptr);
-  bool armed = true;  // throw once
+  bool armed = true;  // throws once
   const auto oops = [&] {
     if (std::exchange(armed, false)) throw Oops{1};
   };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// EventLoop::has_time(): an iteration runs handlers for a bounded time, of whatever kind and
-// however many are due. What is left goes first in the next iteration, so that none is starved, and
-// the loop does not sleep before.
+// EventLoop::has_time(): an iteration runs handlers for a bounded time, whatever their kind and
+// number. The remaining handlers run first in the next iteration, so that none is starved, and the
+// loop does not sleep before.
 //
-// Goal: with slow handlers of one kind due all the time, every other kind has its turn in each
-// iteration, and those of the kind run in turn. Method: each handler lasts longer than an iteration
-// may; what is counted are handlers, not time.
+// Goal: with slow handlers of one kind due all the time, all other kinds run in each iteration, and
+// those of the kind run in turn. Method: each handler takes longer than an iteration may; handlers
+// are counted, time is not measured.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -30,22 +30,21 @@ namespace {
 
 constexpr std::size_t kMany = 4;
 
-/// Longer than an iteration has, by any clock.
+/// Computes for longer than an iteration's time slice, by any clock.
 void compute() {
   const auto until = steady_clock::now() + 2 * ae::kSlice + 5ms;
   while (steady_clock::now() < until) {
   }
 }
 
-/// Slow handlers of one kind, all due all the time; which of them ran, in order.
+/// Slow handlers of one kind, all due all the time; records the order of their calls.
 struct Crowd {
   void ran(std::size_t index) {
     order.push_back(index);
     compute();
   }
-  /// Whoever is left is served before those that become ready later, so nobody waits for long.
-  /// Those that were served are ready again in an order of the kernel's, so some may come more
-  /// often.
+  /// Handlers left over run before those that become ready later, so none waits long. Those that
+  /// have run become ready again in the kernel's order, so some may run more often.
   bool in_turn() const {
     std::vector<std::size_t> waited(kMany);
     for (const std::size_t each : order) {
@@ -69,7 +68,7 @@ struct Item final : conn::ReadyItem {
   std::size_t index = 0;
 };
 
-/// Makes the loop busy with one kind for as long as it lives.
+/// Keeps the loop busy with one kind of handlers while it exists.
 struct Busy {
   explicit Busy(ae::EventLoop& on) : loop(on) {}
   Busy(const Busy&) = delete;
@@ -162,7 +161,7 @@ std::unique_ptr<Busy> make_busy(const std::string& kind, ae::EventLoop& loop) {
   return std::make_unique<BusyList>(loop);
 }
 
-/// One of each other kind that is always due, and quick.
+/// One handler of each other kind, always due and quick.
 struct Bystanders {
   explicit Bystanders(ae::EventLoop& on) : loop(on), source(nullptr) {
     socket.send();
@@ -189,20 +188,20 @@ struct Bystanders {
   int files = 0, timers = 0, processed = 0, flushed = 0;
 };
 
-/// Iterations enough for everybody to have run twice, and what has to hold afterwards. `turn` makes
-/// one iteration.
+/// Runs enough iterations for each handler to run twice, and checks the results. `turn` makes one
+/// iteration.
 template <class Turn>
 void everybody_has_a_turn(const std::string& kind, ae::EventLoop& loop, Turn turn) {
   const auto busy = make_busy(kind, loop);
   Bystanders others(loop);
-  turn();  // the kernel learns of the files
+  turn();  // registers the files with the kernel
   turn();
   busy->crowd.order.clear();
   others.files = others.timers = others.processed = others.flushed = 0;
   const int rounds = 2 * kMany + 4;
   for (int i = 0; i < rounds; ++i) turn();
-  // A slow one takes the whole iteration. That it did is seen when the second one is asked about
-  // the time, where nobody has asked before.
+  // A slow handler uses up the iteration. That is detected when the second one checks the time, if
+  // the first did not.
   CHECK(busy->crowd.order.size() <= 2 * std::size_t(rounds) + 1);
   CHECK(busy->crowd.order.size() >= std::size_t(rounds) - 2);
   std::string order;
@@ -212,7 +211,7 @@ void everybody_has_a_turn(const std::string& kind, ae::EventLoop& loop, Turn tur
   CHECK(others.timers >= 2);
   CHECK(others.processed >= rounds);
   CHECK(others.flushed >= rounds);
-  // Its own kind has the bystander in the row, the others are independent of it.
+  // The bystander of the same kind waits in the same queue; the other kinds are independent.
   CHECK(others.files >= (kind == "sockets" || kind == "regular files" ? 2 : rounds - 1));
   if (kind != "timers") CHECK(others.timers >= rounds - 1);
 }
@@ -243,7 +242,7 @@ TEST_CASE("hosted loop: slow handlers due at once leave all others their turn", 
   ae::EpollLoop loop;
   pollfd fd{loop.descriptor(), POLLIN, 0};
   everybody_has_a_turn(kind, loop, [&] {
-    CHECK(::poll(&fd, 1, 0) == 1);  // it says what is left
+    CHECK(::poll(&fd, 1, 0) == 1);  // it signals remaining work
     loop.dispatch();
   });
 }
@@ -254,7 +253,7 @@ TEST_CASE("event loop: what an iteration had no time for is served before the lo
   CAPTURE(kind);
   AnyLoop loop;
   const auto busy = make_busy(kind, loop);
-  // Without kDontWait, and with nothing that would end a sleep.
+  // Without kDontWait, and without events that would end a sleep.
   while (busy->crowd.order.size() < 2 * kMany) loop.process_events(kFullIteration);
   CHECK(busy->crowd.in_turn());
 }

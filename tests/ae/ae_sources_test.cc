@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: hooks and sources.
+// Tests of event_loop.h: hooks and sources.
 
 #include "tests/support/any_loop.h"
 
@@ -109,7 +109,7 @@ TEST_CASE("event loop: it does not sleep while a source has pending work", "[ae]
   source.pending = 3;
   loop.add_source(source);
   loop.add_source(source);  // no-op
-  // Nothing else could end these: each would sleep for ever if the source did not veto.
+  // No event would end these: they would sleep for ever if the source did not veto.
   CHECK(loop.process_events(kFullIteration) == 1);
   CHECK(loop.process_events(kFullIteration) == 1);
   CHECK(journal == "sp sf sp sf ");
@@ -133,7 +133,7 @@ TEST_CASE("event loop: sources are served in an iteration that does not wait, bu
   loop.add_source(source);
   loop.process_events(kPoll);
   loop.process_events(kDontWait);
-  loop.process_events(static_cast<ae::Process>(0));  // waits for nothing, so it does not wait
+  loop.process_events(static_cast<ae::Process>(0));  // nothing to wait for: returns at once
   CHECK(journal == "sp sf sp sf sp sf ");
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("event loop: what a source finds while it arms is served before descri
   AnyLoop loop;
   TestSource source(nullptr);
   loop.add_source(source);
-  // Each turn of the source finds more while it arms; a descriptor is readable all the time.
+  // The source finds more work each time it arms; a descriptor is always readable.
   int found = 0;
   source.pending = 1;
   source.on_arm = [&] {
@@ -169,8 +169,8 @@ TEST_CASE("event loop: what a source finds while it arms is served before descri
     if (asked == 2) loop.stop();
   });
   loop.run();
-  CHECK(before_first > 1);            // more than once before the descriptor is looked at
-  CHECK(found - before_first <= 64);  // and it is looked at again soon
+  CHECK(before_first > 1);            // more than once before descriptors are polled
+  CHECK(found - before_first <= 64);  // and they are polled again soon
   loop.remove_file_event(ends[0], ae::kReadable);
   for (const int end : ends) ::close(end);
 }
@@ -265,7 +265,7 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
       armed = steady_clock::now();
       loop.post([] {});  // ends the sleep
     };
-    // A machine that is slow may have no time for more than one look: then it gets more.
+    // A slow machine may have time for only one poll: then the budget is increased.
     for (source.budget = 2ms; source.polls < 2; source.budget *= 4) {
       REQUIRE(source.budget < 1min);
       journal.clear();
@@ -276,7 +276,7 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
       loop.process_events(kPoll);
       armed = {};
     }
-    // It went round now and then, and armed once.
+    // The source was processed repeatedly, and armed once.
     CHECK(journal.starts_with("sp sf sp sf "));
     CHECK(journal.find("sa ") == journal.rfind("sa "));
     CHECK(journal.find("sa ") != std::string::npos);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rule by which a loop spins before it sleeps, against sequences of gaps, without a clock.
+// The rule that decides how long a loop spins before it sleeps, with sequences of gaps and without
+// a clock.
 
 #include "ae/spin/spin_governor.h"
 
@@ -22,13 +23,13 @@ using TimePoint = SpinGovernor::TimePoint;
 
 constexpr double us(Duration d) { return static_cast<double>(d.count()) / 1000; }
 
-/// A loop in front of a governor: idle periods of given gaps, each after some work.
+/// A loop with a governor: idle periods of given lengths, each followed by work.
 struct Idler {
   explicit Idler(SpinGovernor::Prices prices = {.sleep_cost = 11us, .sleep_latency = 11us})
       : cost(prices.sleep_cost), latency(prices.sleep_latency) {
     governor.set(prices);
   }
-  /// Work comes `gap` after the loop had nothing to do. Returns the budget it had.
+  /// Work arrives `gap` after the loop became idle. Returns the spin budget of that period.
   Duration period(Duration gap) {
     const std::uint64_t probes = governor.probes();
     const Duration budget = governor.idle_began(now);
@@ -99,7 +100,7 @@ std::vector<Load> loads() {
   };
 }
 
-/// What the best fixed threshold would have cost, known afterwards.
+/// The cost of the best fixed threshold, known in hindsight.
 Duration best_fixed(const std::vector<Duration>& gaps, Duration cost) {
   Duration best = Duration::max();
   for (Duration b = 0us; b <= 200us; b += 500ns) {
@@ -116,7 +117,7 @@ TEST_CASE("spin governor: constant gaps have the budget that covers them, or non
   struct Row {
     Duration gap, budget;
   };
-  // C = L = 11 us and no price of latency: to spin pays below 11 us.
+  // C = L = 11 us and no price for latency: spinning pays below 11 us.
   const auto row = GENERATE(Row{500ns, 1us}, Row{2us, 2us}, Row{3us, 3us}, Row{5us, 6us},
                             Row{8us, 8us}, Row{9us, 12us}, Row{11us, 0us}, Row{15us, 0us},
                             Row{30us, 0us}, Row{200us, 0us}, Row{5ms, 0us});
@@ -142,7 +143,7 @@ TEST_CASE("spin governor: it knows nothing at first, and learns within a dozen g
   int needed = 1;
   while (idler.period(2us) == 0us) ++needed;
   CHECK(needed <= 12);
-  // And what is over as fast.
+  // And it forgets as fast.
   needed = 0;
   while (idler.period(5ms) != 0us) ++needed;
   CHECK(needed <= 40);
@@ -159,14 +160,14 @@ TEST_CASE("spin governor: of two kinds of gaps only the short ones are spun for"
 }
 
 TEST_CASE("spin governor: one's own wake-up does not look like a slow peer", "[ae][spin]") {
-  // It sleeps through gaps of 8 us and hears of them 20 us later: they are 8 us all the same.
+  // It sleeps through gaps of 8 us and wakes up 20 us later: they still count as 8 us.
   Idler idler({.sleep_cost = 11us, .sleep_latency = 20us});
   CHECK(us(idler.settled(8us)) == 8);
 }
 
 TEST_CASE("spin governor: what it believes of its wake-up recovers", "[ae][spin]") {
-  // Gaps of all lengths may look as if the wake-up took no time. Then they are short, and it
-  // matters.
+  // Gaps of all lengths may make the wake-up seem to take no time. That matters when they are
+  // short.
   Idler idler;
   std::mt19937 random(3);
   for (int i = 0; i < 20000; ++i) idler.period(exponential(random, 20));
@@ -235,7 +236,7 @@ TEST_CASE("spin governor: probes come where they could help, ever more rarely", 
     CHECK(at[0] >= 256);
     for (std::size_t i = 2; i < at.size(); ++i)
       CHECK(at[i] - at[i - 1] >= std::min(16384, 2 * (at[i - 1] - at[i - 2])));
-    // All of them cost less than 1 % of what sleeping does.
+    // All probes cost less than 1 % of what sleeping does.
     CHECK(idler.governor.spent_on_probes() <= idler.periods * idler.cost / 100);
   }
   SECTION("nobody answers within any cap: none") {
@@ -245,8 +246,9 @@ TEST_CASE("spin governor: probes come where they could help, ever more rarely", 
   }
 }
 
-// Goal: whatever the gaps, what was spun and not earned is the purse's and the probes'.
-// Method: random gaps from a few regimes, random prices, off at random; the sums are kept beside.
+// Goal: for any gaps, the time spun without gain is covered by the purse and the probes. Method:
+// random gaps from a few regimes, random prices, switched off at random; sums are kept
+// independently.
 TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the probes",
           "[ae][spin][random]") {
   const auto seed = GENERATE(range(0u, 60u));
@@ -258,7 +260,7 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
                .latency_weight = random() % 2 == 0 ? 0u : 3u,
                .most = Duration(1'000 + random() % (random() % 4 == 0 ? 3'000'000 : 150'000)),
                .latency_is_given = random() % 4 == 0});
-  // What it believes of its own wake-up may be wrong.
+  // Its estimate of its own wake-up may be wrong.
   idler.latency = Duration(random() % 150'000);
   Duration regime = 3us, probed_before{};
   TimePoint window = idler.now;
@@ -268,7 +270,7 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
       regime = Duration(
           static_cast<std::int64_t>(std::exp(std::uniform_real_distribution<>(5.0, 15.0)(random))));
     if (random() % 2000 == 0) idler.governor.allow(!(off = !off));
-    // The worst for any budget: a little longer than the last.
+    // The worst case for any budget: a gap slightly longer than the last budget.
     const bool spite = random() % 4 == 0;
     const Duration gap =
         spite ? idler.governor.budget() + 1ns
@@ -280,8 +282,8 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
     REQUIRE(idler.governor.purse() <= SpinGovernor::kPurse);
     REQUIRE(idler.spun - idler.earned <= SpinGovernor::kPurse + idler.governor.spent_on_probes());
     if (idler.now - window >= SpinGovernor::kProbeTime) {
-      // After one that paid, four may follow within the window, each twice as far away as the last,
-      // of which most end halfway; and a run may begin in one window and end in the next.
+      // After a probe that paid, four more may follow within the window, at doubling distances,
+      // most of which end half-way; and a run may begin in one window and end in the next.
       REQUIRE(idler.governor.spent_on_probes() - probed_before <=
               3 * SpinGovernor::kProbeRun * idler.governor.cap());
       probed_before = idler.governor.spent_on_probes();
@@ -293,8 +295,8 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
 }
 
 TEST_CASE("spin governor: who provokes probes and pays little for them gets few", "[ae][spin]") {
-  // Gaps that a probe waits for and that never pay; then a few short ones, after which probes might
-  // come soon again.
+  // Gaps for which a probe is made and that never pay; then a few short ones, after which probes
+  // might be allowed again soon.
   Idler idler;
   const TimePoint start = idler.now;
   while (idler.now - start < 2s) {
@@ -322,12 +324,12 @@ TEST_CASE("spin governor: little dearer than the best threshold, known afterward
       idler.period(gap);
     }
     CHECK(us(idler.cpu - before) <= 1.3 * us(best_fixed(gaps, idler.cost)));
-    // Never much dearer than to sleep always.
+    // Never much more expensive than always sleeping.
     CHECK(us(idler.cpu - before) <= 1.04 * 6000 * us(idler.cost));
   }
 }
 
-// Two loops that answer each other, each with its governor, or without.
+// Two loops that answer each other, each with or without a governor.
 namespace {
 
 struct Pair {
@@ -336,7 +338,7 @@ struct Pair {
     Duration cpu{};
     SpinGovernor governor;
   };
-  /// One request and its answer; returns the round trip.
+  /// One request and its answer; returns the round-trip time.
   Duration round() {
     const TimePoint begin = now;
     deliver(server, server_idle);
@@ -345,7 +347,7 @@ struct Pair {
     client_idle = now;
     return now - begin;
   }
-  // What the other end sent arrives at `end`, which is idle since then.
+  // Bytes from the other end arrive at `end`, which has been idle since `since`.
   void deliver(End& end, TimePoint since) {
     const TimePoint arrives = now + wire;
     const Duration budget = end.adapts ? end.governor.idle_began(since) : 0us;
@@ -381,13 +383,13 @@ TEST_CASE("spin governor: two loops that sleep find out that they could both spi
   CHECK(rounds < 5000);  // the first probe needs 100 ms, and 256 rounds
   const Duration client = pair.client.cpu, server = pair.server.cpu;
   for (int i = 0; i < 1000; ++i) REQUIRE(pair.round() == 8us);
-  CHECK((pair.client.cpu - client) / 1000 == 8us);  // to sleep took 13
+  CHECK((pair.client.cpu - client) / 1000 == 8us);  // sleeping costs 13
   CHECK((pair.server.cpu - server) / 1000 == 8us);
 }
 
 TEST_CASE("spin governor: two loops meet whose wake-ups are later than believed, or earlier",
           "[ae][spin]") {
-  // What a sleeper hears of does not pay by itself: more than C, however L is taken off.
+  // The gap seen by a sleeper does not pay by itself: it is more than C, however L is subtracted.
   const auto latency = GENERATE(5us, 20us, 40us);
   const auto believed = GENERATE(2us, 11us, 22us, 60us);
   CAPTURE(us(latency), us(believed));
@@ -395,7 +397,7 @@ TEST_CASE("spin governor: two loops meet whose wake-ups are later than believed,
   pair.latency = latency;
   for (Pair::End* end : {&pair.client, &pair.server})
     end->governor.set({.sleep_cost = pair.cost, .sleep_latency = believed});
-  // A spin as long as the cap has to reach the other's wake-up, else nobody can find out.
+  // A spin of the maximum length must reach the other's wake-up, else neither end can find out.
   const bool reach = pair.client.governor.cap() >= pair.latency + pair.work + 2 * pair.wire;
   int rounds = 0;
   while (pair.round() != 8us && rounds < 20000) ++rounds;
@@ -419,13 +421,13 @@ TEST_CASE("spin governor: two loops that spin go on after an accident", "[ae][sp
   const Duration before = pair.client.cpu;
   int slow = 0;
   for (int i = 0; i < 20000; ++i) {
-    // A tick of the system, say: 200 us in which a request does not arrive.
+    // A system tick, for example: 200 us during which a request does not arrive.
     pair.wire = i % 500 == 0 ? 200us : 2us;
     slow += pair.round() > 8us ? 1 : 0;
   }
   CHECK(slow <= 20000 / 500 * 6);
   CHECK(pair.client.governor.probes() + pair.server.governor.probes() == probes);
-  CHECK(us(pair.client.cpu - before) / 20000 <= 9);  // to sleep takes 13
+  CHECK(us(pair.client.cpu - before) / 20000 <= 9);  // sleeping costs 13
 }
 
 TEST_CASE("spin governor: towards a peer that never spins it costs next to nothing", "[ae][spin]") {
@@ -446,17 +448,18 @@ TEST_CASE("spin room: off where there is no processor to spare", "[ae][spin]") {
   CHECK_FALSE(room.look(at(100ms), {.processors = 1}));
   CHECK_FALSE(room.look(at(200ms), {.processors = 2, .quota = true}));
   CHECK(room.look(at(300ms), {.processors = 2}));
-  // What the system takes for a moment is borne, nearly half of a spin is others who want it.
+  // A short loss to the system is tolerated; losing nearly half of the spin time means that others
+  // need it.
   CHECK(room.look(at(400ms), {.processors = 2, .spun = 20ms, .lost = 8ms}));
-  CHECK(room.look(at(500ms), {.processors = 2, .spun = 26ms, .lost = 12900us}));  // too little
+  CHECK(room.look(at(500ms), {.processors = 2, .spun = 26ms, .lost = 12900us}));  // too short
   CHECK_FALSE(room.look(at(600ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
   CHECK_FALSE(room.look(at(1500ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
   CHECK(room.look(at(1600ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
-  // Soon again: a longer rest.
+  // Soon after the first time: a longer pause.
   CHECK_FALSE(room.look(at(1700ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
   CHECK_FALSE(room.look(at(3600ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
   CHECK(room.look(at(3700ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
-  // Much later: a short one.
+  // Much later: a short pause.
   CHECK_FALSE(room.look(at(20s), {.processors = 2, .spun = 64ms, .lost = 32ms}));
   CHECK(room.look(at(21s), {.processors = 2, .spun = 64ms, .lost = 32ms}));
 }

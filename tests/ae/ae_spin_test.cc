@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loops that spin on their descriptors, and the options that ask for it.
+// Loops that spin on their descriptors, and the options that enable it.
 
 #include <atomic>
 #include <string>
@@ -22,7 +22,7 @@ TEST_CASE("spin: a loop that never sleeps serves descriptors, timers, posts and 
   Sockets s;
   int reads = 0, timers = 0;
   bool posted = false;
-  // Which of the last read and the post comes first is the loop's affair.
+  // The order of the last read and the post is not specified.
   const auto stop_at_end = [&] {
     if (posted && reads == 10) loop.stop();
   };
@@ -155,7 +155,7 @@ TEST_CASE("spin: the options say how a loop waits", "[ae][spin][options]") {
   CHECK(all.sleep_cost == 5us);
   CHECK(all.sleep_latency == 9us);
   CHECK(parse_spin("auto&sleep-cost=auto").sleep_cost == 0us);
-  // The names and the modes are one table; the first is what holds without one.
+  // Names and modes come from one table; the first entry is the default.
   CHECK(parse_spin(conn::spin_words().front()) == Spin{});
   for (const std::string_view word : conn::spin_words()) CHECK_NOTHROW(parse_spin(word));
   CHECK_THROWS_WITH(parse_spin("yes"),

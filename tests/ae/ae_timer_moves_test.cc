@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: time events that are moved, and those for a point in time.
+// Tests of event_loop.h: time events that are moved, and those for a point in time.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,7 +98,7 @@ TEST_CASE("event loop: again() from a timer's own handler is stronger than what 
     id = loop.add_time_event(0ms, [&]() -> ae::Duration {
       if (++calls == 3) return kNoMore;
       CHECK(loop.again(id, 1h));
-      CHECK(loop.again(id, steady_clock::now()));  // the last one counts
+      CHECK(loop.again(id, steady_clock::now()));  // the last call counts
       return 1h;
     });
   }
@@ -173,7 +173,7 @@ TEST_CASE("event loop: timers run in the order of their times, those of one time
   for (int i = 0; i < 50; ++i) add(50 - i, start - std::chrono::microseconds(i + 1));
   add(1000, ae::TimePoint::max());
   add(0, ae::TimePoint::min());
-  CHECK(loop.again(ids[0], start));  // the last of its time now
+  CHECK(loop.again(ids[0], start));  // now the last one with its time
   turns(loop, 1);
   REQUIRE(order.size() == 101);
   CHECK(order[0] == 0);

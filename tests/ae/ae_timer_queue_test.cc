@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae/core/timer_queue.h by itself: against a model, with slots that are used again, without
+// Unit tests of ae/core/timer_queue.h: compared with a model, with reused slots, and without
 // memory.
 
 #include "ae/core/timer_queue.h"
@@ -38,23 +38,23 @@ void run_all(TimerQueue& queue) {
 
 }  // namespace
 
-// Goal: whatever is added, moved and removed, what is due runs, in the order of its time, and
-// nothing else; the next time is exact.
-// Method: random operations from one seed, with few different times; the oracle is a std::map.
+// Goal: for any sequence of additions, moves and removals, exactly the due timers run, in the order
+// of their times, and the next time is exact. Method: random operations from one seed, with few
+// different times; the oracle is a std::map.
 TEST_CASE("timer queue: as a map from time to timer, whatever is done to it", "[ae][random]") {
   const auto seed = GENERATE(take(20, random(0u, 0xffffffffu)));
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto below = [&](std::size_t limit) { return random() % limit; };
   TimerQueue queue;
-  std::map<int, int> due;    // of each number
+  std::map<int, int> due;    // by number
   std::vector<TimerId> ids;  // by number
   std::vector<int> ran;
   std::set<TimerId> all;
   int now = 0;
   for (int step = 0; step < 4000; ++step) {
     const int when = now + 1 + static_cast<int>(below(50));
-    switch (below(step % 1000 < 500 ? 5 : 8)) {  // it grows and it shrinks
+    switch (below(step % 1000 < 500 ? 5 : 8)) {  // grows and shrinks in turn
       case 0:
       case 1:
       case 2: {
@@ -164,6 +164,6 @@ TEST_CASE("timer queue: what a handler owns may use the queue as it dies", "[ae]
   run_all(its);
   CHECK(late == 2);
   add_owner(at(5));
-  queue.reset();  // what comes then never runs
+  queue.reset();  // timers left in it never run
   CHECK(late == 2);
 }

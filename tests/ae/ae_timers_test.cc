@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop as event_loop.h describes it: time events.
+// Tests of event_loop.h: time events.
 
 #include "tests/support/any_loop.h"
 
@@ -156,7 +156,7 @@ TEST_CASE("event loop: a timer that is always due does not starve files or other
   s.send();
   REQUIRE(runs_until(loop, [&] { return reads >= 100 && others >= 3; }));
   CHECK(ticks >= 50);
-  CHECK(ticks <= reads + 2);  // at most once in an iteration
+  CHECK(ticks <= reads + 2);  // at most once per iteration
 }
 
 TEST_CASE("event loop: a hundred thousand timers due at once each run once, with I/O in between",
