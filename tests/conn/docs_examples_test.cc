@@ -118,7 +118,7 @@ co::Task<> parse(co::Stream peer, std::string& seen) {
   while (const co::Peeked head = co_await peer.peek(4, 10s)) {
     const std::size_t size = length_of(head);
     const co::Peeked whole = co_await peer.peek(4 + size, 10s);
-    if (!whole) co_return;  // its end is missing
+    if (!whole) co_return;  // incomplete message
     handle(whole.first().substr(4, size));
     peer.consume(4 + size);
   }
@@ -133,8 +133,8 @@ co::Task<> run(ae::EventLoop& loop, co::Scope& workers, std::string& done) {
   co::WaitGroup group(loop);
   for (int i = 0; i < 4; ++i) workers.spawn(work(jobs, group.join(), done));
   for (const char* job : {"a", "b", "c"})
-    if (!co_await jobs.push(job, 10s)) co_return;  // they are all busy
-  jobs.close();                                    // what is in it is popped
+    if (!co_await jobs.push(job, 10s)) co_return;  // all workers are busy
+  jobs.close();                                    // remaining jobs are still popped
   co_await group.wait();
 }
 
