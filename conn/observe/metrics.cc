@@ -35,38 +35,38 @@ constexpr std::array kRows = {
         "Connections that exist now, lingering ones included."},
     Row{"accepted", "connections_accepted_total", kCounter, Of::kLoop, "Connections accepted."},
     Row{"connected", "connections_connected_total", kCounter, Of::kLoop,
-        "Outgoing connections that became ready."},
+        "Outgoing connections established."},
     Row{"failed", "connections_failed_total", kCounter, Of::kLoop,
         "Connections that ended with an error."},
     Row{"closed", "connections_closed_total", kCounter, Of::kLoop,
-        "Connections closed here, whoever ended them."},
+        "Connections closed, whichever side ended them."},
     Row{"accept_errors", "accept_errors_total", kCounter, Of::kLoop,
-        "Arrivals lost, or put off because descriptors ran out."},
+        "Pending connections lost, or delayed because descriptors ran out."},
     Row{"refused", "connections_refused_total", kCounter, Of::kLoop,
-        "Arrivals beyond max-connections."},
+        "Incoming connections refused because of max-connections."},
     Row{"bytes_read", "read_bytes_total", kCounter, Of::kLoop, "Bytes that programs read."},
     Row{"bytes_written", "written_bytes_total", kCounter, Of::kLoop, "Bytes that programs wrote."},
     Row{"short_writes", "short_writes_total", kCounter, Of::kLoop,
-        "Writes over this transport that took less than they were given, or nothing."},
+        "Partial writes over this transport, including those of no bytes."},
     // lists of schemes
     Row{"fallbacks", "fallbacks_total", kCounter, Of::kLoop,
-        "Connections of a list of schemes that took another than the first."},
+        "Connections established with another scheme of a list than the first."},
     // tls
     Row{"handshakes", "tls_handshakes_total", kCounter, Of::kLoop, "TLS handshakes completed."},
     Row{"resumed", "tls_resumed_total", kCounter, Of::kLoop,
         "TLS handshakes that resumed a session."},
-    Row{"handshaking", "tls_handshaking", kGauge, Of::kLoop, "TLS handshakes under way."},
+    Row{"handshaking", "tls_handshaking", kGauge, Of::kLoop, "TLS handshakes in progress."},
     Row{"handshake_failures", "tls_handshake_failures_total", kCounter, Of::kLoop,
         "TLS handshakes that failed."},
     Row{"handshake_timeouts", "tls_handshake_timeouts_total", kCounter, Of::kLoop,
-        "TLS handshakes that took too long."},
+        "TLS handshakes that timed out."},
     Row{"handshakes_evicted", "tls_handshakes_evicted_total", kCounter, Of::kLoop,
-        "TLS handshakes dropped to let others in."},
+        "TLS handshakes dropped in favour of newer ones."},
     Row{"message_floods", "tls_message_floods_total", kCounter, Of::kLoop,
         "TLS connections ended because of too many messages without data."},
     Row{"bytes_gathered", "tls_gathered_bytes_total", kCounter, Of::kLoop,
         "Bytes copied to make one TLS record of several pieces."},
-    Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions kept."},
+    Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions in the cache."},
     Row{"sessions_dropped", "tls_sessions_dropped_total", kCounter, Of::kProcess,
         "TLS sessions dropped from the cache."},
     // rdma
@@ -75,50 +75,51 @@ constexpr std::array kRows = {
     Row{"teardown_failures", "rdma_teardown_failures_total", kCounter, Of::kProcess,
         "RDMA objects that could not be destroyed."},
     Row{"cm_events", "rdma_cm_events_total", kCounter, Of::kLoop, "Events of rdma_cm."},
-    Row{"doorbells", "rdma_doorbells_total", kCounter, Of::kLoop, "Calls that posted work."},
+    Row{"doorbells", "rdma_doorbells_total", kCounter, Of::kLoop,
+        "Calls that posted work requests."},
     Row{"work_requests", "rdma_work_requests_total", kCounter, Of::kLoop, "Work requests posted."},
     Row{"control_sent", "rdma_control_sent_total", kCounter, Of::kLoop, "Control messages sent."},
     Row{"control_received", "rdma_control_received_total", kCounter, Of::kLoop,
         "Control messages received."},
-    Row{"windows", "rdma_windows_total", kCounter, Of::kLoop, "Receive windows made."},
+    Row{"windows", "rdma_windows_total", kCounter, Of::kLoop, "Receive windows created."},
     Row{"protocol_errors", "rdma_protocol_errors_total", kCounter, Of::kLoop,
-        "Connections ended because the peer broke the protocol."},
+        "Connections ended because the peer violated the protocol."},
     Row{"peers_dead", "rdma_peers_dead_total", kCounter, Of::kLoop,
         "Connections ended because the peer was silent or did not acknowledge."},
-    Row{"rejected", "rdma_rejected_total", kCounter, Of::kLoop, "Arrivals rejected."},
+    Row{"rejected", "rdma_rejected_total", kCounter, Of::kLoop, "Incoming connections rejected."},
     Row{"control_floods", "rdma_control_floods_total", kCounter, Of::kLoop,
         "Connections ended because of too many control messages."},
     Row{"peer_windows_refused", "rdma_peer_windows_refused_total", kCounter, Of::kLoop,
-        "Connections ended because of a peer's window that is not allowed."},
+        "Connections ended because the peer offered an invalid window."},
     Row{"memory_refusals", "rdma_memory_refusals_total", kCounter, Of::kLoop,
-        "Times that memory-limit left no room."},
+        "Allocations refused because of memory-limit."},
     Row{"bytes_copied_in", "rdma_copied_in_bytes_total", kCounter, Of::kLoop,
         "Bytes copied out of receive windows."},
     Row{"bytes_copied_out", "rdma_copied_out_bytes_total", kCounter, Of::kLoop,
-        "Bytes copied into memory to send from."},
+        "Bytes copied into send buffers."},
     Row{"room_for_connections", "rdma_room_for_connections", kGauge, Of::kProcess,
-        "Connections that the tightest limit left room for when the last listener began; 0: not "
-        "known."},
+        "Connections that the tightest limit allowed when the last listener started; 0: "
+        "unknown."},
     Row{"limits_too_low", "rdma_limits_too_low", kGauge, Of::kProcess,
-        "Limits that were too low for what the last listener was told to take."},
+        "Limits that were too low for the connections that the last listener may accept."},
     Row{"prepared", "rdma_prepared", kGauge, Of::kLoop,
-        "Queue pairs that stand ready for arrivals (option prepared)."},
+        "Queue pairs prepared for incoming connections (option prepared)."},
     Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
-        "Connections that found a queue pair ready."},
+        "Connections that used a prepared queue pair."},
     // Per device, matched by suffix. A name that ends with another name must come before that one.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
-        "Completion events taken."},
+        "Completion events handled."},
     Row{"_completion_queues", "rdma_completion_queues", kGauge, Of::kDevice,
         "Completion queues that exist now."},
-    Row{"_completions", "rdma_completions_total", kCounter, Of::kDevice, "Completions taken."},
+    Row{"_completions", "rdma_completions_total", kCounter, Of::kDevice, "Completions handled."},
     Row{"_arms", "rdma_arms_total", kCounter, Of::kDevice, "Times a completion queue was armed."},
     Row{"_async_events", "rdma_async_events_total", kCounter, Of::kDevice,
         "Asynchronous events of the device."},
     Row{"_receive_shortages", "rdma_receive_shortages_total", kCounter, Of::kDevice,
-        "Times that the shared receive queue ran short."},
+        "Shortages of receives in the shared receive queue."},
     Row{"_receives_lost", "rdma_receives_lost_total", kCounter, Of::kDevice,
-        "Receives of the shared queue that never completed."},
+        "Receives of the shared receive queue that never completed."},
 };
 
 constexpr std::string_view kReason = "fallback_";
@@ -127,9 +128,10 @@ constexpr std::string_view kConnectFailed = "connect_failed_";
 constexpr struct {
   std::string_view statistic, metric, help;
 } kTimes[] = {
-    {"connect_time_", "aeconn_connect_seconds", "Time from connect() until a connection stood."},
+    {"connect_time_", "aeconn_connect_seconds",
+     "Time from connect() until the connection was established."},
     {"accept_time_", "aeconn_accept_seconds",
-     "Time from a connection's arrival until it stood, where there is something between."},
+     "Time from accepting a connection until it was established, if a handshake follows."},
 };
 
 /// A duration as Prometheus writes it, in seconds.
@@ -224,8 +226,8 @@ std::optional<Place> port_place(const MetricsText::Labels& labels, std::string_v
   Place place{hardware ? "aeconn_rdma_port_hw_counter_total" : "aeconn_rdma_port_counter_total",
               kCounter, Of::kProcess,
               hardware
-                  ? "What the kernel's hw_counters of a port grew by since its device was used."
-                  : "What the kernel's counters of a port grew by since its device was used.",
+                  ? "Increase of the kernel's hw_counters of a port since first use of the device."
+                  : "Increase of the kernel's counters of a port since first use of the device.",
               labels};
   place.labels.emplace_back("device", statistic.substr(0, at));
   place.labels.emplace_back("port", rest.substr(0, digits));
@@ -248,7 +250,7 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
   if (statistic.starts_with(kReason)) {
     labels.emplace_back("reason", statistic.substr(kReason.size()));
     return {"aeconn_schemes_not_taken_total", kCounter, Of::kLoop,
-            "Schemes of a list that were not taken, by reason.", std::move(labels)};
+            "Schemes of a list that were skipped, by reason.", std::move(labels)};
   }
   if (statistic.starts_with(kConnectFailed)) {
     labels.emplace_back("reason", statistic.substr(kConnectFailed.size()));
@@ -279,9 +281,10 @@ std::string_view to_string(Type type) {
 }  // namespace
 
 void MetricsText::begin(std::string_view name, Type type, std::string_view help) {
-  if (!is_name(name, true)) throw Error("\"" + std::string(name) + "\" is no name of a metric");
+  if (!is_name(name, true))
+    throw Error("\"" + std::string(name) + "\" is not a valid name of a metric");
   if (std::find(begun_.begin(), begun_.end(), name) != begun_.end())
-    throw Error("the metric " + std::string(name) + " was written before");
+    throw Error("the metric " + std::string(name) + " was already written");
   begun_.emplace_back(name_ = name);
   text_ += "# HELP " + name_ + ' ';
   append_escaped(text_, help, false);
@@ -309,10 +312,10 @@ void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t>
 }
 
 void MetricsText::sample(std::string_view suffix, const Labels& labels, std::string_view value) {
-  if (name_.empty()) throw Error("a sample has to be of a metric");
+  if (name_.empty()) throw Error("a sample requires a metric");
   for (const auto& [label, text] : labels)
     if (!is_name(label, false) || label.starts_with("__"))
-      throw Error("\"" + label + "\" is no name of a label");
+      throw Error("\"" + label + "\" is not a valid name of a label");
   text_ += name_;
   text_ += suffix;
   char before = '{';
