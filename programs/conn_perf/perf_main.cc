@@ -136,29 +136,32 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
                              manual::listed(kModeWords) + "; connect makes new connections"),
            manual::Value::words(kModeWords))
       ->capture_default_str();
-  list("--sizes", words.sizes, "Bytes of a message, 16 to 64m; a list, as 64,1k,64k");
-  list("--connections", words.connections, "How many; a list");
-  list("--depths", words.depths, "Requests under way on each connection; a list");
+  list("--sizes", words.sizes, "Bytes per message, 16 to 64m; a list such as 64,1k,64k");
+  list("--connections", words.connections, "Number of connections; a list");
+  list("--depths", words.depths, "Requests in flight on each connection; a list");
   add_loop_options(client, words.loops, options.event_loop, words.spin, values);
-  client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
-  CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
-                                    ->check(CLI::PositiveNumber);
-  client.add_option("--seconds", words.seconds, "Measure for so long")
+  client.add_option("--reply-size", words.reply_size, "Bytes per reply (default: as the request)");
+  CLI::Option* const requests =
+      client.add_option("--requests", words.requests, "Number of requests to measure")
+          ->check(CLI::PositiveNumber);
+  client.add_option("--seconds", words.seconds, "Duration of the measurement")
       ->default_str(conn::time_words(words.plan.seconds))
       ->excludes(requests);
-  client.add_option("--warmup", words.warmup, "Before it, for so long, left out of all figures")
+  client
+      .add_option("--warmup", words.warmup,
+                  "Duration of a warm-up before it, excluded from all figures")
       ->capture_default_str();
-  client.add_flag("--both-ways", plan.both_ways, "A stream in each direction at once");
-  client.add_flag("--echo", plan.echo, "The server is any that sends back what it gets");
+  client.add_flag("--both-ways", plan.both_ways, "Streams in both directions simultaneously");
+  client.add_flag("--echo", plan.echo, "The server is any echo server");
   client.add_flag("--in-place", plan.in_place,
-                  "A stream without copies: registered memory, and read where it arrives");
+                  "A stream without copies: sent from registered memory, read in place");
   client.add_flag("--no-verify", words.no_verify, "Without checksums");
-  client.add_option("--hold", words.hold, "Keep idle connections for so long after the figures")
+  client.add_option("--hold", words.hold, "How long to keep idle connections after the figures")
       ->capture_default_str();
-  client.add_option("--patience", words.patience, "Give up when nothing moves for so long")
+  client.add_option("--patience", words.patience, "Give up after this time without progress")
       ->capture_default_str();
   values.add(client.add_option("--json", options.json,
-                               "Write the results to this file too; -: only to stdout"),
+                               "Also write the results to this file; -: only to standard output"),
              manual::Value::file());
   values.add(client.add_option("--csv", options.csv, "The same as CSV"), manual::Value::file());
 }
@@ -191,39 +194,39 @@ int run(int argc, char** argv) {
   manual::add_version(app, "conn-perf");
   app.require_subcommand(1);
 
-  CLI::App* const server = app.add_subcommand("server", "Answers clients, until SIGTERM");
+  CLI::App* const server = app.add_subcommand("server", "Serves clients until SIGTERM");
   std::vector<std::string> urls;
   bool echo = false;
   manual::Values values;
   values
-      .add(server->add_option("--listen", urls, "Where to listen, a URL; may be repeated"),
+      .add(server->add_option("--listen", urls, "URL to listen on; may be repeated"),
            manual::Value::listen_url())
       ->required();
   ClientWords words;
   std::string loops = words.loops, event_loop = words.options.event_loop, spin = words.spin;
   add_loop_options(*server, loops, event_loop, spin, values);
-  server->add_flag("--echo", echo, "Send back what comes, and understand nothing");
+  server->add_flag("--echo", echo, "Send back all received bytes uninterpreted");
 
-  CLI::App* const client = app.add_subcommand("client", "Loads a server and says how it did");
+  CLI::App* const client = app.add_subcommand("client", "Loads a server and reports the figures");
   perf::ClientOptions options;
   add_client(*client, options, words, values);
 
-  CLI::App* const plot = app.add_subcommand("plot", "Draws what --json wrote, as PNG and SVG");
+  CLI::App* const plot = app.add_subcommand("plot", "Plots results of --json as PNG and SVG");
   std::vector<std::string> files;
   std::string folder = ".";
   values
       .add(plot->add_option("file", files, "Results of request-response, written by --json"),
            manual::Value::file())
       ->required();
-  values.add(plot->add_option("--out", folder, "Where the pictures go"), manual::Value::folder())
+  values.add(plot->add_option("--out", folder, "Folder for the pictures"), manual::Value::folder())
       ->capture_default_str();
 
   manual::add_to(
       app,
       {.description = {manual::kPlaces},
        .sections = {{"EXIT STATUS",
-                     {"0; 1 if a measurement failed; 2 for a mistake in the arguments. "
-                      "One line on standard error says which."}}},
+                     {"0 on success; 1 if a measurement failed; 2 for invalid arguments. "
+                      "One line on standard error describes the failure."}}},
        .examples = {{"Requests of 64 and 1024 bytes, on 50 connections:",
                      "conn-perf server --listen rdma://10.0.0.1:6500 &\n"
                      "conn-perf client rdma://10.0.0.1:6500 --sizes 64,1024 --connections 50"}},

@@ -88,53 +88,55 @@ int run_check(const conn::Registry& registry, const Options& options) {
 
 manual::Values add_options(CLI::App& app, Options& options) {
   manual::Values values;
-  CLI::Option* const urls = values.add(
-      app.add_option("url", options.plan.urls, "What to dial, step by step; none: this machine"),
-      manual::Value::connect_url());
+  CLI::Option* const urls =
+      values.add(app.add_option("url", options.plan.urls,
+                                "URL to connect to, step by step; none: check this machine"),
+                 manual::Value::connect_url());
   values
       .add(app.add_option("--serve", options.serve,
-                          "Serve as the other end: an echo, over tcp at the same port as well; may "
-                          "be given again"),
+                          "Serve as the other end: an echo server, also over tcp on the same port; "
+                          "may be repeated"),
            manual::Value::listen_url())
       ->excludes(urls);
   values
       .add(app.add_option("--limits", options.limits,
-                          "Only limits, of a server that would listen there with these options; "
-                          "may be given again"),
+                          "Check only the limits, for a server on this URL with its options; "
+                          "may be repeated"),
            manual::Value::listen_url())
       ->excludes(urls)
       ->excludes("--serve");
   app.add_option("--connections", options.plan.connections,
-                 "How many connections the limits are to have room for")
+                 "Number of connections that the limits must allow")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100000000}));
-  app.add_option("--timeout", options.timeout, "How long each wait of a dial may take, in seconds")
+  app.add_option("--timeout", options.timeout, "Time-out of each step of a connection, in seconds")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   app.add_flag("--json", options.json,
-               "One line of JSON for all rows, or for each URL of --limits");
+               "Print one line of JSON for all rows, or one for each URL of --limits");
   return values;
 }
 
 manual::About about(manual::Values values) {
   return {
       .description =
-          {"Without a URL it looks at this machine: modules, device files, devices, ports, GIDs, "
-           "addresses, MTU, limits; and proves each device by a connection to itself. One line for "
-           "each, and at the end what to do about the first failure.",
-           "With a URL it dials it as well, with the time of each step, and then the same place "
-           "over tcp (tls for tls+rdma). The other end may be aeconn-doctor --serve or a server of "
-           "Redis's protocol.",
-           "Lines begin with ok; note, for what works and is worth to know; FAIL, for what stops "
-           "connections; or a dash, for what could not be looked at."},
+          {"Without a URL it checks this machine: modules, device files, devices, ports, GIDs, "
+           "addresses, MTU, limits; and tests each device with a connection to itself. It prints "
+           "one line for each check, and finally what to do about the first failure.",
+           "With a URL it also connects to the URL, with the time of each step, and then to the "
+           "same address over tcp (tls for tls+rdma). The other end may be aeconn-doctor --serve "
+           "or a server of Redis's protocol.",
+           "Lines begin with ok; with note, for something that works but is worth knowing; with "
+           "FAIL, for something that prevents connections; or with a dash, for something that "
+           "could not be checked."},
       .sections =
           {{"EXIT STATUS",
-            {"0 where nothing failed, 1 where something did, 2 for a mistake on the command line, "
-             "with one line on standard error. A limit with room for fewer connections than " +
+            {"0 if nothing failed, 1 if something did, 2 for an invalid command line, with one "
+             "line on standard error. A limit that allows fewer connections than " +
              std::to_string(doctor::Plan{}.connections) +
              " "
-             "is a note, and a failure where --connections or --limits was given. With --limits 2 "
-             "also means that it could not look."}}},
+             "is a note, and a failure if --connections or --limits is given. With --limits, 2 "
+             "also means that the limits could not be determined."}}},
       .examples =
           {{"This machine:", "aeconn-doctor"},
            {"The other end, and from another machine:", "aeconn-doctor --serve rdma://*:7000"},
@@ -151,7 +153,7 @@ manual::About about(manual::Values values) {
 int main(int argc, char** argv) {
   service::open_standard_streams();
   Options options;
-  CLI::App app("Says what stops RDMA on this machine, and where a connection stops.",
+  CLI::App app("Finds what prevents RDMA on this machine, and at which step a connection fails.",
                "aeconn-doctor");
   manual::add_to(app, about(add_options(app, options)));
   manual::add_version(app, "aeconn-doctor");

@@ -13,8 +13,8 @@ namespace {
 
 // NAME is replaced by the prefix of the program's functions.
 constexpr std::string_view kFunctions =
-    R"(# Sets words, those before the cursor's; cur, its word as the program will see it; raw, the end of
-# cur that bash replaces, as it was typed; quote, which is open there. Bash splits words at = and :.
+    R"(# Sets words (before the cursor's), cur (the cursor's word as the program will see it), raw (the part
+# of cur that bash replaces, as typed) and quote (open at the cursor). Bash splits words at = and :.
 NAME_scan() {
   local i j part c before
   words=() cur='' raw='' quote=''
@@ -42,11 +42,11 @@ NAME_scan() {
     [[ ! $part =~ ^[:=]+$ ]] || raw=''
   done
 }
-NAME_offer() {  # WORD...: those that go on from $cur, quoted as the line is there
+NAME_offer() {  # WORD...: offers those that begin with $cur, quoted like the command line
   local each more
   for each; do
     more=${each:${#cur}}
-    [ "$each" = "$cur$more" ] || continue  # [[ may leave out case
+    [ "$each" = "$cur$more" ] || continue  # [[ may ignore case
     case $quote in
       \') more=${more//\'/\'\\\'\'} ;;
       \") more=${more//\\/\\\\} more=${more//\$/\\\$} more=${more//\`/\\\`} more=${more//\"/\\\"} ;;
@@ -55,8 +55,8 @@ NAME_offer() {  # WORD...: those that go on from $cur, quoted as the line is the
     COMPREPLY+=("$raw$more")
   done
 }
-NAME_files() {  # -f, or -d for folders alone
-  # Not by compgen -f, which takes backslashes out of what a line has in quotes, and only there.
+NAME_files() {  # -f, or -d for folders only
+  # Not compgen -f: it removes backslashes from quoted words, and only from those.
   local path=$cur each all found=()
   [[ $cur != \~/* ]] || path=${HOME-\~}/${cur#\~/}
   each=${path//\\/\\\\} each=${each//\*/\\*} each=${each//\?/\\?} each=${each//\[/\\[}
@@ -68,7 +68,7 @@ NAME_files() {  # -f, or -d for folders alone
   done
   ((${#found[@]} == 0)) || NAME_offer "${found[@]}"
 }
-NAME_options() {  # L or C, the side that looks at them; SCHEME: $cur is what follows the ?
+NAME_options() {  # L or C, the side that uses them; SCHEME: $cur is the part after the ?
   local side=$1 given=\&${cur%"${cur##*&}"} tables='' names=() owner name whose value each entry
   for each in ${2//|/ }; do
     [[ $each != spin ]] || tables=spin
@@ -99,7 +99,7 @@ NAME_url() {  # L or C
     NAME_files -f
   fi
 }
-NAME_value() {  # what it is, a kind or words by commas: $cur is its begin
+NAME_value() {  # a kind of value or comma-separated words: $cur is its beginning
   local all each
   case $1 in
     -) ;;

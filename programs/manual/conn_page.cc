@@ -82,14 +82,14 @@ conn \- options of connections over tcp, unix, rdma and tls
 .BR & \c
 .IR option = value ]...]
 .SH DESCRIPTION
-What carries a connection is said by a URL, and so are its options.
-They stand after the question mark, joined by ampersands.
-A program may set others as the default of a transport; those of a URL win.
-What a listener accepts has the options of the listener.
-An option that the transport does not know is an error that lists those it knows.
+A URL selects the transport of a connection and its options.
+Options follow the question mark, joined by ampersands.
+A program may set other defaults for a transport; options of a URL take precedence.
+Accepted connections have the options of the listener.
+An option that the transport does not know is an error that lists the known ones.
 .PP
-Some are looked at by listeners alone, some by the connecting side alone; it stands beside them.
-All others are of both.
+Some options apply only to listeners, some only to the connecting side, as marked.
+All others apply to both.
 .TP
 .B size
 65536, 64k, 1m, 1g, 1t: powers of 1024
@@ -141,14 +141,15 @@ std::string conn_page(const std::string& version) {
   for (const Chapter& each : chapters(registry)) {
     out += ".SH " + upper(each.table->owner()) + "\n";
     if (each.schemes.size() > 1)
-      out += plain(fmt::format("For {}. The layer below has its own options beside these.",
+      out += plain(fmt::format("For {}. The layer below has its own options in addition to these.",
                                fmt::join(each.schemes, ", "))) +
              "\n";
     describe(out, *each.table);
   }
   out += ".SH LISTS OF SCHEMES\n";
   out += plain(
-             "A URL with several schemes, as rdma|tcp://host:port, has the options of all of them "
+             "A URL with several schemes, such as rdma|tcp://host:port, has the options of all of "
+             "them "
              "and these.") +
          "\n";
   describe(out, conn::list_options());

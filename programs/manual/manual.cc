@@ -161,11 +161,11 @@ std::string listed(std::span<const std::string_view> words) {
 }
 
 std::string event_loop_help() {
-  return "What the loops are made of: " + listed(ae::loop_names()) +
-         "; only the first needs a library";
+  return "Kind of the event loops: " + listed(ae::loop_names()) +
+         "; only the first requires a library";
 }
 std::string spin_help() {
-  return fmt::format("How a loop waits: {} or a time; options after it as auto&spin-max=50us",
+  return fmt::format("How a loop waits: {} or a time; with options as in auto&spin-max=50us",
                      fmt::join(conn::spin_words(), ", "));
 }
 

@@ -68,9 +68,9 @@ std::string spin_help();        ///< help text of --spin
 
 /// Help paragraph of all programs that take URLs.
 inline constexpr const char* kPlaces =
-    "A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+    "Addresses are URLs: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
     "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-    "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
+    "transport follow, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
 
 /// What the manual page contains besides the options.
 struct About {

@@ -217,16 +217,16 @@ int main(int argc, char** argv) try {
   Plan plan;
   proxy::Settings settings;
   settings.log = write_log;
-  CLI::App app("Joins two transports of aeconn: what comes in by one URL leaves by the other.",
+  CLI::App app("Joins two transports of aeconn: relays connections from one URL to another.",
                "aeconn-proxy");
   manual::Values values;
   values
-      .add(app.add_option("--listen", plan.listen, "Where clients come, a URL; may be repeated"),
+      .add(app.add_option("--listen", plan.listen, "URL to listen on for clients; may be repeated"),
            manual::Value::listen_url())
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   values
-      .add(app.add_option("--connect", plan.connect, "Where they are brought, a URL"),
+      .add(app.add_option("--connect", plan.connect, "URL to which their connections are relayed"),
            manual::Value::connect_url())
       ->required();
   values
@@ -242,20 +242,21 @@ int main(int argc, char** argv) try {
   const auto seconds = [&](const char* flag, long& to, const char* what) {
     app.add_option(flag, to, what)->check(CLI::Range(0L, 1'000'000L))->capture_default_str();
   };
-  seconds("--idle-timeout", idle, "Close connections without a byte for so many seconds; 0: never");
-  seconds("--statistics", statistics, "Print a line of counters every so many seconds; 0: never");
-  seconds("--grace", grace, "How long open connections may go on after SIGTERM, in seconds");
-  app.add_flag("--verbose", settings.verbose, "A line for each connection");
+  seconds("--idle-timeout", idle, "Close connections idle for this many seconds; 0: never");
+  seconds("--statistics", statistics,
+          "Print a line of counters at this interval in seconds; 0: never");
+  seconds("--grace", grace, "How long open connections may continue after SIGTERM, in seconds");
+  app.add_flag("--verbose", settings.verbose, "Log a line for each connection");
   manual::add_to(
       app,
       {.description = {manual::kPlaces},
        .sections =
            {{"SIGNALS",
-             {"SIGINT and SIGTERM end it: it listens no more, and open connections may go on "
-              "for --grace; a second one ends them. SIGHUP reads certificates and keys again."}},
+             {"SIGINT and SIGTERM end it: it stops listening, and open connections may continue "
+              "for --grace; a second signal ends them. SIGHUP reloads certificates and keys."}},
             {"EXIT STATUS",
-             {"0 after a signal; 1 for a mistake, with one line on standard "
-              "error that says which."}}},
+             {"0 after a signal; 1 for an error, with one line on standard error that "
+              "describes it."}}},
        .examples = {{"A database's Unix socket, over RDMA with TLS to another machine:",
                      "aeconn-proxy --listen unix:///run/far/db --connect "
                      "'tls+rdma://10.0.0.1:6432?ca=ca.pem'"}},

@@ -24,7 +24,7 @@ class Activated {
  public:
   static constexpr std::array<std::string_view, 2> kTransports{"tcp", "tls"};
   static constexpr const char* kHelp =
-      "What sockets of systemd's socket activation speak: tcp or tls, and options after it as "
+      "Protocol of the sockets of systemd's socket activation: tcp or tls, with options as in "
       "tls?cert=FILE&key=FILE";
 
   explicit Activated(const std::string& text);
