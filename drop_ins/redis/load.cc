@@ -146,7 +146,7 @@ int load(Context* context, Text** arguments, int count) {
   insist(context, kRdbChannel, "no", nullptr);  // on by default in Redis
   take_patience(context);
   if (server.register_type(&our_type) != kOk) {
-    api.Log(context, "warning", "aeconn: the server has no room for another type of connection.");
+    api.Log(context, "warning", "aeconn: the server cannot register another type of connection.");
     return 1;
   }
   server.listener(kOurType)->ct = &our_type;

@@ -238,15 +238,15 @@ void check(const ClientOptions& options) {
   const Plan& plan = options.plan;
   const bool request = plan.mode == Mode::kRequestResponse, stream = plan.mode == Mode::kStream;
   demand(request || options.depths == std::vector<std::size_t>{1},
-         "--depths is for --mode request-response: elsewhere nothing is queued");
-  demand(!plan.both_ways || stream, "--both-ways is for --mode stream");
+         "--depths requires --mode request-response: other modes do not queue");
+  demand(!plan.both_ways || stream, "--both-ways requires --mode stream");
   demand(!plan.in_place || (stream && !plan.both_ways),
-         "--in-place is for --mode stream in one direction");
+         "--in-place requires --mode stream in one direction");
   demand(!plan.echo || !stream,
-         "--echo and --mode stream do not go together: an echo server does not count a stream");
+         "--echo and --mode stream cannot be combined: an echo server does not count a stream");
   demand(!plan.echo || options.reply_size == 0,
-         "--echo and --reply-size do not go together: an echo is as long as what it answers");
-  demand(options.hold == 0s || plan.mode == Mode::kIdle, "--hold is for --mode idle");
+         "--echo and --reply-size cannot be combined: an echo is as long as its request");
+  demand(options.hold == 0s || plan.mode == Mode::kIdle, "--hold requires --mode idle");
   demand(options.json != "-" || options.csv != "-",
          "only one of --json and --csv can go to standard output");
 }

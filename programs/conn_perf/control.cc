@@ -65,7 +65,7 @@ Fields Control::exchange(Kind kind, std::string_view text, Kind answer) {
   }
   if (!message) fail(parser_.error());
   if (message->kind == Kind::kError) fail(fmt::format("it says: {}", message->text));
-  if (message->kind != answer) fail(fmt::format("{} came", to_string(message->kind)));
+  if (message->kind != answer) fail(fmt::format("unexpected {}", to_string(message->kind)));
   return Fields::parse(message->text);
 }
 

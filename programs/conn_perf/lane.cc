@@ -62,7 +62,7 @@ void Lane::readable() {
   if (size < 0 && errno == EAGAIN) return;
   if (size < 0) return fail(connection_->last_error());
   if (size == 0) {
-    return fail(parser_->midway() ? "the server ended it inside a message"
+    return fail(parser_->midway() ? "the server closed it within a message"
                                   : "the server closed it");
   }
   load_.moved();

@@ -14,9 +14,9 @@ namespace {
 /// Returns what is wrong with a received data message; "" if nothing is.
 std::string compare(const Message& message, Kind kind, std::uint64_t sequence, std::size_t size) {
   if (message.kind != kind)
-    return fmt::format("{} where {} is expected", to_string(message.kind), to_string(kind));
+    return fmt::format("{} instead of {}", to_string(message.kind), to_string(kind));
   if (message.sequence != sequence)
-    return fmt::format("{} {} where {} is due", to_string(kind), message.sequence, sequence);
+    return fmt::format("{} {} instead of {}", to_string(kind), message.sequence, sequence);
   if (message.size != size)
     return fmt::format("{} {} has {} bytes, not {}", to_string(kind), sequence, message.size, size);
   return {};
@@ -40,8 +40,7 @@ class RequestLane : public Lane {
  protected:
   std::string take(const Message& message) override {
     const Plan& plan = load_.plan();
-    if (next_ == stamped_)
-      return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    if (next_ == stamped_) return fmt::format("unexpected {}", to_string(message.kind));
     std::string wrong = compare(message, plan.echo ? Kind::kRequest : Kind::kReply, next_,
                                 plan.echo ? plan.size : plan.reply_size);
     next_ += wrong.empty() ? 1 : 0;
@@ -100,7 +99,7 @@ class StreamLane final : public Lane {
     if (message.kind == Kind::kAck) return take_ack(message);
     std::string wrong = compare(message, Kind::kData, due_, load_.plan().reply_size);
     if (!wrong.empty()) return wrong;
-    if (!load_.plan().both_ways || !running_) return "data that nobody asked for";
+    if (!load_.plan().both_ways || !running_) return "unexpected data";
     ++due_;
     ++got_;
     return {};
@@ -129,14 +128,14 @@ class StreamLane final : public Lane {
     const Plan& plan = load_.plan();
     const Fields ack = Fields::parse(message.text);
     const std::uint64_t sent = outbox_.sent() - sent_before_;
-    if (!running_ || !ended_) return "an acknowledgement that nobody asked for";
+    if (!running_ || !ended_) return "unexpected acknowledgement";
     if (ack.number("messages") != sent || ack.number("bytes") != sent * plan.size) {
       return fmt::format(
-          "{} messages of {} bytes were sent, the server counts {} and {} bytes in all", sent,
+          "{} messages of {} bytes were sent, the server received {} with {} bytes in total", sent,
           plan.size, ack.text("messages"), ack.text("bytes"));
     }
     if (ack.number("sent") != got_)
-      return fmt::format("the server sent {} messages, {} arrived", ack.text("sent"), got_);
+      return fmt::format("the server sent {} messages, {} were received", ack.text("sent"), got_);
     load_.delivered(sent + got_, sent * plan.size + got_ * plan.reply_size);
     sent_before_ = outbox_.sent();
     got_ = 0;
@@ -168,7 +167,7 @@ class ConnectLane final : public Lane {
   }
   std::string take(const Message& message) override {
     const Plan& plan = load_.plan();
-    if (answered_) return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    if (answered_) return fmt::format("unexpected {}", to_string(message.kind));
     std::string wrong = compare(message, plan.echo ? Kind::kRequest : Kind::kReply, first_,
                                 plan.echo ? plan.size : plan.reply_size);
     answered_ = wrong.empty();
@@ -204,7 +203,7 @@ class IdleLane final : public Lane {
 
  protected:
   std::string take(const Message& message) override {
-    return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    return fmt::format("unexpected {}", to_string(message.kind));
   }
   void taken() override {}
   bool refill() override { return !outbox_.empty(); }

@@ -72,7 +72,7 @@ LoopShare Load::share() const noexcept {
 }
 
 void Load::begin_open(Over over) {
-  if (!begin_phase("no connection came about", std::move(over))) return;
+  if (!begin_phase("no connection was established", std::move(over))) return;
   if (lanes_.empty()) return end_phase();
   open_more();
 }
@@ -157,7 +157,7 @@ bool Load::begin_phase(const char* waiting, Over over) {
           since = shared_.loop.now();
         } else if (shared_.loop.now() - since >= plan_.patience) {
           give_up(fmt::format(
-              "{} for {} s; {} of {} connections stand, {} requests were answered", waiting,
+              "{} for {} s; {} of {} connections are open, {} requests were answered", waiting,
               std::chrono::duration_cast<std::chrono::seconds>(plan_.patience).count(), opened_,
               lanes_.size(), requests_));
         }

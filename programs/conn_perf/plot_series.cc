@@ -44,7 +44,7 @@ void add_file(const std::string& path, std::size_t index, std::map<Key, Series>&
   if (!file) throw conn::Error(fmt::format("cannot read {}: {}", path, conn::errno_text(errno)));
   try {
     const Json json = Json::parse(file);
-    if (json.at("tool") != "conn-perf") throw conn::Error(path + " is not of conn-perf");
+    if (json.at("tool") != "conn-perf") throw conn::Error(path + " was not written by conn-perf");
     for (const Json& result : json.at("results")) {
       if (result.at("mode") != "request-response" || result.at("latency_us").is_null()) continue;
       const Key key{index, result.at("transport"), result.at("connections"), result.at("size")};

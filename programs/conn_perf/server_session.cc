@@ -89,7 +89,7 @@ void ProtocolSession::readable() {
     if (size > 0) wrong = take_bytes({shared_.room.data(), static_cast<std::size_t>(size)});
   }
   if (size < 0 && errno == EAGAIN) return;
-  if (size == 0 && parser_.midway()) return server_.end(*connection_, "ended inside a message");
+  if (size == 0 && parser_.midway()) return server_.end(*connection_, "closed within a message");
   if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
   count_messages();
   if (wrong.empty()) return pump();
@@ -153,7 +153,7 @@ std::string ProtocolSession::take_hello(const Message& message) {
   }
   const std::uint64_t size = hello.number("reply-size").value_or(0);
   if (size < kHeaderSize || size > kMostSize)
-    return fmt::format("a reply of {} bytes; it can have {} to {}", size, kHeaderSize, kMostSize);
+    return fmt::format("a reply of {} bytes; {} to {} are allowed", size, kHeaderSize, kMostSize);
   const bool verify = hello.text("verify") != "no";
   if (!verify) parser_.trust_data();
   const std::string mode = hello.text("mode");
@@ -173,9 +173,9 @@ std::string ProtocolSession::take_hello(const Message& message) {
 
 std::string ProtocolSession::take_data(const Message& message) {
   if (message.kind != expected_)
-    return fmt::format("{} where {} is expected", to_string(message.kind), to_string(expected_));
+    return fmt::format("{} instead of {}", to_string(message.kind), to_string(expected_));
   if (message.sequence != next_)
-    return fmt::format("{} {} where {} is due", to_string(message.kind), message.sequence, next_);
+    return fmt::format("{} {} instead of {}", to_string(message.kind), message.sequence, next_);
   next_ = (next_ + 1) & kSequenceMask;
   if (message.kind == Kind::kRequest) {
     outbox_.add_data(1);
@@ -189,7 +189,7 @@ std::string ProtocolSession::take_data(const Message& message) {
 }
 
 std::string ProtocolSession::take_end(const Message& message) {
-  if (expected_ != Kind::kData) return "an end where there is no stream";
+  if (expected_ != Kind::kData) return "an end without a stream";
   if (ending_) return "an end after the end";
   ending_ = true;
   sending_ = false;

@@ -132,11 +132,11 @@ bool Parser::begin(const char* bytes) {
   if (kind < Kind::kRequest || kind > Kind::kError) {
     fail(fmt::format("a message of the unknown kind {}", static_cast<unsigned>(kind)));
   } else if (header_.length < kHeaderSize || header_.length > kMostSize) {
-    fail(fmt::format("a message of {} bytes; it can have {} to {}", header_.length, kHeaderSize,
+    fail(fmt::format("a message of {} bytes; {} to {} are allowed", header_.length, kHeaderSize,
                      kMostSize));
   } else if (!is_data(kind) && header_.length - kHeaderSize > kMostText) {
-    fail(
-        fmt::format("a text of {} bytes; it can have {}", header_.length - kHeaderSize, kMostText));
+    fail(fmt::format("a text of {} bytes; at most {} are allowed", header_.length - kHeaderSize,
+                     kMostText));
   }
   return error_.empty();
 }

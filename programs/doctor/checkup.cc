@@ -118,7 +118,7 @@ class CheckUp {
     Verdict verdict{.row = "loopback " + name_of(device, port)};
     if (failed_) {
       verdict.level = Level::kSkipped;
-      verdict.text = "what failed above stops it";
+      verdict.text = "skipped because of the failure above";
       return say(std::move(verdict));
     }
     conn::Endpoint at;
@@ -149,8 +149,8 @@ class CheckUp {
       const auto raise = verdict.text.rfind("raise it with");
       verdict.remedy = raise != std::string::npos
                            ? verdict.text.substr(raise)
-                           : "the sentence names what the device, a limit or a permission refuses; "
-                             "docs/devices.md has what a device needs";
+                           : "the message names what the device, a limit or a permission refuses; "
+                             "docs/devices.md lists the requirements of a device";
     }
     say(std::move(verdict));
   }

@@ -47,13 +47,13 @@ class Caller {
       else if (err == ETIMEDOUT)
         dialled_.failure = {
             std::make_error_code(std::errc::timed_out),
-            std::string(name) + ": the connection stands, and " + who + " does not answer"};
+            std::string(name) + ": the connection is established, but " + who + " does not answer"};
       else if (err != 0 && err != ECONNRESET)
         dialled_.failure = conn::errno_failure(err, name);
       if (!dialled_.failure)
         dialled_.failure = {
             std::make_error_code(std::errc::connection_reset),
-            std::string(name) + ": the connection stood, and " + who + " closed it"};
+            std::string(name) + ": the connection was established, but " + who + " closed it"};
     }
     return done;
   }

@@ -40,41 +40,45 @@ std::string remedy_of(const Dialled& dialled, const Dialled* beside) {
   const bool rdma = over_rdma(dialled.scheme);
   const bool stands = !dialled.path.empty();
   if (step->name == "resolve name")
-    return "write an address, or mend the name (getent ahosts NAME)";
+    return "use an address, or correct the name (getent ahosts NAME)";
   if (step->name == "TLS handshake")
-    return "the sentence says what is refused: ca=, cert= and key= of both ends, their clocks";
+    return "the message says what was rejected: check ca=, cert= and key= of both ends, and their "
+           "clocks";
   if (step->name == "queue pair") return "see the rows of limits: aeconn-doctor --limits URL";
   if (stands && is_errno(dialled.failure, {ECONNRESET, EPIPE}))
-    return "the path is good: the other end's program ended the connection; it is no echo and no "
-           "server of Redis's protocol, or its log says why";
+    return "the path is good: the other end's program ended the connection; it is no echo server "
+           "and no server of Redis's protocol, or its log says why";
   if (stands && timed_out(dialled) && dialled.confirmed)
-    return "the path is good: the other end's machine has what was sent, and its program does not "
-           "answer; it is stuck, or no echo and no server of Redis's protocol "
+    return "the path is good: the other end's machine received what was sent, but its program does "
+           "not answer; it is stuck, or no echo server and no server of Redis's protocol "
            "(aeconn-doctor --serve URL is one)";
   if (rdma && stands && dialled.steps.size() > 1)
-    return "the handshake crosses and data does not: look for a firewall or switch that drops UDP "
-           "4791 by size or rate, and for an interface or switch with a lesser MTU on the way";
+    return "the handshake succeeds but data is lost: look for a firewall or switch that drops UDP "
+           "4791 by size or rate, and for an interface or switch with a smaller MTU on the path";
   if (rdma && timed_out(dialled)) {
     if (beside != nullptr && reached(*beside))
-      return "tcp reaches the host, and nothing answers over RDMA: let UDP port 4791 through in "
+      return "tcp reaches the host, but nothing answers over RDMA: allow UDP port 4791 in "
              "both directions (firewalls of both hosts, security groups); if it is open, the "
              "other end has no RDMA device with this address: run aeconn-doctor there";
-    return "neither tcp nor RDMA reaches the host: look at the address, the link and the route "
+    return "neither tcp nor RDMA reaches the host: check the address, the link and the route "
            "(ping, ip route get)";
   }
   if (is_errno(dialled.failure, {ECONNREFUSED}))
-    return rdma ? "the host answers, and nobody listens over RDMA at this port: start the server "
-                  "with an rdma:// URL, or aeconn-doctor --serve URL"
-                : "nobody listens there: start the server, or aeconn-doctor --serve URL";
+    return rdma
+               ? "the host answers, but no server listens over RDMA on this port: start the server "
+                 "with an rdma:// URL, or aeconn-doctor --serve URL"
+               : "no server listens there: start the server, or aeconn-doctor --serve URL";
   if (rdma && is_errno(dialled.failure, {ENODEV, EADDRNOTAVAIL, ENETUNREACH}))
-    return "see the rows addresses and route: the packets have to leave by an RDMA device";
+    return "see the rows addresses and route: the packets must leave through an RDMA device";
   if (stands && timed_out(dialled))
-    return "the connection stands, and nothing confirms what is sent: look for an interface or "
-           "switch with a lesser MTU on the way, or for a link that has just gone";
+    return "the connection is established, but sent data is not acknowledged: look for an "
+           "interface or switch with a smaller MTU on the path, or for a link that has just gone "
+           "down";
   if (is_errno(dialled.failure, {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH}))
-    return "look at the address, the link, the route and firewalls (ping, ip route get)";
-  if (stands) return "the peer is no echo and no server of RESP, or it waits for something else";
-  return "the sentence says it; run aeconn-doctor at the other end, too";
+    return "check the address, the link, the route and firewalls (ping, ip route get)";
+  if (stands)
+    return "the peer is no echo server and no server of RESP, or it waits for something else";
+  return "see the message; also run aeconn-doctor at the other end";
 }
 
 }  // namespace
@@ -101,7 +105,7 @@ Verdict judge(const Facts& facts, const Route& route, const std::string& scheme)
   verdict.level = Level::kFailed;
   verdict.text = from + ", which belongs to no RDMA device in this network namespace";
   verdict.remedy =
-      "use an address of the network that an RDMA device is on (row addresses), or source=ADDRESS "
+      "use an address in the network of an RDMA device (row addresses), or source=ADDRESS "
       "in the URL";
   return verdict;
 }
@@ -136,7 +140,7 @@ Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside
                                roce_mtu(mtu->second));
       path.remedy =
           "give the other end's network interface the same MTU, unless path-mtu= is "
-          "meant to be less";
+          "intentionally smaller";
     }
   }
   all.push_back(std::move(path));

@@ -28,7 +28,7 @@ std::string remedy_of_file(const DeviceFile& file) {
           file.path);
     case EACCES:
       return fmt::format(
-          "give this user the right to read and write it: ls -l {} names its group (often rdma): "
+          "allow this user to read and write it: ls -l {} shows its group (often rdma): "
           "usermod -aG GROUP USER, then log in anew",
           file.path);
     case EPERM:
@@ -55,7 +55,7 @@ Verdict libraries(const Facts& facts) {
   const conn::RdmaLibraries& found = facts.libraries;
   if (found.missing.empty()) return {.row = kRow, .text = joined(found.files)};
   return {kRow, Level::kFailed, found.missing,
-          "then start the program anew: it looks for them once"};
+          "then restart the program: it looks for them only once"};
 }
 
 Verdict modules(const Facts& facts) {
@@ -69,13 +69,13 @@ Verdict modules(const Facts& facts) {
   if (!facts.verbs || !facts.core) load += " ib_uverbs";
   if (!facts.manager) load += " rdma_ucm";
   return {"modules", Level::kFailed, "not in the kernel: " + joined(missing),
-          load + " (as root, on the host where this is a container)"};
+          load + " (as root; for a container, on the host)"};
 }
 
 Verdict device_files(const Facts& facts) {
   constexpr const char* kRow = "device files";
   if (facts.files.empty())
-    return {kRow, Level::kSkipped, "none is to be expected without modules and devices", {}};
+    return {kRow, Level::kSkipped, "not expected without modules and devices", {}};
   std::vector<std::string> open;
   const DeviceFile* worst = nullptr;
   bool some_device = false;
@@ -102,10 +102,10 @@ Verdict devices(const Facts& facts) {
   if (facts.devices.empty()) {
     if (facts.shared == false)
       return {kRow, Level::kFailed,
-              "no RDMA device is in this network namespace, and each is in one alone "
+              "there is no RDMA device in this network namespace, and each belongs to only one "
               "(ib_core.netns_mode=0)",
-              "give it this namespace: rdma dev set DEVICE netns NAME; or let all share devices: "
-              "rdma system set netns shared"};
+              "move a device here: rdma dev set DEVICE netns NAME; or share devices between all "
+              "namespaces: rdma system set netns shared"};
     return {kRow, Level::kFailed, "there is no RDMA device",
             "load the driver of the network card (mlx5_ib, irdma, bnxt_re, ...); without such a "
             "card: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"};
@@ -119,7 +119,7 @@ Verdict devices(const Facts& facts) {
   }
   if (usable) return {.row = kRow, .text = joined(all)};
   return {kRow, Level::kFailed, joined(all),
-          "use tcp: devices of this kind have no reliable connections, which rdma:// needs"};
+          "use tcp: devices of this kind do not support the reliable connections of rdma://"};
 }
 
 Verdict ports(const Facts& facts) {
@@ -141,8 +141,8 @@ Verdict ports(const Facts& facts) {
   const std::string remedy =
       initializing ? "start a subnet manager on the fabric (opensm)"
       : down.empty()
-          ? fmt::format("bring up the network interface of {}, or look at its cable", first_down)
-          : fmt::format("ip link set {} up, or look at its cable", down);
+          ? fmt::format("bring up the network interface of {}, or check its cable", first_down)
+          : fmt::format("ip link set {} up, or check its cable", down);
   if (!active)
     return {kRow, Level::kFailed, all.empty() ? "the devices have no port" : joined(all), remedy};
   if (first_down.empty()) return {.row = kRow, .text = joined(all)};

@@ -26,7 +26,7 @@ Verdict processors(const Facts& facts) {
           fmt::format("numactl --cpunodebind={} --membind={} PROGRAM", device.node, device.node);
   }
   if (count == 1) {
-    text += "; loops do not spin on one alone";
+    text += "; loops do not spin on a single processor";
     if (remedy.empty()) remedy = "give it a second one (taskset, cpuset of a container)";
   }
   return {kRow, remedy.empty() ? Level::kOk : Level::kNote, text, remedy};

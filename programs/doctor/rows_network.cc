@@ -78,8 +78,9 @@ Table look_at(const Facts& facts, const Device& device, const Port& port) {
     return {text + ": link-local only", "give the interface an address: " + add, false};
   const bool told = any([](const Gid& gid) { return !gid.type.empty(); });
   if (device.kind != "RNIC" && told && !any([](const Gid& gid) { return gid.type == "RoCE v2"; }))
-    return {text + ": RoCE v1 only, which crosses no router and reaches no RoCE v2",
-            "let the driver make GIDs of RoCE v2, or reach peers of the same network alone", true};
+    return {text + ": RoCE v1 only, which is not routable and cannot reach RoCE v2",
+            "configure the driver for GIDs of RoCE v2, or use only peers on the same network",
+            true};
   return {text, {}, true};
 }
 
@@ -142,13 +143,16 @@ Verdict packets(const Facts& facts) {
           fmt::format("{} {}, as {} has {}", name_of(device, port), mtu, interface, found->second));
       if (mtu < 4096 && remedy.empty())
         remedy = fmt::format(
-            "4096 costs the processor less with large values: ip link set {} mtu "
+            "4096 needs less processor time for large values: ip link set {} mtu "
             "4200, at both ends and at the switches between them",
             interface);
     }
   }
   if (all.empty())
-    return {kRow, Level::kSkipped, "no network interface tells; path() of a connection does", {}};
+    return {kRow,
+            Level::kSkipped,
+            "not known from a network interface; see path() of a connection",
+            {}};
   return {kRow, remedy.empty() ? Level::kOk : Level::kNote, joined(all), remedy};
 }
 
@@ -168,11 +172,12 @@ Verdict marking(const Facts& facts) {
   if (all.empty())
     return {.row = kRow,
             .text =
-                "rdma_cm has its defaults (configfs has none for these devices); a URL's "
-                "traffic-class wins"};
+                "rdma_cm uses its defaults (configfs has no settings for these devices); a URL's "
+                "traffic-class takes precedence"};
   if (!old)
-    return {.row = kRow, .text = "rdma_cm: " + joined(all) + "; a URL's traffic-class wins"};
-  return {kRow, Level::kNote, "rdma_cm: " + joined(all) + ": crosses no router",
+    return {.row = kRow,
+            .text = "rdma_cm: " + joined(all) + "; a URL's traffic-class takes precedence"};
+  return {kRow, Level::kNote, "rdma_cm: " + joined(all) + ": not routable",
           "echo 'RoCE v2' >/sys/kernel/config/rdma_cm/DEVICE/ports/1/default_roce_mode"};
 }
 

@@ -175,8 +175,8 @@ class Proxy {
         why = error.what();
       }
     }
-    write_log(why.empty() ? "certificates read again"
-                          : "certificates not read again, the old ones stay: " + why);
+    write_log(why.empty() ? "certificates reloaded"
+                          : "certificates not reloaded, the old ones remain: " + why);
     service::notify("READY=1");
   }
 

@@ -41,7 +41,7 @@ Activated::Activated(const std::string& text) {
   const std::size_t end = std::min(text.find('?'), text.size());
   const std::string type = text.substr(0, end);
   if (std::find(kTransports.begin(), kTransports.end(), type) == kTransports.end())
-    throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
+    throw conn::Error("--activated " + text + ": expected tcp or tls, optionally with options");
   tls_ = type == "tls";
   if (end != text.size()) options_ = conn::Options::parse(text.substr(end + 1));
 }

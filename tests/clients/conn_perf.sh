@@ -251,7 +251,7 @@ servers+=($!)
 disown
 kv_listens() { grep -q '^listening on' "$work/kv"; }
 soon kv_listens
-fails 'something else is no echo' '^conn-perf: nothing arrived for 1 s; 1 of 1 connections stand, 0 requests' \
+fails 'something else is no echo' '^conn-perf: nothing arrived for 1 s; 1 of 1 connections are open, 0 requests' \
   "$(sed -n 's/^listening on //p' "$work/kv")" --echo --patience 1
 # An echo that closes idle connections, while they are counted or later.
 perl -MIO::Socket::INET -e '
@@ -309,12 +309,12 @@ done
 wrong_use 'an unknown mode' 'there is request-response, stream, connect, idle' client "$url" --mode fast
 wrong_use 'requests and seconds' 'xclude' client "$url" --requests 5 --seconds 5
 wrong_use 'a time that is none' '--seconds=soon' client "$url" --seconds soon
-wrong_use 'depths of a stream' '--depths is for' client "$url" --mode stream --depths 2
-wrong_use 'both ways of requests' '--both-ways is for' client "$url" --both-ways
-wrong_use 'requests in place' '--in-place is for' client "$url" --in-place
-wrong_use 'a stream through an echo' 'do not go together' client "$url" --echo --mode stream
-wrong_use 'a reply size of an echo' 'do not go together' client "$url" --echo --reply-size 5k
-wrong_use 'hold without idle' '--hold is for' client "$url" --hold 5
+wrong_use 'depths of a stream' '--depths requires' client "$url" --mode stream --depths 2
+wrong_use 'both ways of requests' '--both-ways requires' client "$url" --both-ways
+wrong_use 'requests in place' '--in-place requires' client "$url" --in-place
+wrong_use 'a stream through an echo' 'cannot be combined' client "$url" --echo --mode stream
+wrong_use 'a reply size of an echo' 'cannot be combined' client "$url" --echo --reply-size 5k
+wrong_use 'hold without idle' '--hold requires' client "$url" --hold 5
 wrong_use 'two things on standard output' 'only one of' client "$url" --json - --csv -
 wrong_use 'a server without a URL' '--listen is required' server
 

@@ -41,7 +41,7 @@ print(all["ok"], all["first_failure"] is None, any(row["row"] == "tcp: connect" 
   out=$(doctor "$at"); status=$?
   is 'nobody listens: status' 1 $status
   has 'nobody listens: what to do' 'FAIL  tcp: connect: .*Connection refused' "$out"
-  has 'nobody listens: the last line' 'tcp: connect. What to do: nobody listens there' "$(tail -n 1 <<<"$out")"
+  has 'nobody listens: the last line' 'tcp: connect. What to do: no server listens there' "$(tail -n 1 <<<"$out")"
   is 'nobody listens: JSON' 'False tcp: connect' "$(doctor --json "$at" | python3 -c 'import json, sys
 all = json.load(sys.stdin)
 print(all["ok"], all["first_failure"]["row"])')"

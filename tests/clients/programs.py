@@ -261,16 +261,16 @@ def doctor():
     silent = Peer(lambda connection: None)
     code, out, _ = run("aeconn-doctor", "--timeout", "0.3", silent.url)
     dialled = b"\n".join(line for line in out.splitlines() if b"tcp: " in line or b"The first" in line)
-    check("a silent server: the connection stands", b"tcp: connect" in dialled and
-          b"the connection stands, and 127.0.0.1:" in dialled, out)
+    check("a silent server: the connection is established", b"tcp: connect" in dialled and
+          b"the connection is established, but 127.0.0.1:" in dialled, out)
     check("a silent server: neither route nor firewall", code == 1 and
           not re.search(rb"firewall|route|ping", dialled) and b"does not answer" in dialled, out)
     code, out, _ = run("aeconn-doctor", Peer(leave).url)
-    check("a server that leaves", b"the connection stood, and 127.0.0.1:" in out and
+    check("a server that leaves", b"the connection was established, but 127.0.0.1:" in out and
           b"closed it" in out and b"ended the connection" in out, out)
     code, out, _ = run("aeconn-doctor", "--timeout", "0.3", Peer(speak).url)
-    check("a server that is no Redis: it stands and says so",
-          b"the connection stands" in out or b"something else answered" in out, out)
+    check("a server that is no Redis: it is established and says so",
+          b"the connection is established" in out or b"something else answered" in out, out)
 
 
 # ---- names of peers ------------------------------------------------------------------------------

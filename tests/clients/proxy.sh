@@ -164,14 +164,14 @@ if [ $tls = yes ] && start --listen "$listen" --connect "unix://$work/r.sock"; t
   cp "$work/newcert.pem" "$work/cert.pem" && cp "$work/newkey.pem" "$work/key.pem"
   kill -HUP "$behind"
   read_again() { [ "$(grep -c "$1" "$behind_log")" -ge 1 ]; }
-  soon read_again 'certificates read again' || fail 'SIGHUP: it says so' "$(cat "$behind_log")"
+  soon read_again 'certificates reloaded' || fail 'SIGHUP: it says so' "$(cat "$behind_log")"
   asks "$work/newcert.pem"
   is 'SIGHUP: the new certificate serves' PONG "$out"
   asks "$work/old.pem"
   has 'SIGHUP: who trusts the old one is told' 'certificate' "$(cat "$log")"
   echo nonsense >"$work/cert.pem"
   kill -HUP "$behind"
-  soon read_again 'not read again, the old ones stay' && ok 'SIGHUP: a file that is none' ||
+  soon read_again 'not reloaded, the old ones remain' && ok 'SIGHUP: a file that is none' ||
     fail 'SIGHUP: a file that is none' "$(cat "$behind_log")"
   asks "$work/newcert.pem"
   is 'SIGHUP: the certificate before it serves on' PONG "$out"

@@ -239,7 +239,7 @@ TEST_CASE("doctor: what rdma_cm was told to take", "[doctor]") {
   port_of(facts).cm_tos = "104";
   says(doctor::marking(facts), Level::kOk, "rxe0/1 RoCE v2, type of service 104");
   port_of(facts).cm_mode = "IB/RoCE v1";
-  says(doctor::marking(facts), Level::kNote, "crosses no router", "default_roce_mode");
+  says(doctor::marking(facts), Level::kNote, "not routable", "default_roce_mode");
 }
 
 TEST_CASE("doctor: processors that are few or far", "[doctor]") {
@@ -362,7 +362,7 @@ TEST_CASE("doctor: a dial that stops says why, and tcp beside it tells a firewal
   says(last(silent, &closed), Level::kFailed, "timed out", "UDP port 4791");
   says(last(silent, &dead), Level::kFailed, "timed out", "neither tcp nor RDMA");
   says(last(dialled("rdma", {{"connect", 90, false}}, ECONNREFUSED), &tcp), Level::kFailed,
-       "refused", "nobody listens over RDMA");
+       "refused", "no server listens over RDMA");
   says(last(dialled("rdma", {{"resolve address", 90, false}}, ENODEV), &tcp), Level::kFailed,
        "No such device", "rows addresses and route");
   says(last(dialled("tls", {{"connect", 90, true}, {"TLS handshake", 90, false}}, EPROTO), nullptr),
@@ -375,7 +375,7 @@ TEST_CASE("doctor: a dial that stops says why, and tcp beside it tells a firewal
   const auto rows = judge(facts, stuck, &tcp);
   REQUIRE(rows.size() == 3);
   says(rows[0], Level::kOk, "90.0 us");
-  says(rows[1], Level::kFailed, "timed out", "handshake crosses and data does not");
+  says(rows[1], Level::kFailed, "timed out", "handshake succeeds but data is lost");
   says(rows[2], Level::kOk, "rdma rxe0/1 gid 1");
 }
 
@@ -436,7 +436,8 @@ TEST_CASE("doctor: a place where nobody listens, and one that is none", "[doctor
   const auto tell = [&](Verdict verdict) { all.push_back(std::move(verdict)); };
   doctor::check_up(registry, good(), {.urls = {"tcp://127.0.0.1:1"}}, tell);
   REQUIRE(doctor::first_failure(all) != nullptr);
-  says(*doctor::first_failure(all), Level::kFailed, "Connection refused", "nobody listens there");
+  says(*doctor::first_failure(all), Level::kFailed, "Connection refused",
+       "no server listens there");
   CHECK(doctor::line_of(*doctor::first_failure(all)).starts_with("FAIL  tcp: connect: "));
   CHECK(doctor::json_of(*doctor::first_failure(all))["verdict"] == "failed");
   CHECK_THROWS_AS(doctor::check_up(registry, good(), {.urls = {"nonsense"}}, tell), conn::Error);

@@ -157,7 +157,7 @@ TEST_CASE("perf client: without verification a changed payload passes, a changed
           "[perf][hostile]") {
   REQUIRE(failure_with([](std::string& bytes) { bytes[40] ^= 1; }, false) == "");
   REQUIRE(failure_with([](std::string& bytes) { bytes[8] ^= 1; }, false) ==
-          "connection 0: request 4294967301 where 4294967300 is due");
+          "connection 0: request 4294967301 instead of 4294967300");
 }
 
 TEST_CASE("perf client: messages that are empty, doubled, cut or missing end it",
@@ -166,7 +166,7 @@ TEST_CASE("perf client: messages that are empty, doubled, cut or missing end it"
   const auto empty = [](std::string& bytes) { bytes = data(Kind::kRequest, 4294967300, 16); };
   REQUIRE(failure_with(empty) == "connection 0: request 4294967300 has 16 bytes, not 64");
   const auto doubled = [](std::string& bytes) { bytes += bytes; };
-  REQUIRE(failure_with(doubled) == "connection 0: a request that nobody asked for");
+  REQUIRE(failure_with(doubled) == "connection 0: unexpected request");
   const auto zeros = [](std::string& bytes) { bytes = std::string(64, '\0'); };
   REQUIRE(failure_with(zeros) == "connection 0: a message of the unknown kind 0");
   const auto cut = [](std::string& bytes) { bytes.resize(30); };
@@ -202,7 +202,7 @@ TEST_CASE("perf client: a peer that closes ends it", "[perf]") {
   } catch (const perf::Failed& error) {
     reason = error.what();
   }
-  REQUIRE(reason == (cut == 1 ? "connection 0: the server ended it inside a message"
+  REQUIRE(reason == (cut == 1 ? "connection 0: the server closed it within a message"
                               : "connection 0: the server closed it"));
 }
 
@@ -377,17 +377,17 @@ TEST_CASE("perf server: what is wrong is answered with an error, and that connec
   }
   SECTION("a number out of order") {
     client.greet();
-    refused(data(Kind::kRequest, 1, 64), "request 1 where 0 is due");
+    refused(data(Kind::kRequest, 1, 64), "request 1 instead of 0");
   }
   SECTION("a stream where there is none") {
     client.greet();
-    refused(data(Kind::kData, 0, 64), "data where request is expected");
+    refused(data(Kind::kData, 0, 64), "data instead of request");
   }
   std::string end;
   perf::append_text(end, Kind::kEnd, 0, "");
-  SECTION("an end where there is no stream") {
+  SECTION("an end without a stream") {
     client.greet(GENERATE("", "mode=control\n"));
-    refused(end, "an end where there is no stream");
+    refused(end, "an end without a stream");
   }
   SECTION("an end after the end") {
     client.greet("mode=stream\n");

@@ -298,7 +298,7 @@ TEST_CASE("perf loops: nothing arrives on any loop", "[perf][loops]") {
   perf::LoadOnLoops load(kit.loops, plan);
   load.open();
   REQUIRE(failure_of([&] { load.run(3, 0s); }) ==
-          "nothing arrived for 1 s; 1 of 1 connections stand, 0 requests were answered");
+          "nothing arrived for 1 s; 1 of 1 connections are open, 0 requests were answered");
 }
 
 TEST_CASE("perf loops: what ends a loop ends the measurement, and is told", "[perf][loops]") {

@@ -153,7 +153,7 @@ TEST_CASE("perf wire: lengths, kinds and texts that cannot be are refused", "[pe
   for (const bool in_pieces : {false, true}) {
     for (const std::uint32_t length : {0u, 1u, 15u, (64u << 20) + 1, 0x80000000u, 0xffffffffu}) {
       CAPTURE(length, in_pieces);
-      REQUIRE(error_of(header(length, 0, 1), in_pieces).find("it can have 16 to 67108864") !=
+      REQUIRE(error_of(header(length, 0, 1), in_pieces).find("16 to 67108864 are allowed") !=
               std::string::npos);
     }
     for (const int kind : {0, 11, 77, 255}) {
@@ -161,7 +161,7 @@ TEST_CASE("perf wire: lengths, kinds and texts that cannot be are refused", "[pe
               "a message of the unknown kind " + std::to_string(kind));
     }
     REQUIRE(error_of(header(16 + 4097, 0, 4), in_pieces) ==
-            "a text of 4097 bytes; it can have 4096");
+            "a text of 4097 bytes; at most 4096 are allowed");
   }
 }
 

@@ -65,7 +65,7 @@ ok    tls: TLS handshake: [0-9.]+ [mu]s' "$out"
     stop "$server"
   fi
   start --listen tcp://"$AECONN_RDMA_ADDRESS":7003 &&
-    first_failure 'a server without rdma' 'FAIL  rdma: connect: .*' 'nobody listens over RDMA at this port' \
+    first_failure 'a server without rdma' 'FAIL  rdma: connect: .*' 'no server listens over RDMA on this port' \
       doctor "$url:7003"
 
   # ---- what stops it, one after the other ------------------------------------------------------

@@ -58,7 +58,7 @@ else
   # Drops packets of 4 KiB and more: tests the bit of 4096 in the IP packet's length.
   tc qdisc add dev va clsact && drop match ip dport 4791 0xffff match u16 0x1000 0x1000 at 2
   first_failure 'long packets are eaten' 'FAIL  rdma: 64 KiB there and back: ' \
-    'the handshake crosses and data does not: .* lesser MTU' "$url&retry-count=2"
+    'the handshake succeeds but data is lost: .* smaller MTU' "$url&retry-count=2"
   open
 fi
 
