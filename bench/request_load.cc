@@ -36,20 +36,21 @@ void add_options(CLI::App& app, Settings& set) {
   load::Plan& plan = set.plan;
   app.add_option("url", set.url, "The server, such as tcp://127.0.0.1:6379")->required();
   app.add_option("-c,--connections", plan.connections)->check(CLI::PositiveNumber);
-  app.add_option("-d,--depth", plan.depth, "Requests under way on each connection")
+  app.add_option("-d,--depth", plan.depth, "Requests in flight on each connection")
       ->check(CLI::PositiveNumber);
-  auto* const requests = app.add_option("-n,--requests", plan.requests, "How many in all (10000)")
-                             ->check(CLI::PositiveNumber);
-  app.add_option("--seconds", plan.seconds, "For how long, instead of how many")
+  auto* const requests =
+      app.add_option("-n,--requests", plan.requests, "Total number of requests (10000)")
+          ->check(CLI::PositiveNumber);
+  app.add_option("--seconds", plan.seconds, "Duration, instead of a number of requests")
       ->check(CLI::PositiveNumber)
       ->excludes(requests);
   app.add_option("--warmup", plan.warm_up, "Seconds that are not counted");
   app.add_option("--protocol", set.protocol, "resp, memcached or echo");
   app.add_option("--event-loop", set.event_loop, "libev or epoll");
-  list("--command", set.commands, "What to request (PING); several take turns");
-  list("--prepare", set.prepare, "A command to send once before; may be repeated");
+  list("--command", set.commands, "Command to send (PING); may be repeated to alternate");
+  list("--prepare", set.prepare, "Command to send once beforehand; may be repeated");
   app.add_option("--value-size", set.value_size,
-                 "So many bytes stand for each word \"value\" of the commands");
+                 "Number of bytes that replace each word \"value\" in the commands");
   app.add_flag("--new-connections", plan.new_connections,
                "Each request on a new connection, closed after the reply");
 }
@@ -90,7 +91,7 @@ void run(Settings& set) {
   load::Plan& plan = set.plan;
   if (plan.requests == 0 && plan.seconds == 0) plan.requests = 10'000;
   if (plan.new_connections && plan.depth != 1) {
-    throw conn::Error("--new-connections means one request on each; --depth does not go with it");
+    throw conn::Error("--new-connections sends one request per connection and excludes --depth");
   }
   if (set.commands.empty()) set.commands = {set.value_size > 0 ? "value" : "PING"};
   plan.endpoint = conn::Endpoint::parse(set.url);

@@ -112,7 +112,7 @@ std::unique_ptr<Protocol> make_protocol(std::string_view name) {
   if (name == "memcached") return std::make_unique<Memcached>();
   if (name == "echo") return std::make_unique<Echo>();
   throw conn::Error("there is no protocol \"" + std::string(name) +
-                    "\", but resp, memcached, echo");
+                    "\"; known are resp, memcached, echo");
 }
 
 void Script::add(const std::string& request, const std::string& reply) {

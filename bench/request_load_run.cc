@@ -73,7 +73,7 @@ std::vector<std::string> call(ae::EventLoop& loop, const conn::Registry& registr
     });
     std::size_t size = 0;
     while ((size = protocol.reply_size(input, request)) == 0) {
-      if (ended) throw conn::Error("the server closed the connection instead of an answer");
+      if (ended) throw conn::Error("the server closed the connection instead of answering");
       loop.process_events(ae::kFullIteration);
     }
     connection->set_read_handler(nullptr);

@@ -116,12 +116,12 @@ void serve(const Settings& settings) {
 
 int main(int argc, char** argv) try {
   Settings settings;
-  CLI::App app("An echo on bare OpenSSL and epoll.", "tls-echo");
+  CLI::App app("A minimal echo on bare OpenSSL and epoll.", "tls-echo");
   app.add_option("url", settings.url, "tcp://ADDRESS:PORT")->required();
   app.add_option("--cert", settings.certificate, "Certificate chain, PEM")->required();
   app.add_option("--key", settings.key, "Private key, PEM")->required();
   app.add_flag("--no-tickets", settings.no_tickets, "No session tickets");
-  app.add_flag("--read-ahead", settings.read_ahead, "One read for a record instead of two");
+  app.add_flag("--read-ahead", settings.read_ahead, "One read per record instead of two");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -44,7 +44,7 @@ void LoopClient::measure() {
       seconds(elapsed_), settings_.connect_rate ? "connections" : "requests",
       static_cast<double>(answered_) / seconds(elapsed_), us(latency_.percentile(50)),
       us(latency_.percentile(99)), us(latency_.max()), static_cast<unsigned long long>(errors_));
-  if (errors_ > 0) throw std::runtime_error("bytes came back changed");
+  if (errors_ > 0) throw std::runtime_error("echoed bytes differ");
 }
 
 void LoopClient::dial_more() {

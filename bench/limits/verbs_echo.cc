@@ -61,29 +61,31 @@ void drive(limits::ClientSettings& settings) {
 
 int main(int argc, char** argv) try {
   limits::ClientSettings settings;
-  CLI::App app("An echo on bare verbs that speaks Valkey Over RDMA.", "verbs-echo");
+  CLI::App app("A minimal echo on bare verbs that speaks Valkey Over RDMA.", "verbs-echo");
   app.require_subcommand(1);
   CLI::App* const server = app.add_subcommand("server", "Echoes until SIGTERM");
-  CLI::App* const client = app.add_subcommand("client", "Drives any echo; prints a line of JSON");
+  CLI::App* const client =
+      app.add_subcommand("client", "Loads any echo server; prints a line of JSON");
   const CLI::Range window_range(std::size_t{16}, std::size_t{1} << 30);
   for (CLI::App* const each : {server, client}) {
     each->add_option("address", settings.address, "ADDRESS:PORT")->required();
     each->add_option("--window", settings.window, "Bytes of a receive window (16384)")
         ->check(window_range);
-    each->add_flag("--spin", settings.spin, "Never sleep");
+    each->add_flag("--spin", settings.spin, "Poll without sleeping");
   }
   const auto positive = CLI::PositiveNumber;
   client->add_option("--size", settings.size, "Bytes of a message (64)")
       ->check(CLI::Range(1, 1 << 24));
   client->add_option("--connections", settings.connections)->check(positive);
-  client->add_option("--depth", settings.depth, "Messages under way on each")->check(positive);
-  client->add_option("--requests", settings.requests, "Messages in all (10000)")->check(positive);
-  client->add_flag("--separate", settings.separate, "A write for each message");
-  client->add_flag("--connect-rate", settings.connect_rate,
-                   "Each message on a connection of its own");
-  client->add_option("--burst", settings.burst, "So many messages of one byte, at once");
-  client->add_option("--text", settings.text, "What the bytes of the burst spell");
-  client->add_option("--reply", settings.reply, "What answers the text (the same)");
+  client->add_option("--depth", settings.depth, "Messages in flight on each connection")
+      ->check(positive);
+  client->add_option("--requests", settings.requests, "Total number of messages (10000)")
+      ->check(positive);
+  client->add_flag("--separate", settings.separate, "One RDMA write per message");
+  client->add_flag("--connect-rate", settings.connect_rate, "A new connection for each message");
+  client->add_option("--burst", settings.burst, "Number of one-byte messages to send at once");
+  client->add_option("--text", settings.text, "Text that the bytes of the burst repeat");
+  client->add_option("--reply", settings.reply, "Expected reply to the text (the same)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

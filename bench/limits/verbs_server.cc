@@ -50,7 +50,7 @@ void VerbsServer::accept(rdma_cm_id* id) try {
   add(*link);
   connections_[link->number()] = std::move(link);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "verbs-echo: a connection is refused: %s\n", error.what());
+  std::fprintf(stderr, "verbs-echo: connection refused: %s\n", error.what());
 }
 
 void VerbsServer::serve(Link& served) {

@@ -410,7 +410,7 @@ def idle(guest):
             deadline = time.monotonic() + 200
             while rdma_objects(server.pid)["qp"] - base[3]["qp"] < n:
                 if time.monotonic() > deadline or client.poll() is not None:
-                    raise Failure(f"{n} idle connections to {who} did not come about")
+                    raise Failure(f"{n} idle connections to {who} were not established")
                 time.sleep(0.2)
             time.sleep(1)
             now = (status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin"), descriptors(server.pid),
@@ -462,7 +462,7 @@ def idle_among(guest):
         deadline = time.monotonic() + 300
         while rdma_objects(server.pid)["qp"] < 1000:
             if time.monotonic() > deadline or client.poll() is not None:
-                raise Failure("1,000 idle connections did not come about")
+                raise Failure("1,000 idle connections were not established")
             time.sleep(0.5)
         time.sleep(1)
         measure("echo rdma c=16, 1000 idle")

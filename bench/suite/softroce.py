@@ -362,7 +362,7 @@ def idle(guest):
         client, most = opened(guest, server, url, count, 100)
         try:
             if most < count:
-                guest.missing(f"rdma idle {who}", f"{most} of {count} connections came about")
+                guest.missing(f"rdma idle {who}", f"{most} of {count} connections were established")
                 continue
             time.sleep(1)
             guest.figures.add("rdma idle", who, 0, connections=count,

@@ -127,7 +127,7 @@ _WAKE = ctypes.cast(lib.close, PostFn)
 def to_c(value: str) -> bytes:
     """Encodes a text for C: bytes that are not UTF-8 are represented as in paths (PEP 383)."""
     if not isinstance(value, str):
-        raise TypeError(f"a str is needed, not {type(value).__name__}")
+        raise TypeError(f"expected a str, not {type(value).__name__}")
     if "\0" in value:
         raise ValueError("embedded null character")
     return value.encode("utf-8", "surrogateescape")

@@ -480,7 +480,7 @@ class Socket:
         if self._conn is None or self._closing:
             raise OSError(errno.EBADF, "the connection is closed")
         if os.getpid() != self._process:
-            raise OSError(errno.EBADF, "the connection is that of the parent process")
+            raise OSError(errno.EBADF, "the connection belongs to the parent process")
         return self._conn
 
     def _used(self, work: Callable[[threading.Lock], _T]) -> _T:

@@ -641,7 +641,7 @@ class Server(asyncio.AbstractServer):
         context = self._context.copy()  # one context per connection, as with asyncio's server
         transport = Transport(self._loop, self._attached, conn, context)
         transport._guarded(
-            "the connection could not be begun",
+            "the connection could not be set up",
             lambda: transport._start(context.run(self._factory)),
         )
 
@@ -719,7 +719,7 @@ class LoopGroup:
         self.urls: list[str] = []
         count = operator.index(loops) or len(os.sched_getaffinity(0))
         if count < 0:
-            raise ValueError("a group has one loop or more")
+            raise ValueError("a group needs at least one loop")
         try:
             for index in range(count):
                 self._begin(connected, url, index)

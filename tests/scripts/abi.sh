@@ -28,9 +28,9 @@ try() {  # NAME STATUS WORDS
   is "$1: status" "$2" $?
   is "$1: said" 1 "$(grep -cF -m 1 "$3" <<<"$said")"
 }
-try 'nothing changed' 0 'libaeconn.so: 0 removed, 0 changed, 0 added since v0.2.0: programs that use it go on'
+try 'nothing changed' 0 'libaeconn.so: 0 removed, 0 changed, 0 added since v0.2.0: programs that use it keep working'
 echo 'int more() { return 1; }' >>ae/a.cc && echo 'int more();' >>ae/a.h
-try 'a function more' 0 '0 removed, 0 changed, 1 added since v0.2.0: programs that use it go on'
+try 'a function more' 0 '0 removed, 0 changed, 1 added since v0.2.0: programs that use it keep working'
 sed -i 's/int port;/long flags; int port;/' ae/a.h
 try 'a type of another layout' 1 'and its soname is still libaeconn.so.0.2: programs that use it would break'
 git checkout -q . && sed -i '/close/d' ae/a.h ae/a.cc
