@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rows of aeconn-doctor, from facts that are made up, and how facts are read, from a folder
-// that is made up, too. What a kernel does to them is in tests/softroce/long_case_doctor.sh.
+// aeconn-doctor: its rows, computed from made-up facts, and reading of facts from a made-up folder.
+// Facts from a real kernel are tested in tests/softroce/long_case_doctor.sh.
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +32,7 @@ bool has(const std::string& text, const std::string& part) {
 const std::string kIpv4 = "0000:0000:0000:0000:0000:ffff:0a00:0001";  // 10.0.0.1
 const std::string kLinkLocal = "fe80:0000:0000:0000:0001:02ff:fe03:0405";
 
-/// One that has nothing wrong: rxe0 on eth1, 10.0.0.1.
+/// Facts without any problem: rxe0 on eth1, 10.0.0.1.
 Facts good() {
   Facts facts;
   facts.built_with_rdma = facts.core = facts.verbs = facts.manager = true;
@@ -72,7 +72,7 @@ void says(const Verdict& verdict, Level level, const std::string& text,
   if (level == Level::kFailed) CHECK_FALSE(verdict.remedy.empty());
 }
 
-/// A folder with files in it, which goes with this object.
+/// A folder with files, removed with this object.
 class Tree {
  public:
   Tree() {
@@ -456,7 +456,7 @@ TEST_CASE("setup trace: steps that were begun, in order, and only while there is
   }
   conn::SetupTrace::begin("two");
   conn::SetupTrace::failed();
-  conn::SetupTrace::end();  // comes too late
+  conn::SetupTrace::end();  // too late, no effect
   REQUIRE(trace.steps().size() == 2);
   CHECK(trace.steps()[0].name == "one");
   CHECK(trace.steps()[0].done);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a request costs kv-server in memory: nothing, once its buffers have their size.
+// kv-server makes no allocations per request, once its buffers have reached their size.
 
 #include <cstdlib>
 
@@ -21,7 +21,7 @@ using testing::LoopThread;
 
 namespace {
 
-/// However slow the machine is, nobody is idle: who is gives memory back.
+/// A clock that stands still: no client becomes idle, whose buffers would be freed.
 std::int64_t clock_that_stands() { return 1'700'000'000'000'000; }
 
 void serve(const std::string& url, const LoopThread::Run& run) {
@@ -57,8 +57,8 @@ void require_exchange(const testing::RawSocket& socket, const Exchange& one, int
   }
 }
 
-/// In two pieces, of which the first is at the server alone: when `other` has its second answer,
-/// the iteration that served its first has ended, and what came before it has been read.
+/// Sends a request in two pieces, of which the first arrives alone: when `other` has its second
+/// answer, the iteration that served its first one has ended, and everything sent earlier was read.
 void require_split(const testing::RawSocket& socket, const testing::RawSocket& other,
                    const Exchange& one) {
   const std::size_t half = one.requests.size() / 2;
@@ -98,15 +98,16 @@ TEST_CASE("kv-server: GET and SET of existing keys allocate nothing, whatever th
   }};
   require_exchange(socket, {"", same + changing + set_large, ok + ok + ok}, 1);
   for (const Exchange& one : exchanges) require_exchange(socket, one, 10);
-  // As on a loaded machine: a request in pieces takes a buffer, which its session keeps.
+  // As on a loaded machine: a request that arrives in pieces takes a buffer, which its session
+  // keeps.
   {
     const auto other = testing::RawSocket::connect(server.address);
     for (const Exchange& one : exchanges) require_split(socket, other, one);
   }
   for (const Exchange& one : exchanges) {
     INFO(one.name << ", " << url);
-    // What is for a request comes in each round; on a loaded machine requests that arrive in other
-    // pieces than ever before make a buffer grow, once.
+    // Allocations per request would occur in each round; on a loaded machine, requests that arrive
+    // in pieces of new sizes can enlarge a buffer once.
     std::size_t allocations = 1;
     for (int round = 0; round < 5 && allocations != 0; ++round) {
       const auto before = server.watch(true);
@@ -126,14 +127,14 @@ TEST_CASE("kv-server: a client that comes has the memory of one that went", "[kv
   };
   const auto come_and_go = [&](int times) {
     for (int i = 0; i < times; ++i) one_client();
-    // The last has gone when the next but one is served.
+    // The last connection is gone when the next but one is served.
     one_client();
     one_client();
   };
   come_and_go(3);
   const auto before = server.watch(true);
   come_and_go(50);
-  // The connection and what its parser notes; without spares it would be seven more.
+  // The connection and its parser's notes; without spares it would be seven more.
   CHECK(server.watch(false).by_others - before.by_others < 52 * 9);
 }
 #endif  // AECONN_COUNTS_ALLOCATIONS

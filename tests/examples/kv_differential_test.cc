@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// That the kv-server replies as redis-server 7.0.15 did in a recorded run, byte for byte, with one
-// loop and with several.
+// kv-server replies like redis-server 7.0.15 in a recorded run, byte for byte, with one loop and
+// with several.
 
 #include "tests/support/catch.h"
 #include "tests/support/kv_kit.h"

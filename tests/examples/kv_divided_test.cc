@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server's sessions on three loops that are one thread: what one loop does for all, and what a
-// session does while it waits for the others.
+// kv-server's sessions on three loops on one thread: requests that concern all loops, and a
+// session's behaviour while it waits for the other loops.
 
 #include <algorithm>
 #include <deque>
@@ -32,10 +32,10 @@ kv::SessionInfo info(int number) {
   return {"tcp", "10.0.0.1:" + std::to_string(number), "10.0.0.9:6379", number};
 }
 
-/// A client on each of three loops.
+/// One client on each of three loops.
 struct Bench : ThreeLoops {
   explicit Bench(kv::Config config = {}) : ThreeLoops(test_clock, std::move(config)) {}
-  /// From now on what loops ask each other waits in `posts`.
+  /// From now on requests between loops are kept in `posts`.
   void put_off() {
     together.post = [this](std::size_t loop, std::function<void()> fn) {
       if (gone.count(loop) != 0) return false;
@@ -53,7 +53,7 @@ struct Bench : ThreeLoops {
   void tick() {
     for (kv::Server* each : {&first, &server, &third}) each->tick();
   }
-  /// INFO's value of `name`, asked on the first loop.
+  /// The value of `name` in INFO, asked on the first loop.
   std::string counter(const std::string& name) {
     const std::string all = call(a, {"INFO", "everything"});
     const std::size_t at = all.find("\r\n" + name + ":");
@@ -68,7 +68,7 @@ struct Bench : ThreeLoops {
 
 std::string key(int number) { return "key:" + std::to_string(number); }
 
-/// The cursor and the keys of a SCAN's reply.
+/// The cursor and the keys in a SCAN's reply.
 std::pair<std::string, std::vector<std::string>> parse_scan(const std::string& reply) {
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < reply.size();) {
@@ -99,7 +99,7 @@ TEST_CASE("kv divided: what one loop stores every loop has", "[kv][loops]") {
           "*4\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n");
   REQUIRE(bench.counter("db0") == "keys=300,expires=0,avg_ttl=0");
   REQUIRE(bench.counter("db1") == "keys=2,expires=0,avg_ttl=0");
-  // RANDOMKEY finds keys of every shard.
+  // RANDOMKEY finds keys in all shards.
   std::set<std::string> found;
   for (int i = 0; i < 3000; ++i) found.insert(call(bench.a, {"RANDOMKEY"}));
   REQUIRE(found.size() > 250);
@@ -129,7 +129,7 @@ TEST_CASE("kv divided: a key that gets a name of another shard keeps value and e
   }
   REQUIRE(call(bench.c, {"RENAME", "from", "to"}) == "-ERR no such key\r\n");
   REQUIRE(call(bench.c, {"RENAME", key(0), key(0)}) == "+OK\r\n");
-  // Each loop tends its shards: all that expire are gone without anybody asking for them.
+  // Each loop maintains its shards: expired keys are removed without being accessed.
   clock_us += 6'000'000;
   for (int i = 0; i < 20; ++i) bench.tick();
   REQUIRE(bench.counter("expired_keys") == "200");
@@ -210,7 +210,7 @@ TEST_CASE("kv divided: INFO and CLIENT LIST tell of all loops, and which serves 
   REQUIRE(call(bench.c, {"CONFIG", "RESETSTAT"}) == "+OK\r\n");
   REQUIRE(bench.counter("keyspace_misses") == "0");
   REQUIRE(bench.counter("cmdstat_get") == "(none)");
-  // One loop shows none of that.
+  // With one loop nothing of that is shown.
   kv_kit::OneLoop one(test_clock);
   kv::Session alone(one.server, info(1));
   REQUIRE(call(alone, {"CONFIG", "GET", "loops"}) == "*2\r\n" + bulk("loops") + bulk("1"));
@@ -245,7 +245,7 @@ TEST_CASE("kv divided: CONFIG SET holds on every loop, or on none", "[kv][loops]
   REQUIRE(call(late, {"GET", "a"}).starts_with("-NOAUTH"));
   bench.together.set_config([](kv::Config& config) { config.requirepass.clear(); });
   REQUIRE(call(late, {"GET", "a"}) == "$-1\r\n");
-  // Whom nobody has heard from is closed by its own loop.
+  // Idle clients are closed by their own loop.
   clock_us += 8'000'000;
   bench.tick();
   REQUIRE(bench.a.killed());
@@ -260,7 +260,7 @@ TEST_CASE("kv divided: CLIENT KILL ends clients of every loop", "[kv][loops]") {
   REQUIRE(call(bench.a, {"CLIENT", "KILL", "TYPE", "normal"}) == ":1\r\n");
   REQUIRE(bench.b.killed());
   REQUIRE_FALSE(bench.a.wants_close());
-  // Its own reply still goes out.
+  // The reply to the client that kills itself is still sent.
   REQUIRE(call(bench.a, {"CLIENT", "KILL", "10.0.0.1:1"}) == "+OK\r\n");
   REQUIRE(bench.a.wants_close());
   REQUIRE_FALSE(bench.a.killed());
@@ -312,13 +312,13 @@ TEST_CASE("kv divided: maxmemory-clients closes the largest of the loop that has
   const DividedSession* small = add(bench.first, 1000);
   const DividedSession* other = add(bench.server, 900'000);
   REQUIRE_FALSE(large->killed());
-  // The third loop goes beyond the limit; the first, which has the most, closes its largest.
+  // The third loop exceeds the limit; the first one, which has the most, closes its largest client.
   while (!large->killed()) {
     REQUIRE(bench.third.statistics.clients_evicted == 0);
     add(bench.third, 40'000);
   }
   REQUIRE(bench.first.statistics.clients_evicted == 1);
-  // From here on the third has the most.
+  // From here on the third one has the most.
   while (bench.third.statistics.clients_evicted < 10) add(bench.third, 40'000);
   REQUIRE_FALSE(small->killed());
   REQUIRE_FALSE(other->killed());
@@ -339,7 +339,7 @@ TEST_CASE("kv divided: a session that asks others waits, and replies stay in the
                request({"CLIENT", "KILL", "ID", "3"}) + request({"PING"}));
   REQUIRE(bench.a.execute() == Progress::kWaits);
   REQUIRE(take(bench.a) == "+OK\r\n");
-  REQUIRE(bench.a.execute() == Progress::kWaits);  // nothing runs meanwhile
+  REQUIRE(bench.a.execute() == Progress::kWaits);  // no command runs meanwhile
   REQUIRE(call(bench.b, {"GET", "a"}) == "$1\r\n1\r\n");
   bench.deliver();
   REQUIRE(ready.size() == 1);
@@ -350,7 +350,7 @@ TEST_CASE("kv divided: a session that asks others waits, and replies stay in the
   REQUIRE(bench.a.execute() == Progress::kIdle);
   REQUIRE(take(bench.a) == ":1\r\n+PONG\r\n");
   REQUIRE(bench.first.statistics.commands_processed == 5);
-  // CLIENT REPLY holds for what comes late, too.
+  // CLIENT REPLY also applies to late replies.
   bench.a.feed(request({"CLIENT", "REPLY", "SKIP"}) + request({"CLIENT", "LIST"}) +
                request({"PING"}));
   REQUIRE(bench.a.execute() == Progress::kWaits);
@@ -393,7 +393,7 @@ TEST_CASE("kv divided: who ends while it waits is not answered, and a loop that 
   bench.deliver();
   REQUIRE(killed.pending_output().empty());
   REQUIRE(killed.execute() == Progress::kDone);
-  // Gone before it is asked, and between question and answer.
+  // A loop that ends before it is asked, and one that ends between question and answer.
   bench.gone = {2};
   bench.a.feed(request({"CLIENT", "LIST"}));
   REQUIRE(bench.a.execute() == Progress::kWaits);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The head of an HTTP request, in pieces of each size.
+// The head of an HTTP request, arriving in pieces of all sizes.
 
 #include "examples/kv_server/http_request.h"
 
@@ -12,7 +12,7 @@ using Result = HttpRequest::Result;
 
 namespace {
 
-/// What it says of all of `input`, in pieces of `size` bytes.
+/// The parser's result for `input`, in pieces of `size` bytes.
 std::pair<Result, HttpRequest> feed(std::string_view input, std::size_t size) {
   HttpRequest request;
   Result result = Result::kMore;

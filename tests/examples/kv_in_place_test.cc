@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server's large values: they arrive in the memory where they stay, and are sent from there
-// while others change them.
+// kv-server's large values: they are received into the memory where they are stored, and sent from
+// there while other clients change them.
 
 #include <algorithm>
 #include <functional>
@@ -28,7 +28,7 @@ namespace {
 std::int64_t fixed_clock() { return 1'700'000'000'000'000; }
 kv::SessionInfo info() { return {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7}; }
 
-/// Bytes that tell where they are from, and that look like requests.
+/// Bytes whose origin can be recognised, and that look like requests.
 std::string text(std::size_t size, unsigned number) {
   std::string out;
   while (out.size() < size) out += "\r\n$5\r\n" + std::to_string(number++) + "*3";
@@ -36,7 +36,8 @@ std::string text(std::size_t size, unsigned number) {
   return out;
 }
 
-/// As the network part does it: into the room there is, the rest is shown.
+/// Like the network part: bytes go into the session's buffer first; the rest is passed by
+/// reference.
 void deliver(Session& session, std::string_view bytes) {
   const std::span<char> room = session.room();
   const std::size_t there = std::min(room.size(), bytes.size());
@@ -89,7 +90,7 @@ struct KvSite : Site {
     const std::string got = testing::receive(loop, connection, replies.size());
     const auto differ = std::mismatch(got.begin(), got.end(), replies.begin(), replies.end());
     const auto at = static_cast<std::size_t>(differ.first - got.begin());
-    CAPTURE(at, got.substr(at, 20), replies.substr(at, 20));  // not megabytes
+    CAPTURE(at, got.substr(at, 20), replies.substr(at, 20));  // not all of it: megabytes
     REQUIRE((got == replies));
   }
   kv::Server server;
@@ -100,8 +101,8 @@ struct KvSite : Site {
 }  // namespace
 
 TEST_CASE("session: large values are what was sent, however they come", "[kv][random]") {
-  // Goal: an argument that has memory of its own changes no reply. Method: conversations with
-  // values around every limit, cut at random, against the same with small values' way (one piece).
+  // Goal: an argument in memory of its own changes no reply. Method: conversations with values
+  // around all limits, cut at random, compared with the path for small values (in one piece).
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -183,7 +184,7 @@ TEST_CASE("session: what is arriving counts, and ends with the session", "[kv][l
     Session session(server, info());
     deliver(session, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$400000000\r\n" + std::string(60'000, 'x'));
     REQUIRE(server.buffer_bytes >= 60'000);
-    REQUIRE(server.buffer_bytes <= 4 * 60'000);  // not what was announced
+    REQUIRE(server.buffer_bytes <= 4 * 60'000);  // not the announced size
     REQUIRE(session.memory() >= 60'000);
     REQUIRE(session.describe().find(" qbuf=600") != std::string::npos);
     server.config.client_query_limit = 100'000;
@@ -247,7 +248,7 @@ TEST_CASE("store: who changes a value that somebody uses makes a new one", "[kv]
     REQUIRE(entry->value() == expected);
     REQUIRE(entry->expire_ms == 1000);
     REQUIRE(db.find("k", 0) == entry);
-    REQUIRE(db.expire_some(2000, 10) == 1);  // its place among those that expire is right
+    REQUIRE(db.expire_some(2000, 10) == 1);  // it is still found by its expiry time
   }
   REQUIRE(db.size() == 0);
   REQUIRE(store.memory() < memory - 20'000);
@@ -285,7 +286,7 @@ TEST_CASE("kv-server: what is being sent is what it was when it was asked for", 
     add({"FLUSHALL"}, ok);
     add({"GET", "k"}, "$-1\r\n");
     site.expect(*client, all, replies);
-    // More of them than a connection has on its way, and somebody else takes the value away.
+    // More requests than a connection has in flight, while another client deletes the value.
     site.expect(*client, request({"SET", "k", a}), ok);
     const std::uint64_t hits = site.server.statistics.keyspace_hits;
     std::string many, expected;
@@ -294,7 +295,7 @@ TEST_CASE("kv-server: what is being sent is what it was when it was asked for", 
       expected += bulk(a) + "+PONG\r\n";
     }
     testing::send(site.loop, *client, many);
-    RUN_UNTIL(site.loop, site.server.statistics.keyspace_hits == hits + 200);  // all were asked for
+    RUN_UNTIL(site.loop, site.server.statistics.keyspace_hits == hits + 200);  // all were executed
     site.expect(*other, request({"DEL", "k"}) + request({"SET", "k", "x"}), ":1\r\n" + ok);
     REQUIRE((testing::receive(site.loop, *client, expected.size()) == expected));
     REQUIRE(site.server.store.memory() < 100'000);
@@ -317,7 +318,7 @@ TEST_CASE("kv-server: a client that goes in the middle of large values leaves no
     RUN_UNTIL(site.loop, site.server.sessions.size() == 1);
     Entry* const entry = site.server.store.database(0).find("k", 0);
     REQUIRE(entry != nullptr);
-    RUN_UNTIL(site.loop, !entry->shared());  // each has been released, and once
+    RUN_UNTIL(site.loop, !entry->shared());  // each reference was released, exactly once
     site.expect(*other, request({"EXISTS", "half"}) + request({"GET", "k"}),
                 ":0\r\n" + bulk(value));
     RUN_UNTIL(site.loop, !entry->shared());
@@ -334,7 +335,7 @@ TEST_CASE("kv-server: values on their way to a client that was closed are used m
     site.expect(*other, request({"SET", "k", value}), "+OK\r\n");
     Entry* const entry = site.server.store.database(0).find("k", 0);
     REQUIRE(entry != nullptr);
-    const conn::ConnectionPtr slow = site.client();  // which does not read
+    const conn::ConnectionPtr slow = site.client();  // does not read
     testing::send(site.loop, *slow, request({"GET", "k"}));
     RUN_UNTIL(site.loop, site.server.buffer_bytes >= value.size() || !entry->shared());
     std::size_t most = 0;
@@ -350,7 +351,7 @@ TEST_CASE("kv-server: values on their way to a client that was closed are used m
     const ae::HookId watch = site.loop.add_before_sleep(counted);
     for (const auto& [id, session] : site.server.sessions)
       if (session->memory() >= value.size()) session->drop_buffers();
-    // The same moment: nothing is in between of what is counted for whom.
+    // The value moves from one counter to the other in the same moment.
     if (under_way) REQUIRE(site.server.left_behind() == value.size());
     testing::send(site.loop, *other, request({"PING"}));
     (void)testing::receive(site.loop, *other, 7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sessions of clients that want too much: what each limit is, what counts it, and that the others
-// go on. docs/limits.md is the list.
+// Sessions of clients that exceed limits: each limit of docs/limits.md, its counter, and that other
+// clients are not affected.
 
 #include <algorithm>
 #include <memory>
@@ -26,7 +26,7 @@ std::int64_t test_clock() { return clock_us; }
 
 kv::SessionInfo info() { return {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7}; }
 
-/// The value that INFO has under `name`.
+/// The value of `name` in INFO.
 std::string counter(Session& session, const std::string& name) {
   const std::string all = call(session, {"INFO", "everything"});
   const std::size_t at = all.find("\r\n" + name + ":");
@@ -41,7 +41,7 @@ struct Bench {
   }
   Server server{test_clock};
   std::string logged;
-  Session other{server, info()};  // an honest client
+  Session other{server, info()};  // a well-behaved client
 };
 
 }  // namespace
@@ -64,7 +64,7 @@ TEST_CASE("kv limits: a request of many large arguments ends at client-query-buf
   REQUIRE(sent > (1 << 20) - argument.size());
   REQUIRE(counter(bench.other, "client_query_buffer_limit_disconnections") == "1");
   REQUIRE(bench.logged.find("a request of more than 1048576 bytes") != std::string::npos);
-  // What is less is served, and many requests are not one.
+  // Smaller requests are served, and several together do not count as one.
   Session fine(bench.server, info());
   REQUIRE(call(fine, {"SET", "k", std::string(1'000'000, 'x')}) == "+OK\r\n");
   for (int i = 0; i < 3; ++i) fine.feed(request({"SET", "k", std::string(600'000, 'x')}));
@@ -111,11 +111,11 @@ TEST_CASE("kv limits: one reply that repeats a large value ends at the output li
   REQUIRE(greedy.killed());
   REQUIRE(bench.server.buffer_bytes < (16 << 20));
   REQUIRE(counter(bench.other, "client_output_buffer_limit_disconnections") == "1");
-  // As many as fit, and one value of any size, are no crime.
+  // As many values as fit, and a single value of any size, are allowed.
   Session fine(bench.server, info());
   REQUIRE(call(fine, {"MGET", "big", "big", "big", "big"}).size() > 1'200'000);
   REQUIRE_FALSE(fine.killed());
-  // A limit of 0 is none.
+  // 0 means no limit.
   bench.server.config.client_output_limit = 0;
   wish.resize(100);
   REQUIRE(call(fine, wish).size() > 29'000'000);
@@ -130,7 +130,7 @@ TEST_CASE("kv limits: beyond maxmemory-clients those who hold the most are close
   bench.server.session_killed = [&](Session& session) { told.push_back(&session); };
   for (int i = 0; i < 100; ++i) {
     sessions.push_back(std::make_unique<Session>(bench.server, info()));
-    // The later the more; none of them is ever complete.
+    // Each request is longer than the one before; none becomes complete.
     sessions.back()->feed("*2\r\n$3\r\nGET\r\n$10000000\r\n" +
                           std::string(static_cast<std::size_t>(i) * 1000, 'x'));
     sessions.back()->execute();
@@ -163,7 +163,7 @@ TEST_CASE("kv limits: a request that comes byte by byte does not keep its client
     bench.server.tick();
     REQUIRE(slow.killed() == (second >= 10));
   }
-  REQUIRE_FALSE(large.killed());  // slowly, but it gets there
+  REQUIRE_FALSE(large.killed());  // slow, but making progress
   REQUIRE(counter(bench.other, "timed_out_clients") == "1");
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("kv limits: a flood of unknown commands with long names costs short re
     REQUIRE(reply.starts_with("-ERR unknown command '"));
     REQUIRE(reply.size() < 512);
   }
-  REQUIRE(bench.logged.empty());  // nothing that a disk would have to hold
+  REQUIRE(bench.logged.empty());  // a flood must not fill the log
   REQUIRE(counter(bench.other, "rejected_commands") == "1000");
   REQUIRE(bench.server.statistics.errors.size() == 1);
 }
@@ -211,6 +211,6 @@ TEST_CASE("kv limits: keys chosen to share a bucket share none under a seed that
     CAPTURE(seed.k0, seed.k1);
     std::vector<int> buckets(kMask + 1);
     for (const std::string& key : keys) ++buckets[kv::siphash13(key, seed) & kMask];
-    REQUIRE(*std::max_element(buckets.begin(), buckets.end()) < 16);  // random ones: 5 or 6
+    REQUIRE(*std::max_element(buckets.begin(), buckets.end()) < 16);  // random hashes give 5 or 6
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server on a LoopGroup of several threads: clients of different loops at once, and what holds
-// between them.
+// kv-server on a LoopGroup of several threads: concurrent clients of different loops, and the
+// guarantees between them.
 
 #include <atomic>
 #include <functional>
@@ -56,7 +56,7 @@ class LoopsServer {
   conn::Endpoint address;
 };
 
-/// Blocks; false and empty replies once the server has hung up.
+/// Blocking client; false and empty replies after the server has closed the connection.
 class Client {
  public:
   explicit Client(const conn::Endpoint& to) : socket_(RawSocket::connect(to)) {}
@@ -84,7 +84,7 @@ class Client {
     return receive();
   }
   bool ended() const { return socket_.receive(1).empty(); }
-  kv::Reply reply;  ///< the last
+  kv::Reply reply;  ///< the last one
 
  private:
   /// True while the reply needs more bytes.
@@ -101,7 +101,7 @@ class Client {
 
 std::string key(int number) { return "key:" + std::to_string(number); }
 
-/// Which loop serves it, as CLIENT INFO says.
+/// The loop that serves the client, from CLIENT INFO.
 std::string loop_of(Client& client) {
   const std::string info = client.call({"CLIENT", "INFO"});
   const std::size_t at = info.find(" loop=");
@@ -109,7 +109,7 @@ std::string loop_of(Client& client) {
                                  : info.substr(at + 6, info.find_first_of(" \n", at + 6) - at - 6);
 }
 
-/// Catch2's assertions are for one thread: others note here what was wrong first.
+/// Catch2's assertions are not thread-safe: other threads record their first failure here.
 class Complaints {
  public:
   void expect(bool right, const std::string& what) {
@@ -127,7 +127,7 @@ class Complaints {
   std::string first_;
 };
 
-/// The loops that served somebody.
+/// The loops that have served a client.
 class Loops {
  public:
   void note(Client& client) {
@@ -150,7 +150,7 @@ const std::set<std::string> kAllThree{"0", "1", "2"};
 
 TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]") {
   LoopsServer server(3, {}, "tcp://127.0.0.1:0", fixed_clock);
-  // Each connection goes to the next loop, so all three do all of it.
+  // Each connection goes to the next loop, so all three do everything.
   Loops loops;
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<Client>(server.address));
@@ -193,7 +193,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
     };
   };
   std::vector<std::function<void()>> jobs;
-  // Sums are exact.
+  // Sums must be exact.
   for (int i = 0; i < 3; ++i) {
     jobs.push_back(work([&](Client& client, int) {
       client.call({"INCR", "sum"});
@@ -201,7 +201,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
       client.call({"INCRBY", "sum:two", "2"});
     }));
   }
-  // What one MSET stored is seen whole.
+  // The keys stored by one MSET are seen together.
   jobs.push_back(work([&](Client& client, int round) {
     std::vector<std::string> all = {"MSET"};
     for (int i = 0; i < 10; ++i) {
@@ -219,7 +219,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
         complaints.expect(each.text == client.reply.elements.front().text, "MGET saw half an MSET");
     }));
   }
-  // What is renamed is always under one name, and one only.
+  // A renamed key exists under exactly one name at any time.
   jobs.push_back(work([&](Client& client, int round) {
     if (round == 0) client.call({"SELECT", "2"});
     const std::string from = "baton:" + std::to_string(round % 7);
@@ -234,7 +234,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
                       "EXISTS while a key was renamed");
     complaints.expect(!client.call({"RANDOMKEY"}).starts_with("$-1"), "RANDOMKEY");
   }));
-  // SCAN returns all that stay.
+  // SCAN returns all keys that exist throughout.
   jobs.push_back(work([&](Client& client, int round) {
     if (round % 10 != 0) return;
     std::set<std::string> found;
@@ -248,7 +248,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
     for (int i = 0; i < kStay; ++i)
       complaints.expect(found.count("stays:" + std::to_string(i)) == 1, "SCAN lost a key");
   }));
-  jobs.push_back(work([&](Client& client, int round) {  // grows and shrinks below it
+  jobs.push_back(work([&](Client& client, int round) {  // grows and shrinks during the SCAN
     std::vector<std::string> all = {round % 2 == 0 ? "MSET" : "DEL"};
     for (int i = 0; i < 100; ++i) {
       all.push_back(key(i));
@@ -256,7 +256,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
     }
     client.call(all);
   }));
-  // A database that is emptied is empty for everybody.
+  // A flushed database is empty for all clients.
   jobs.push_back(work([&](Client& client, int round) {
     if (round == 0) client.call({"SELECT", "3"});
     client.call({"MSET", "a", "1", "b", "2", "c", "3"});
@@ -264,7 +264,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
     complaints.expect(client.call({"MGET", "a", "b", "c"}) == "*3\r\n$-1\r\n$-1\r\n$-1\r\n",
                       "a key after FLUSHDB");
   }));
-  // Those that ask everybody.
+  // Commands that ask all loops.
   for (int i = 0; i < 2; ++i) {
     jobs.push_back(work([&, i](Client& client, int round) {
       const std::string value = std::to_string(1000 + 2 * round + i);
@@ -398,7 +398,7 @@ TEST_CASE("kv loops: maxclients holds for all loops together", "[kv][loops][limi
   }
   REQUIRE(inside[0]->call({"INFO"}).find("\r\nrejected_connections:6\r\n") != std::string::npos);
   inside.pop_back();
-  // Its end may take a moment to be seen.
+  // The end of the other connection may be detected a moment later.
   for (;;) {
     Client next(server.address);
     if (next.call({"PING"}) == "+PONG\r\n") break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GET /metrics over each transport, with clients that are slow.
+// GET /metrics over each transport, also with slow clients.
 
 #include "examples/kv_server/metrics_server.h"
 
@@ -49,7 +49,7 @@ TEST_CASE("kv metrics: who is slow, and who is never answered, is closed", "[kv]
   client->set_close_handler([&closed](conn::Connection&) { closed = true; });
   RUN_UNTIL(site.loop, closed);
   REQUIRE(static_cast<bool>(later) == (sent == kRequest));
-  if (later) later("too late");  // nobody is there any more
+  if (later) later("too late");  // the client is gone
 }
 
 TEST_CASE("kv metrics: a text that comes after the server's end is nobody's", "[kv][http]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The request parser: splits, limits, hostile input (faults K1-K10).
+// The request parser: input in pieces, limits, hostile input (faults K1-K10).
 
 #include <random>
 #include <string>
@@ -14,22 +14,22 @@ using Request = std::vector<std::string>;
 
 namespace {
 
-/// Everything the parser makes of `input` when it arrives in pieces of the sizes that `next` gives.
-/// An argument that is arriving is taken out where it can be.
+/// The requests and the error of `input`, arriving in pieces of the sizes that `next` returns. An
+/// incomplete argument is taken out of the buffer where possible.
 template <class Next>
 std::pair<std::vector<Request>, std::string> parse(const std::string& input, Next next,
                                                    bool authenticated = true) {
   RequestParser parser;
   std::vector<Request> requests;
   std::string unread, outside;
-  std::size_t missing = 0;  // of what is outside
+  std::size_t missing = 0;  // bytes missing in `outside`
   for (std::size_t fed = 0; fed < input.size();) {
     const std::size_t size = std::min<std::size_t>(next(), input.size() - fed);
     const std::size_t there = std::min(missing, size);
     outside += input.substr(fed, there);
     missing -= there;
     if (there != 0) parser.moved_to(outside.data());
-    // Moves it, as a growing buffer does.
+    // The buffer moves, as a growing one does.
     unread = std::string(unread + input.substr(fed + there, size - there));
     fed += size;
     for (bool more = missing == 0; more && !unread.empty();) {
@@ -84,8 +84,8 @@ TEST_CASE("request parser: an argument may hold any bytes", "[kv]") {
 }
 
 TEST_CASE("request parser: any split of any input gives the same requests", "[kv][random]") {
-  // Goal: splits change nothing, errors included. Method: inputs of good and bad fragments, cut
-  // into single bytes and at random, against the parse in one piece.
+  // Goal: cutting the input changes nothing, errors included. Method: inputs made of valid and
+  // invalid fragments, cut into single bytes and at random, compared with the parse in one piece.
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -109,7 +109,7 @@ TEST_CASE("request parser: any split of any input gives the same requests", "[kv
   for (int round = 0; round < 500; ++round) {
     std::string input;
     for (auto count = random() % 6; count > 0; --count) {
-      // Mostly good ones: a bad one ends the stream.
+      // Mostly valid fragments: an invalid one ends the stream.
       input += kFragments[random() % (random() % 4 == 0 ? std::size(kFragments) : 8)];
     }
     CAPTURE(input);
@@ -142,9 +142,9 @@ TEST_CASE("request parser: line ends are CR LF in multibulk requests", "[kv][hos
     CAPTURE(input);
     REQUIRE(error_of(input).starts_with("Protocol error: expected CR LF"));
   }
-  // A bare LF is data of the line, so the number is bad once the line ends.
+  // A single LF belongs to the line, so the number is invalid once the line ends.
   REQUIRE(error_of("*1\n$4\r\n") == "Protocol error: invalid multibulk length");
-  // Inline requests end in LF, with or without CR.
+  // Inline requests end with LF, with or without CR.
   REQUIRE(parse_whole("PING\nPING\r\n").first == std::vector<Request>{{"PING"}, {"PING"}});
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("request parser: a large argument's key is what comes before it", "[kv
   REQUIRE(key("*5\r\n" + set + part) == "key");
   REQUIRE(key("*5\r\n" + set + "$1\r\nv\r\n$2\r\nk2\r\n" + part) == "k2");
   REQUIRE(key("*4\r\n$5\r\nSETEX\r\n$3\r\nkey\r\n$2\r\n50\r\n" + part) == "key");
-  REQUIRE(key("*1\r\n" + part) == "none");  // a command's name
+  REQUIRE(key("*1\r\n" + part) == "none");  // the name of a command
   REQUIRE(key("*3\r\n" + set) == "none");
   REQUIRE(key("*3\r\n" + set + "$100") == "none");
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-cli --pipe towards a server that says nothing; what else it meets is in
-// tests/clients/programs.py.
+// kv-cli --pipe with a server that does not answer; other cases are in tests/clients/programs.py.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 
 namespace {
 
-/// Standard input and output are /dev/null, until destroyed.
+/// Replaces standard input and output by /dev/null until destroyed.
 class NoStreams {
  public:
   NoStreams() {

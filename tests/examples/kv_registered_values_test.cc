@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server's table of values that are registered with the device.
+// kv-server's table of values whose memory is registered with the device.
 
 #include <string>
 #include <vector>
@@ -46,11 +46,11 @@ TEST_CASE("kv registered values: what is sent often is registered, and goes afte
   CHECK(entry->shared());
   CHECK(table.values.bytes() == 65536);
   REQUIRE(slot->memory->bytes().data() == reinterpret_cast<std::byte*>(entry->value_bytes()));
-  table.values.sweep();  // its key is there
+  table.values.sweep();  // its key still exists
   CHECK(table.values.bytes() == 65536);
   ++slot->on_way;
   drop_entry(entry);
-  table.values.sweep();  // it is on its way
+  table.values.sweep();  // it is being sent
   CHECK(table.values.bytes() == 65536);
   --slot->on_way;
   table.values.sweep();
@@ -76,7 +76,7 @@ TEST_CASE("kv registered values: no more than so many bytes, and nothing for soc
 TEST_CASE("kv registered values: what is sent more often takes the place", "[kv][in-place]") {
   Table table;
   if (!table.registry.require("rdma").capabilities().in_place) return;
-  // More than there are places for.
+  // More values than the table has slots.
   std::vector<Entry*> entries;
   for (std::size_t i = 0; i < 2 * RegisteredValues::kSlots; ++i) entries.push_back(made(20000));
   for (std::uint32_t i = 0; i < RegisteredValues::kOften; ++i)

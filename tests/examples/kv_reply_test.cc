@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client's side: parsing replies and showing them.
+// The client: parsing and printing of replies.
 
 #include <string>
 
@@ -13,7 +13,7 @@ using Result = kv::ReplyParser::Result;
 
 namespace {
 
-/// Shows every reply in `input`, which arrives `piece` bytes at a time.
+/// Prints all replies in `input`, which arrives in pieces of `piece` bytes.
 std::string show(const std::string& input, std::size_t piece) {
   ReplyParser parser;
   std::string unread, out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server's network part on one loop with its clients, over every transport: floods, slow readers
-// and slow writers, with an honest client among them that goes on.
+// kv-server's network part and its clients on one loop, over each transport: floods, slow readers
+// and slow writers, with a well-behaved client that must not be affected.
 
 #include "examples/kv_server/server.h"
 
@@ -37,7 +37,7 @@ struct KvSite : Site {
   KvSite(const KvSite&) = delete;
   KvSite& operator=(const KvSite&) = delete;
 
-  /// So that a test need not fill megabytes of the kernel's.
+  /// Tests with sockets need not fill megabytes of kernel buffers.
   bool has_sockets() const {
     return transport.name.ends_with("tcp") || transport.name.ends_with("unix") ||
            transport.name == "tls";
@@ -58,18 +58,18 @@ struct KvSite : Site {
   kv::Server server;
   kv::NetworkServer network{loop, registry, server};
   conn::Endpoint address;
-  std::size_t peak = 0;  // of the buffers of all sessions
+  std::size_t peak = 0;  // of all sessions' buffers together
   ae::HookId watch;
 };
 
-/// Writes again and again, as much as there is room for, and never reads.
+/// Writes continuously, as much as the buffers take, and never reads.
 void pour(Connection& connection, std::string bytes) {
   connection.set_write_handler([bytes = std::move(bytes)](Connection& c) {
     if (c.write(bytes.data(), bytes.size()) < 0 && errno != EAGAIN) c.set_write_handler(nullptr);
   });
 }
 
-/// An honest client: one request after the other, each answered rightly.
+/// A well-behaved client: sends one request after the other and checks the answers.
 class Counting {
  public:
   explicit Counting(ConnectionPtr connection) : connection_(std::move(connection)) {
@@ -106,7 +106,7 @@ class Counting {
   std::string answer_;
 };
 
-/// Until `condition` holds and the honest client has gone another hundred rounds.
+/// Runs until `condition` holds and the well-behaved client has made another hundred rounds.
 void require_goes_on(KvSite& site, Counting& honest, const std::function<bool()>& condition) {
   RUN_UNTIL(site.loop, honest.lost || honest.wrong || condition());
   const int wanted = honest.rounds + 100;
@@ -116,7 +116,7 @@ void require_goes_on(KvSite& site, Counting& honest, const std::function<bool()>
 }
 
 constexpr std::size_t kMany = 300;
-constexpr std::size_t kOneTurn = 4 << 20;  // what one client may add before it is looked at
+constexpr std::size_t kOneTurn = 4 << 20;  // what one client may add between two checks
 
 }  // namespace
 
@@ -127,10 +127,10 @@ TEST_CASE("server: CLIENT INFO shows what info() says of the connection", "[kv]"
     testing::send(site.loop, *client, request({"CLIENT", "INFO"}));
     testing::Collector reply(*client);
     RUN_UNTIL(site.loop, reply.bytes.ends_with("\n\r\n"));
-    // Of a list the server has the carrier's end.
+    // With a list, the server's end is the carrier's.
     const std::string carrier = transport.name.substr(transport.name.rfind('|') + 1);
     REQUIRE(reply.bytes.find(" transport=" + carrier) != std::string::npos);
-    for (const auto& [key, value] : client->info()) {  // of the same kind at both ends
+    for (const auto& [key, value] : client->info()) {  // both ends have the same keys
       if (key == "server-name" || key == "alpn") continue;
       if (key == "carrier" || key.starts_with("not-")) continue;
       CHECK(reply.bytes.find(" " + key + "=") != std::string::npos);
@@ -178,7 +178,7 @@ TEST_CASE("kv-server: hundreds that send a byte now and then hold what they sent
     Counting honest(site.client());
     std::vector<ConnectionPtr> slow;
     while (slow.size() < kMany) slow.push_back(site.client());
-    // Half a request that announces much, then a byte in each turn of a timer.
+    // Half a request that announces much, then one byte per timer tick.
     const std::string halves[] = {"*1000000\r\n$3\r\nSET\r\n", "*2\r\n$3\r\nGET\r\n$500000000\r\n",
                                   "SET key ", ""};
     for (std::size_t i = 0; i < kMany; ++i) {
@@ -192,7 +192,7 @@ TEST_CASE("kv-server: hundreds that send a byte now and then hold what they sent
     });
     require_goes_on(site, honest, [&] { return honest.rounds > 100; });
     REQUIRE(site.peak <= (kMany + 1) * (32 << 10));
-    // None of them is a client that does something.
+    // None of them counts as an active client.
     site.server.config.timeout_seconds = 1;
     require_goes_on(site, honest, [&] { return site.server.statistics.timed_out == kMany; });
     site.loop.remove_time_event(dripping);
@@ -253,7 +253,7 @@ TEST_CASE("kv-server: a million pipelined PINGs are answered, and nobody waits f
     });
     require_goes_on(site, honest, [&] { return got == kPings * 7; });
     REQUIRE(intact);
-    REQUIRE(honest.rounds > 200);  // they went on meanwhile
+    REQUIRE(honest.rounds > 200);  // these continued meanwhile
     REQUIRE(site.peak < (1 << 20));
   }
 }
@@ -297,7 +297,7 @@ TEST_CASE("kv-server: who breaks the protocol is told why and closed, and nobody
       }
     }
     require_goes_on(site, honest, [&] { return site.server.sessions.size() == 1; });
-    REQUIRE(site.server.statistics.protocol_errors == 3 * (all.size() - 2));  // HTTP is none
+    REQUIRE(site.server.statistics.protocol_errors == 3 * (all.size() - 2));  // HTTP is not counted
     REQUIRE(lines > 0);
   }
 }

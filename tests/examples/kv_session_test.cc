@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sessions: whole conversations without I/O.
+// Sessions: complete conversations without I/O.
 
 #include <algorithm>
 #include <string>
@@ -56,7 +56,7 @@ TEST_CASE("session: a million pipelined PINGs run in bounded turns", "[kv][hosti
   std::size_t replies = 0, sent = 0;
   const std::string batch = "PING\r\nPING\r\nPING\r\nPING\r\n";
   while (replies < 1'000'000) {
-    // What a server does: it reads only when nothing waits.
+    // Like the server: feeds input only when no output waits.
     while (sent < 1'000'000 && sent - replies < 2000) {
       session.feed(batch);
       sent += 4;
@@ -78,7 +78,7 @@ TEST_CASE("session: announcing much allocates nothing", "[kv][hostile]") {
     sessions.push_back(std::make_unique<Session>(server, info(i)));
     sessions.back()->feed(i % 2 == 0 ? "*1000000\r\n" : "*2\r\n$4\r\nECHO\r\n$536870912\r\nabc");
     sessions.back()->execute();
-    (void)sessions.back()->room();  // as the next read would
+    (void)sessions.back()->room();  // as for the next read
   }
   REQUIRE(server.buffer_bytes <= 1000 * 32768);
 }
@@ -97,7 +97,7 @@ TEST_CASE("session: a client that does not read its replies is given up", "[kv][
   REQUIRE(session.execute() == Progress::kDone);
   REQUIRE(session.killed());
   REQUIRE(server.statistics.output_limit_closed == 1);
-  // A single reply of any size is no crime.
+  // A single reply of any size is allowed.
   Session other(server, info(2));
   call(other, {"SET", "huge", std::string(3'000'000, 'x')});
   REQUIRE(call(other, {"GET", "huge"}).size() > 3'000'000);
@@ -176,7 +176,7 @@ TEST_CASE("session: a client that speaks TLS is told of, however its bytes are c
     server.log = [&](std::string_view line) { told += line; };
     Session session(server, info());
     for (std::size_t at = 0, size = first; at < hello.size(); at += size, size = 1) {
-      session.show(std::string_view(hello).substr(at, size));  // as the network part does it
+      session.show(std::string_view(hello).substr(at, size));  // like the network part
       if (session.execute() == Progress::kDone) break;
     }
     REQUIRE(session.killed());
@@ -216,7 +216,7 @@ TEST_CASE("session: CLIENT LIST and INFO name transports, CLIENT KILL ends other
   REQUIRE(call(a, {"CLIENT", "KILL", "ID", "2"}) == ":1\r\n");
   REQUIRE(killed == std::vector<const Session*>{&b});
   REQUIRE(b.killed());
-  // Itself only when asked for: the reply still goes out.
+  // A client kills itself only on request; its reply is still sent.
   REQUIRE(call(a, {"CLIENT", "KILL", "TYPE", "normal"}) == ":0\r\n");
   REQUIRE(call(a, {"CLIENT", "KILL", "10.0.0.1:1"}) == "+OK\r\n");
   REQUIRE(a.wants_close());
@@ -237,13 +237,13 @@ TEST_CASE("session: CLIENT INFO adds what the transport says, as it is now, on o
   const std::string before = call(session, {"CLIENT", "INFO"});
   REQUIRE(before.find(" transport=tls server-name=a_b?id=2_flags=N unsent=1 device=\n") !=
           std::string::npos);
-  // No field more than those of a name that does no harm, and one line in its bulk string.
+  // The same fields as for a harmless name, and one line in the bulk string.
   REQUIRE(std::count(before.begin(), before.end(), '\n') == 3);
   REQUIRE(before.find(" id=2") == std::string::npos);
   REQUIRE(before.find(" flags=N ") == before.rfind(" flags=N"));
   REQUIRE(before.find(" fd=7 ") == before.rfind("fd=7") - 1);
   REQUIRE(call(session, {"CLIENT", "INFO"}).find(" unsent=2 ") != std::string::npos);
-  // LIST is asked often and of many: it stays short.
+  // CLIENT LIST is called often, for many clients: its lines stay short.
   REQUIRE(call(session, {"CLIENT", "LIST"}).find(" transport=tls\n") != std::string::npos);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store: against a map, under resizing, SCAN, expiry, memory.
+// The store: compared with a map, while resizing, with SCAN, expiry, and memory accounting.
 
 #include <map>
 #include <random>
@@ -15,7 +15,7 @@ using kv::Entry;
 using kv::Store;
 
 TEST_CASE("store: SipHash-1-3 gives its reference values", "[kv]") {
-  // The key and the first input lengths of the reference's test vectors.
+  // The key and first input lengths of the reference implementation's test vectors.
   const kv::HashSeed seed{0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
   std::string input;
   const std::uint64_t expected[] = {0xabac0158050fc4dcu, 0xc9f49bf37d57ca93u, 0x82cb9b024dc7d44du};
@@ -26,8 +26,8 @@ TEST_CASE("store: SipHash-1-3 gives its reference values", "[kv]") {
 }
 
 TEST_CASE("store: any sequence of operations leaves what a map would hold", "[kv][random]") {
-  // Goal: no operation loses, doubles or damages a key while tables grow and shrink.
-  // Method: random operations from a printed seed; the oracle is a std::map.
+  // Goal: no operation loses, duplicates or damages a key while tables grow and shrink. Method:
+  // random operations from a printed seed; the oracle is a std::map.
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -85,7 +85,7 @@ TEST_CASE("store: any sequence of operations leaves what a map would hold", "[kv
         }
         break;
       default:
-        // Keys of the larger range go too, so that the table gets sparse.
+        // Also deletes keys of the larger range, so that the table becomes sparse.
         for (std::size_t i = 0; i < 4; ++i) {
           const std::string other = "key" + std::to_string(random() % 4000);
           if (Entry* victim = db.find(other, now)) db.erase(victim);

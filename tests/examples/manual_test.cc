@@ -81,7 +81,7 @@ TEST_CASE("manual: what an option of a transport names is completed as such", "[
 TEST_CASE("manual: --write-page ends the program before anything is missed", "[manual]") {
   Sample sample;
   manual::add_to(sample.app, sample.about);
-  const char* const arguments[] = {"some-program", "--write-page", "bash"};  // no file
+  const char* const arguments[] = {"some-program", "--write-page", "bash"};  // not a file
   std::FILE* const page = std::tmpfile();
   REQUIRE(page != nullptr);
   std::fflush(stdout);
@@ -102,7 +102,7 @@ TEST_CASE("manual: --write-page ends the program before anything is missed", "[m
 
 namespace {
 
-/// Every kind of option that programs of ours have.
+/// All kinds of options that the programs have.
 struct Kinds {
   CLI::App app{"Takes values.", "some-program"};
   CLI::App* const command = app.add_subcommand("command", "of it");

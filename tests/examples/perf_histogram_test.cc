@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The histogram of conn-perf: against sorted samples.
+// conn-perf's histogram, compared with sorted samples.
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn-perf's two sides in one loop: each of them against a peer that is wrong.
+// conn-perf's client and server on one loop, each of them also with a faulty peer.
 
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ struct Kit {
   }
 };
 
-/// Sends back what it gets, through a function that may change it.
+/// Echoes, through a function that may change the bytes.
 class WrongEcho {
  public:
   WrongEcho(Kit& kit, std::function<void(std::string&)> change)
@@ -61,7 +61,7 @@ class WrongEcho {
   conn::ListenerPtr listener_;
 };
 
-/// What the client says of an echo that changes the bytes from its `nth` answer on.
+/// The client's error if an echo changes the bytes from its `nth` answer on.
 std::string failure_with(std::function<void(std::string&)> change, bool verify = true,
                          int nth = 5) {
   Kit kit;
@@ -83,7 +83,7 @@ std::string failure_with(std::function<void(std::string&)> change, bool verify =
   return "";
 }
 
-/// A perf::Server, and a connection to it on which a test writes what it likes.
+/// A perf::Server, and a connection to it on which a test writes arbitrary bytes.
 struct RawClient {
   Kit kit;
   perf::Server server{kit.loop, kit.registry, false, "test"};
@@ -162,7 +162,7 @@ TEST_CASE("perf client: without verification a changed payload passes, a changed
 
 TEST_CASE("perf client: messages that are empty, doubled, cut or missing end it",
           "[perf][hostile]") {
-  // The least message there is, well formed: what a tool that counts only replies would take.
+  // The shortest valid message: a tool that only counts replies would accept it.
   const auto empty = [](std::string& bytes) { bytes = data(Kind::kRequest, 4294967300, 16); };
   REQUIRE(failure_with(empty) == "connection 0: request 4294967300 has 16 bytes, not 64");
   const auto doubled = [](std::string& bytes) { bytes += bytes; };
@@ -393,7 +393,7 @@ TEST_CASE("perf server: what is wrong is answered with an error, and that connec
     client.greet("mode=stream\n");
     refused(end + end, "an end after the end");
   }
-  // The others go on.
+  // The other connections continue.
   client.connection =
       client.kit.registry.connect(client.kit.loop, client.server.urls().front(), nullptr);
   client.turn();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn-perf on several loops: what is counted where, and how it ends when something is wrong on
-// one. Servers and loads are on threads of a LoopGroup, the test waits on a loop of its own.
+// conn-perf on several loops: which loop counts what, and how a measurement ends after a failure on
+// one loop. Servers and loads run on threads of a LoopGroup, the test waits on a loop of its own.
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ using perf::Mode;
 
 namespace {
 
-/// A client with so many loops.
+/// A client with `count` loops.
 struct Kit {
   explicit Kit(std::size_t count = 3) : loops(home, registry, count) {}
   conn::Registry registry = conn::all_transports();
@@ -43,12 +43,12 @@ struct Kit {
   }
 };
 
-/// And a server with two.
+/// With a server of two loops.
 struct Both : Kit {
   explicit Both(const std::string& url, std::size_t count = 3) : Kit(count) { server.listen(url); }
   ae::LoopGroup served{{.loops = 2}};
   perf::ServerOnLoops server{served, registry, false, "test"};
-  perf::ClientShared shared{home, registry};  // of the control connection
+  perf::ClientShared shared{home, registry};  // for the control connection
 };
 
 std::vector<std::uint64_t> connections_of(const std::vector<LoopShare>& all) {
@@ -70,7 +70,7 @@ perf::Result result_of(const perf::Phases& load) {
   return result;
 }
 
-/// What the server's loops did between two queries, and what is open at the second.
+/// What the server's loops did between two queries, and the open connections at the second one.
 std::vector<LoopShare> since(const std::vector<LoopFacts>& before,
                              const std::vector<LoopFacts>& after) {
   std::vector<LoopShare> all;
@@ -80,7 +80,7 @@ std::vector<LoopShare> since(const std::vector<LoopFacts>& before,
   return all;
 }
 
-/// A listener on the client's first loop, whose connections a function gets.
+/// A listener on the client's first loop, which passes its connections to a function.
 class Peer {
  public:
   Peer(Kit& kit, std::function<void(conn::Connection&)> readable) : kit_(kit) {
@@ -103,7 +103,7 @@ class Peer {
         connections_.clear();
         listener_.reset();
       });
-    } catch (const ae::LoopError&) {  // they went with their loop
+    } catch (const ae::LoopError&) {  // destroyed with their loop
     }
   }
   const std::string& url() const { return url_; }
@@ -153,10 +153,10 @@ TEST_CASE("perf loops: client and server count the same, in each mode", "[perf][
     REQUIRE(result.bytes == 1001 * (plan.size + 50));
     REQUIRE(result.latency.max() <= static_cast<std::uint64_t>(result.elapsed.count()));
     REQUIRE(connections_of(result.client_loops) == std::vector<std::uint64_t>{3, 3, 2});
-    REQUIRE(result.client_loops[0].requests == 376);  // 3 of 8, and the odd one
+    REQUIRE(result.client_loops[0].requests == 376);  // 3 of 8, and the remainder
     REQUIRE(result.client_loops[1].requests == 375);
     REQUIRE(requests_of(result.client_loops) == 1001);
-    // The connection that asks is on one of the loops, and does not count.
+    // The querying connection is on one of the loops and does not count.
     REQUIRE(connections_of(served) == std::vector<std::uint64_t>{4, 4});
     REQUIRE(requests_of(served) == 1001);
   }
@@ -209,7 +209,7 @@ TEST_CASE("perf loops: who asks for costs does not count where a load is spread"
   between.reset();
   std::vector<LoopFacts> now;
   for (int i = 0; i < 10000 && (i == 0 || now[0].open + now[1].open != 0); ++i)
-    now = second.loops();  // both of them are on one loop now, and nobody on the other
+    now = second.loops();  // now both are on one loop, and the other has none
   plan.connections = 8;
   perf::LoadOnLoops load(both.loops, plan);
   load.open();
@@ -224,13 +224,13 @@ TEST_CASE("perf loops: the whole load is the same with more loops than connectio
   perf::LoadOnLoops load(both.loops, plan);
   load.open();
   load.run(0, 5ms);
-  load.run(2, 0s);  // and than requests
+  load.run(2, 0s);  // more loops than requests, too
   perf::Result result = result_of(load);
   REQUIRE(result.requests == 2);
   REQUIRE(result.latency.count() == 2);
   REQUIRE(connections_of(result.client_loops) == std::vector<std::uint64_t>{1, 1, 1, 0});
   REQUIRE(result.elapsed > 0ns);
-  REQUIRE(result.elapsed < 10s);  // of these two, not since the warm-up of who had none
+  REQUIRE(result.elapsed < 10s);  // from these two requests, not from the warm-up of idle loops
   bool sampled = false;
   load.with_sample(
       [&](const conn::Connection& sample) { sampled = sample.state() == conn::State::kConnected; });
@@ -252,7 +252,7 @@ TEST_CASE("perf loops: a failure on one loop ends all, and names the connection"
   plan.connections = 6;
   perf::LoadOnLoops load(kit.loops, plan);
   load.open();
-  // The fifth, which is on the last loop; the others would go on for an hour.
+  // The fifth one, on the last loop; the others would go on for an hour.
   REQUIRE(failure_of([&] { load.run(0, 1h); }).starts_with("connection 4: request 21474836483 "));
   REQUIRE(failure_of([&] { load.run(1, 0s); }).starts_with("connection 4: "));
 }
@@ -273,7 +273,7 @@ TEST_CASE("perf loops: a server that closes idle connections ends the wait", "[p
       kit.home.stop();
       return ae::kNoMore;
     });
-    load.pass(1h, over);  // asked to end
+    load.pass(1h, over);  // ends when asked
     kit.home.remove_time_event(timer);
   }
   over = false;
@@ -342,7 +342,7 @@ TEST_CASE("perf loops: system calls of all loops' threads count", "[perf][loops]
   ae::LoopGroup loops({.loops = 3});
   const perf::Meter meter(loops);
   const perf::Usage before = meter.work();
-  if (!meter.why_no_calls().empty()) {  // without the tracepoint: no number rather than a part
+  if (!meter.why_no_calls().empty()) {  // without the tracepoint no number, not a part
     REQUIRE_FALSE(before.system_calls);
     return;
   }
@@ -370,7 +370,7 @@ TEST_CASE("perf loops: the counts of the most loops there can be arrive", "[perf
   REQUIRE(all.size() == perf::kMostLoops);
   REQUIRE(all.back().begun == UINT64_MAX - (perf::kMostLoops - 1));
   all.clear();
-  REQUIRE(LoopFacts::load(perf::Fields(), all) == 0);  // who does not tell
+  REQUIRE(LoopFacts::load(perf::Fields(), all) == 0);  // a server that does not report
   REQUIRE(all.empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn-perf's messages: what is written is read back, whatever the pieces; what is damaged is not.
+// conn-perf's messages: read back as written, in pieces of any size; damaged messages are detected.
 
 #include <algorithm>
 #include <random>
@@ -33,7 +33,7 @@ std::vector<Seen> feed(Parser& parser, std::string_view bytes) {
   return seen;
 }
 
-/// What an outbox sends when writes take `most` bytes at a time.
+/// An outbox's output if writes accept `most` bytes at a time.
 std::string drain(perf::Outbox& outbox, const perf::Payload& payload, std::size_t most) {
   perf::Batch batch;
   std::string out;
@@ -124,7 +124,7 @@ TEST_CASE("perf wire: any damaged byte of a verified message is noticed", "[perf
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
       Parser parser;
-      // A longer length may leave it waiting for the rest; then it is not taken either.
+      // A changed length may make the parser wait for more bytes; then nothing is accepted, either.
       REQUIRE(feed(parser, bad).empty());
       REQUIRE((!parser.error().empty() || (at < 4 && parser.midway())));
     }
@@ -140,7 +140,7 @@ TEST_CASE("perf wire: a wrong checksum is noticed in pieces as well, and named",
   REQUIRE(parser.error().empty());
   REQUIRE(feed(parser, bytes.substr(300)).empty());
   REQUIRE(parser.error().starts_with("request 7 of 1000 bytes: the checksum is "));
-  REQUIRE(feed(parser, data_messages(16, 1)).empty());  // it stays so
+  REQUIRE(feed(parser, data_messages(16, 1)).empty());  // the error is permanent
 }
 
 TEST_CASE("perf wire: lengths, kinds and texts that cannot be are refused", "[perf][hostile]") {

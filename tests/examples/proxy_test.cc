@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// aeconn-proxy's relays: what one side writes the other reads, over every transport.
+// aeconn-proxy's relays: bytes written at one side are read at the other, over each transport.
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -31,8 +31,8 @@ using testing::RawSocket;
 
 namespace {
 
-/// A client, a proxy and a server on one loop: the client's transport is the one under test, the
-/// server's a Unix socket, or the other way round.
+/// A client, a proxy and a server on one loop: the client uses the transport under test and the
+/// server a Unix socket, or the other way round.
 struct Bed {
   explicit Bed(const testing::Transport& transport, bool under_test_above = true,
                std::chrono::seconds idle = 0s)
@@ -97,7 +97,7 @@ void slow_reader_slows(const testing::Transport& transport, bool above) {
     before = sender.sent;
     testing::turns(bed.front.loop, 100);
   }
-  // What is under way is in sockets, windows and one chunk.
+  // Bytes under way are in sockets, windows and one chunk.
   REQUIRE(sender.sent < (64u << 20));
   testing::Receiver receiver(*bed.server, 3);
   const std::uint64_t stuck = sender.sent;
@@ -142,7 +142,7 @@ TEST_CASE("proxy: the end of one direction is that of one, where both have half-
   FOR_EVERY_TRANSPORT(transport) { ends_pass(transport); }
 }
 
-// Where the device is, the other tests of this file are not run.
+// The only test of this file that runs where a device is.
 TEST_CASE("proxy: bytes, slow readers and ends over a device", "[proxy][rdma-device]") {
   FOR_EVERY_TRANSPORT(transport) {
     const bool above = GENERATE(true, false);
@@ -184,17 +184,17 @@ TEST_CASE("proxy: the answer of a server that closes without reading on gets thr
     RawSocket server = at.accept();
     testing::send(loop, *client, "question");
     RUN_UNTIL(loop, site.counters().upward == 8);
-    // The client does not read yet: the answer waits in every socket on its way.
+    // The client does not read yet: the answer fills all sockets on the way.
     const std::string piece(64 << 10, 'a');
     std::size_t sent = 0;
     for (std::size_t n = 1; n != 0; sent += n) {
       n = server.send_what_fits(piece);
       testing::turns(loop, 10);
     }
-    int on_its_way = 0;  // which a reset takes back
+    int on_its_way = 0;  // discarded by a reset
     REQUIRE(::ioctl(server.fd(), SIOCOUTQ, &on_its_way) == 0);
     const std::uint64_t passed = site.counters().downward;
-    server.close();  // with the question unread: a reset
+    server.close();  // with unread bytes: a reset
     REQUIRE(client->write("more", 4) == 4);
     testing::turns(loop, 10);
     Collector at_client(*client);
@@ -217,7 +217,7 @@ TEST_CASE("proxy: a cut of one side is a cut for the other", "[proxy]") {
     conn::ConnectionPtr& cuts = client_cuts ? bed.client : bed.server;
     conn::Connection& other = client_cuts ? *bed.server : *bed.client;
     const bool is_told = above == client_cuts ? false : bed.front.carrier.capabilities().reset;
-    testing::send(bed.front.loop, other, "unread");  // so that a Unix socket can tell the proxy
+    testing::send(bed.front.loop, other, "unread");  // lets a Unix socket report the abort
     testing::await_readable(bed.front.loop, *cuts);
     testing::send(bed.front.loop, *cuts, "part of");
     REQUIRE(testing::receive(bed.front.loop, other, 7) == "part of");
@@ -233,13 +233,13 @@ TEST_CASE("proxy: a reset ends both also after a half-close, where nobody reads 
           "[proxy]") {
   FOR_EVERY_TRANSPORT(transport) {
     const bool above = GENERATE(true, false);
-    const bool stuck = GENERATE(true, false);  // the server takes nothing, and reading is paused
+    const bool stuck = GENERATE(true, false);  // the server accepts nothing, so reading is paused
     CAPTURE(above, stuck);
     Bed bed(transport, above);
     bed.connect();
     if (!bed.front.type.capabilities().half_close) return;
-    if (transport.name == "tls+unix") return;  // TLS reads what makes a Unix socket tell
-    testing::send(bed.front.loop, *bed.server, "unread");  // a Unix socket tells by that
+    if (transport.name == "tls+unix") return;              // TLS reads these bytes: no reset
+    testing::send(bed.front.loop, *bed.server, "unread");  // makes a Unix socket's close a reset
     testing::await_readable(bed.front.loop, *bed.client);
     std::unique_ptr<Collector> at_server;
     if (stuck) {
@@ -400,7 +400,7 @@ TEST_CASE("proxy: who started it is told when it is ready", "[proxy]") {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size());
   REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  service::notify("READY=1");  // nobody listens
+  service::notify("READY=1");  // without NOTIFY_SOCKET
   ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
   service::notify("READY=1");
   ::unsetenv("NOTIFY_SOCKET");
@@ -428,7 +428,7 @@ TEST_CASE("proxy: thousands of failures are ten lines a second, and a sum", "[pr
         front.registry.connect(front.loop, url, [](conn::Connection&) {});
     RUN_UNTIL(front.loop, site.counters().failed == i + 1 && site.open() == 0);
   }
-  settings.failures.sum_up(0, settings.log);  // of another second
+  settings.failures.sum_up(0, settings.log);  // as at the next second
   std::uint64_t written = 0, left_out = 0;
   for (const std::string& line : lines) {
     if (line.find(" more connections failed") != std::string::npos)
