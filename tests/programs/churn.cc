@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections that come, exchange a message and go, closed by one end, by the other, by both at
-// once with bytes under way. Afterwards nothing may be left and memory may not have grown.
+// Connections that exchange a message and are closed by one end, by the other, or by both at once
+// with bytes under way. Afterwards nothing may be left and memory may not have grown.
 //
 //   churn 'tcp://127.0.0.1:0' --connections 100000 --both-ends 5000
-//   churn 'tcp://127.0.0.1:0' --seconds 20 --both-ends 1000     as many as these seconds allow
+//   churn 'tcp://127.0.0.1:0' --seconds 20 --both-ends 1000     as many as fit into the time
 //   churn 'tls://127.0.0.1:0?cert=c.pem&key=k.pem' --client-options ca=c.pem --connections 20000
 
 #include <fmt/format.h>
@@ -34,11 +34,11 @@ struct Plan {
   std::string url;
   std::string client_options;
   std::uint64_t connections = 1000;
-  std::uint64_t both_ends = 0;        ///< of them
-  std::chrono::seconds seconds = 0s;  ///< for all of it; 0: no bound
+  std::uint64_t both_ends = 0;        ///< of these connections
+  std::chrono::seconds seconds = 0s;  ///< for the whole run; 0: no limit
   std::size_t at_once = 50;
   std::size_t allowance = 1 << 20;
-  std::chrono::seconds patience = 60s;  ///< without a connection that ends
+  std::chrono::seconds patience = 60s;  ///< time limit without the end of a connection
 };
 
 class Churn {
@@ -53,8 +53,8 @@ class Churn {
     }
   }
 
-  /// `count` connections, `both_ends` of them closed from both ends at once.
-  /// Within about `bound` if that is not 0: then there may be fewer, a fifth closed from both ends.
+  /// Makes `count` connections, `both_ends` of them closed from both ends at once. If `bound` is
+  /// not 0, within about that time: then there may be fewer, a fifth of them closed from both ends.
   void run(std::uint64_t count, std::uint64_t both_ends, std::chrono::seconds bound = 0s) {
     first_ = next_;
     last_ = next_ + count;
@@ -93,7 +93,7 @@ class Churn {
     if (open() != 0) throw conn::Error(fmt::format("{} connections are left", open()));
   }
 
-  /// With what transports keep for the next connection let go.
+  /// After freeing what transports keep for later connections.
   programs::Footprint footprint() {
     for (const auto& type : registry_.types()) type->cleanup(loop_);
     return programs::footprint();
@@ -183,11 +183,11 @@ class Churn {
     ended(at);
   }
 
-  // The message is back; how this connection ends depends on its number.
+  // The echo has arrived; the connection's number determines how it ends.
   void finish(std::size_t at) {
     Slot& slot = slots_[at];
     if (slot.number >= both_from_) {
-      // Bytes are under way in both directions.
+      // With bytes under way in both directions.
       const std::string more(100, 'x');
       (void)slot.client->write(more.data(), more.size());
       (void)slot.server->write(more.data(), more.size());
@@ -208,7 +208,7 @@ class Churn {
     open_next(at);
   }
 
-  /// False at the end of the stream, or where the peer went with bytes of ours unread.
+  /// False at the end of stream, or if the peer closed with unread bytes.
   static bool read_words(Connection& from, std::string& to) {
     char buffer[256];
     const ssize_t n = from.read(buffer, sizeof buffer);
@@ -233,7 +233,7 @@ class Churn {
 
 void run(const Plan& plan) {
   Churn churn(plan);
-  // What is made once and kept (caches, pools) is no growth.
+  // Memory that is allocated once and kept (caches, pools) does not count as growth.
   churn.run(std::min<std::uint64_t>(plan.connections, 20 * plan.at_once), plan.at_once);
   const programs::Footprint before = churn.footprint();
   const std::uint64_t done_before = churn.done(), both_before = churn.both_closed();

@@ -13,7 +13,7 @@
 #include <iterator>
 #include <sstream>
 
-// There only where a sanitizer brought its own malloc, which mallinfo2() knows nothing of.
+// Defined if a sanitizer has a malloc of its own, which mallinfo2() does not know.
 extern "C" __attribute__((weak)) std::size_t __sanitizer_get_current_allocated_bytes();  // NOLINT
 
 namespace programs {
@@ -37,7 +37,7 @@ std::size_t resident_bytes() {
 std::map<std::string, int> rdma_objects() {
   std::map<std::string, int> all;
   if (std::getenv("AECONN_RDMA_ADDRESS") == nullptr) return all;
-  std::FILE* pipe = popen("rdma resource show", "r");  // NOLINT: a command of ours
+  std::FILE* pipe = popen("rdma resource show", "r");  // NOLINT: a fixed command
   if (pipe == nullptr) return all;
   char line[512];
   while (std::fgets(line, sizeof line, pipe) != nullptr) {
@@ -82,7 +82,7 @@ std::string left_over(const Footprint& before, const Footprint& after, std::size
                        text(before.rdma_objects));
   if (after.heap > before.heap + allowance)
     all += fmt::format("The heap grew by {} bytes. ", after.heap - before.heap);
-  // A sanitizer keeps freed memory for a while and notes of its own.
+  // A sanitizer keeps freed memory for a while, and has data of its own.
   if (__sanitizer_get_current_allocated_bytes == nullptr &&
       after.resident > before.resident + allowance)
     all += fmt::format("{} bytes more are resident. ", after.resident - before.resident);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Traffic over several transports at once for a long time, while somebody disturbs the network.
-// Clients send messages of random sizes, compare what comes back, think, and now and then close or
-// are cut off below. Connections may fail; bytes may not differ, nothing may hang, and in the end
+// Traffic over several transports at once for a long time, while the network is disturbed from
+// outside. Clients send messages of random sizes, compare the echo, pause, and sometimes close or
+// are cut off. Connections may fail, but bytes must not differ, nothing may hang, and in the end
 // nothing may be left.
 //
 //   soak --seconds 3600 --disturbed 'tcp://127.0.0.1:0' 'tls://127.0.0.1:0?cert=c.pem&key=k.pem'
@@ -41,16 +41,16 @@ struct Plan {
   double seconds = 60;
   std::size_t clients = 8;  ///< for each URL
   std::size_t largest = 64 << 10;
-  unsigned think_ms = 500;  ///< at most, between two messages
+  unsigned think_ms = 500;  ///< longest pause between two messages
   unsigned cut_every = 200;
-  bool disturbed = false;  ///< failures are expected
+  bool disturbed = false;  ///< failures are allowed
   std::uint64_t seed = 1;
   std::size_t allowance = 1 << 20;
-  /// The longest that a client may go without a reply, a failure or a pause of its own.
+  /// How long a client may go without a reply, a failure or a pause of its own.
   std::chrono::seconds bound = 120s;
 };
 
-/// Sends back what it gets, and reads no more while it cannot write.
+/// Echoes, and stops reading while it cannot write.
 class Echo {
  public:
   conn::AcceptHandler handler() {
@@ -146,7 +146,7 @@ class Client {
   }
 
   void send_message() {
-    // Mostly small ones, some that fill every window and buffer.
+    // Mostly small ones, and some that fill all windows and buffers.
     const std::size_t size = 1 + below(below(10) == 0 ? plan_.largest : 512);
     message_.resize(size);
     for (char& c : message_) c = static_cast<char>(random_());
@@ -154,7 +154,7 @@ class Client {
     connection_->set_read_handler([this](Connection&) { read(); });
     connection_->set_write_handler([this](Connection&) { write(); });
     if (plan_.cut_every != 0 && connection_->fd() >= 0 && below(plan_.cut_every) == 0) {
-      ::shutdown(connection_->fd(), SHUT_RDWR);  // as if the network had
+      ::shutdown(connection_->fd(), SHUT_RDWR);  // as if the network had cut it
       ++tally_.cut;
       cut_ = true;
     }
@@ -225,7 +225,7 @@ class Soak {
     tallies_.resize(targets_.size());
   }
 
-  /// Clients come, do their work for that long, and go; returns when no connection is left.
+  /// Clients work for that long and close; returns when no connection is left.
   void run(double seconds) {
     std::vector<std::unique_ptr<Client>> clients;
     for (std::size_t i = 0; i < plan_.clients * targets_.size(); ++i) {
@@ -257,7 +257,7 @@ class Soak {
     loop_.remove_time_event(watch);
   }
 
-  /// With what transports keep for the next connection let go.
+  /// After freeing what transports keep for later connections.
   programs::Footprint footprint() {
     for (const auto& type : registry_.types()) type->cleanup(loop_);
     return programs::footprint();
@@ -292,10 +292,10 @@ class Soak {
 
 void run(const Plan& plan) {
   Soak soak(plan);
-  // What is made once and kept (caches, pools) is no growth.
+  // Memory that is allocated once and kept (caches, pools) does not count as growth.
   soak.run(std::min(30.0, plan.seconds / 4));
   const programs::Footprint before = soak.footprint();
-  std::cout << "soak: begins" << std::endl;  // whoever disturbs the network waits for it
+  std::cout << "soak: begins" << std::endl;  // the start signal for the disturbing script
   soak.run(plan.seconds);
   const programs::Footprint after = soak.footprint();
   soak.report();
