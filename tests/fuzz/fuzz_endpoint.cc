@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: whatever a command line holds, reading it as a URL or as options gives a value or a
-// conn::Error with one sentence; and what was read says itself again, as does an endpoint whose
-// path and options are any bytes. Method: the input, up to its first line end, is a URL, and again
-// options; the rest, line by line, are names for the typed getters. `make fuzz` runs it, from the
-// seeds in corpus/endpoint.
+// Goal: reading any text as a URL or as options gives a value or a conn::Error with one sentence;
+// values read print as text that reads the same, and so does an endpoint whose path and options are
+// arbitrary bytes. Method: the input up to its first line end is a URL, and also options; the other
+// lines are names for the typed getters. Run by `make fuzz`, with the seeds in corpus/endpoint.
 
 #include <chrono>
 #include <cstdint>
@@ -21,7 +20,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// Runs it; an Error must be one sentence, and anything else ends the fuzzer.
+/// Runs the action; an Error must have a text, any other exception ends the fuzzer.
 template <class Action>
 bool allowed(Action action) {
   try {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no bytes make the head of an HTTP request crash, grow beyond its limit, or change its mind;
-// and pieces read as the whole does.
-// Method: the input is what a client sends, after a byte that chooses the cuts. What is accepted is
-// held against the grammar's first rules, and read once more from its own words. `make fuzz` runs
-// it, from the seeds in corpus/http.
+// Goal: no bytes make the parser of HTTP request heads crash, grow beyond its limit, or change its
+// result; the result does not depend on the pieces. Method: the input is a client's stream, after
+// one byte that selects the cuts. Accepted requests are checked against basic rules of the grammar,
+// printed, and parsed again. Run by `make fuzz`, with the seeds in corpus/http.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,13 +28,13 @@ struct Read {
   bool operator==(const Read&) const = default;
 };
 
-/// What it says of all of `input`. `step` bytes arrive at a time.
+/// The result for all of `input`, arriving in pieces of `step` bytes.
 Read read_all(std::string_view input, std::size_t step) {
   HttpRequest request;
   Read read;
   std::size_t taken = 0;
   while (!input.empty()) {
-    // A buffer of its own for every call, so that nothing may be kept from the last.
+    // A new buffer for each call, so that nothing can be kept from the last one.
     const std::vector<char> piece(
         input.begin(), input.begin() + static_cast<std::ptrdiff_t>(std::min(step, input.size())));
     const Result result = request.feed({piece.data(), piece.size()});
@@ -61,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const char c : whole.method + whole.path) require(c != ' ' && c != '\r' && c != '\n');
   require(whole.path.find('?') == std::string::npos);
   const std::string again = whole.method + ' ' + whole.path + " HTTP/1.0\r\n\r\n";
-  // Without its host an absolute target may look like another one: "http://a/http://b" is such.
+  // Without its host, an absolute target may look like another one, e.g. "http://a/http://b".
   if (again.size() <= HttpRequest::kMost && !whole.path.starts_with("http"))
     require(read_all(again, 1) == whole);
   return 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no bytes of a server make the client's parser crash, read beyond what it got, loop, or take
-// memory for lengths that were only announced; and pieces read as the whole does.
-// Method: the input is what a server sends, after a byte that chooses the cuts. Each reply that
-// comes out is printed in both ways. `make fuzz` runs it, from the seeds in corpus/reply.
+// Goal: no bytes of a server make the client's parser crash, read beyond its input, loop, or
+// allocate memory for announced lengths; the result does not depend on the pieces. Method: the
+// input is a server's stream, after one byte that selects the cuts. Each reply is printed in both
+// ways. Run by `make fuzz`, with the seeds in corpus/reply.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,13 +23,13 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// All replies as text, and the error that ended them. `step` bytes arrive at a time.
+/// All replies as text, and the final error, with `input` arriving in pieces of `step` bytes.
 std::string read_all(std::string_view input, std::size_t step) {
   ReplyParser parser;
   std::string out;
   std::size_t begin = 0, end = 0;
   for (;;) {
-    // A buffer of its own for every call, so that nothing may be kept from the last.
+    // A new buffer for each call, so that nothing can be kept from the last one.
     const std::vector<char> exact(input.begin() + static_cast<std::ptrdiff_t>(begin),
                                   input.begin() + static_cast<std::ptrdiff_t>(end));
     std::size_t used = 0;
@@ -38,7 +38,7 @@ std::string read_all(std::string_view input, std::size_t step) {
     begin += used;
     if (result == ReplyParser::Result::kError) {
       require(!parser.error().empty());
-      // It stays an error, whatever comes.
+      // The error is permanent, whatever follows.
       require(parser.next("+OK\r\n", used) == ReplyParser::Result::kError && used == 0);
       return out + "error: " + parser.error();
     }
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::string whole = read_all(input, input.size() + 1);
   require(read_all(input, 1 + data[0] % 16) == whole);
-  // What arguments there are, a request carries them: as a reply it is an array of them.
+  // A request with any argument, read as a reply, is an array with that argument.
   std::string request;
   kv::append_request(request, {std::string(input), "x"});
   ReplyParser parser;

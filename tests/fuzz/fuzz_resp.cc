@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no bytes of a client make the server crash, hang, lose its way in the stream or hold memory
-// that nobody sent; and how the bytes are cut into pieces changes nothing.
-// Method: the input is what a client sends, after a few bytes that choose limits and the cuts. The
-// same bytes go to a session in pieces and to another in one; both must answer alike. What the
-// answers are made of is checked with the client's parser, as are all requests with the parser
-// alone. `make fuzz` runs it, from the seeds in corpus/resp.
+// Goal: no bytes of a client make the server crash, hang, lose synchronization or hold memory that
+// was only announced; and the results do not depend on the pieces. Method: the input is a client's
+// stream, after a few bytes that select limits and cuts. One session gets the bytes in pieces and
+// another one in one piece; both must answer alike. The answers are checked with the client's
+// parser, and the request parser is also tested alone. Run by `make fuzz`, with the seeds in
+// corpus/resp.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,10 +31,10 @@ std::int64_t fixed_clock() { return g_now; }
 
 struct Setup {
   bool password = false, memory = false, small = false;
-  std::uint32_t cuts = 1;  ///< where the stream is cut, as a seed; 0: byte by byte
+  std::uint32_t cuts = 1;  ///< seed of the cuts; 0: byte by byte
 };
 
-/// 1 to 64 bytes, mostly few, from a seed of the input's.
+/// 1 to 64 bytes, mostly few, from a seed in the input.
 std::size_t next_cut(std::uint32_t& state) {
   if (state == 0) return 1;
   state = state * 1664525u + 1013904223u;
@@ -50,7 +50,7 @@ bool mentions_any(std::string_view input, std::initializer_list<std::string_view
   return false;
 }
 
-/// Not if replies depend on time, chance or the session: then only their shape is looked at.
+/// False if replies depend on time, chance or the session: then only their syntax is checked.
 bool comparable(std::string_view input) {
   return !mentions_any(input,
                        {"info", "client", "random", "scan", "keys", "config", "hello", "reset"});
@@ -60,20 +60,20 @@ struct End {
   bool ended = false, killed = false;
 };
 
-/// `sent` is a copy: a session overwrites the passwords in the requests that it was shown.
+/// `sent` is a copy: a session overwrites passwords in the requests it was shown.
 std::string serve(std::string sent, Setup setup, bool cut, End& end) {
   const std::string_view input(sent);
   g_now = 1'700'000'000'000'000;
   kv::Server server(fixed_clock, 2);
   if (setup.password) server.config.requirepass = "pw";
   if (setup.memory) server.config.maxmemory = 40'000;
-  server.config.parser.bulk = 20'000;  // SETRANGE makes such values of a few bytes, MGET copies
+  server.config.parser.bulk = 20'000;  // SETRANGE makes long values of a few bytes
   if (setup.small) {
     server.config.parser.bulk = 1000;
     server.config.parser.line = 100;
     server.config.parser.arguments = 50;
   }
-  server.config.client_output_limit = 0;  // what is unsent at which moment depends on the cuts
+  server.config.client_output_limit = 0;  // unsent bytes depend on the cuts
   bool stopped = false;
   server.request_shutdown = [&](bool) { stopped = true; };
 
@@ -87,7 +87,7 @@ std::string serve(std::string sent, Setup setup, bool cut, End& end) {
           cut ? std::min(next_cut(setup.cuts), input.size() - fed) : input.size();
       std::string_view piece = input.substr(fed, size);
       fed += size;
-      if (cut) {  // as the network part does it
+      if (cut) {  // like the network part
         const std::span<char> room = session.room();
         const std::size_t there = std::min(room.size(), piece.size());
         std::copy_n(piece.data(), there, room.data());
@@ -112,7 +112,8 @@ std::string serve(std::string sent, Setup setup, bool cut, End& end) {
   output += session.pending_output();
   session.consume_output(session.pending_output().size());
   end = {session.wants_close() || session.killed(), session.killed()};
-  // Memory follows what was sent; the few values that commands make longer are bounded by options.
+  // Memory is proportional to the input, except for values that commands lengthen, which have
+  // limits.
   require(server.buffer_bytes <= 8 * input.size() + 4 * output.size() + (4 << 20));
   require(!session.describe().empty());
   session.shrink();
@@ -121,7 +122,7 @@ std::string serve(std::string sent, Setup setup, bool cut, End& end) {
   return output;
 }
 
-/// The server must speak RESP: every byte of its output belongs to a reply.
+/// The server's output must be RESP: each byte belongs to a reply.
 void check_replies(std::string_view output, bool complete) {
   kv::ReplyParser parser;
   while (!output.empty()) {
@@ -138,8 +139,8 @@ void check_replies(std::string_view output, bool complete) {
   }
 }
 
-/// The parser alone, on a buffer that moves between calls and ends where its bytes end. In pieces,
-/// arguments that are arriving go elsewhere.
+/// The parser alone, with a buffer that moves between calls and ends with its bytes. In pieces,
+/// incomplete arguments are taken out of the buffer.
 std::string parse(std::string_view input, Setup setup, bool cut) {
   kv::ParserLimits limits;
   if (setup.small) limits = {1000, 50, 100};
@@ -191,17 +192,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   setup.cuts = data[1];
   const std::string_view input(reinterpret_cast<const char*>(data) + 2, size - 2);
 
-  if (mentions_any(input, {"proto-max"})) return 0;  // half a gigabyte is its user's own wish
+  if (mentions_any(input, {"proto-max"})) return 0;  // half a gigabyte was asked for
 
   require(parse(input, setup, true) == parse(input, setup, false));
 
   End end_cut, end_whole;
   const std::string cut = serve(std::string(input), setup, true, end_cut);
   const std::string whole = serve(std::string(input), setup, false, end_whole);
-  // One beyond an output limit, which it may have set itself, is cut off in the middle.
+  // A session beyond an output limit, which it may have set itself, is cut off within a reply.
   check_replies(whole, !end_whole.killed);
   check_replies(cut, !end_cut.killed);
-  // Memory limits look at buffers, which pieces change.
+  // Memory limits depend on buffers, and buffers on the pieces.
   if (!setup.memory && comparable(input)) {
     require(cut == whole);
     require(end_cut.ended == end_whole.ended);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The simulator's schedule: the input decides what every end does, when messages arrive, which
-// calls fail and which devices go (tests/simulation/walk.h).
+// The simulation's schedule: the input decides what each end does, when messages arrive, which
+// calls fail and which devices are removed (tests/simulation/walk.h).
 
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
@@ -16,8 +16,8 @@
 
 #include "tests/simulation/walk.h"
 
-// libFuzzer would measure an input's time by the clock that we simulate and see hours: its time-out
-// is taken away, and a walk has an alarm of its own.
+// libFuzzer would measure durations by the simulated clock and see hours: its time-out is disabled,
+// and each walk has an alarm instead.
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   static char off[] = "-timeout=0";
   static std::vector<char*> options(*argv, *argv + *argc);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no peer, however hostile, makes the stream crash, assert, allocate, hand out bytes that
-// were not claimed, or send where it was not allowed to.
-// Method: the bytes of the input are the moves of the peer, the user, the memory and the clock. The
-// peer may claim anything at any time and send control messages of any bytes and length; check()
-// runs after every move, and what the stream says is compared with plain sums kept here.
-// `make fuzz` runs it, from the seeds in corpus/stream.
+// Goal: no hostile peer makes the stream crash, fail an assertion, allocate, hand out bytes that
+// were not announced, or send where it may not. Method: the input's bytes are actions of the peer,
+// the user, the memory and the clock. The peer may announce anything at any time and send control
+// messages of any content and length; check() runs after each action, and the stream's results are
+// compared with simple sums kept here. Run by `make fuzz`, with the seeds in corpus/stream.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +30,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// What the input still holds; zeros after its end.
+// The rest of the input; zeros after its end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
@@ -41,7 +40,7 @@ class Input {
     --left_;
     return *data_++;
   }
-  // 1 to 8 bytes, as the first of them says: small and huge values are equally near.
+  // 1 to 8 bytes, as the first one says: small and huge values are equally likely.
   std::uint64_t number() {
     const std::uint8_t first = byte();
     if (first < 0xe0) return first;
@@ -72,7 +71,7 @@ class Run {
       move(in_.byte());
       after();
     }
-    // The end of the connection: all that was claimed can be read, all memory comes back.
+    // End of the connection: everything announced can be read, and all memory is returned.
     stream_.on_peer_closed();
     after();
     (void)read(in_.byte());
@@ -120,7 +119,7 @@ class Run {
         return control(static_cast<Opcode>(in_.byte() % 5));
       case 7:
         return garbage();
-      case 8: {  // the right answer, or the mark
+      case 8: {  // the correct answer, or the mark
         ControlMessage message;
         message.select = probe_;
         if (leave_ && in_.byte() % 2 == 0) {
@@ -163,7 +162,7 @@ class Run {
           ++done_;
         }
         return;
-      case 23:  // many at once: floods are long, inputs short
+      case 23:  // many at once: long floods from short inputs
         for (int n = in_.byte() * 8, kind = in_.byte() % 4; n > 0; --n) {
           if (kind == 0) claim(0);
           if (kind == 1) send({.opcode = Opcode::kKeepalive});
@@ -183,7 +182,7 @@ class Run {
     const std::uint32_t length =
         (hello_.flags & Hello::kTakesAhead) != 0 ? immediate & ~kWaited : immediate;
     if (failed) return;
-    // Nothing beyond the window that is the next to be filled, and everything within it.
+    // Nothing beyond the next window to be filled, and everything within it.
     if (length > most) require(stream_.failure() != nullptr);
     if (length == 0 || length > most) return;
     require(stream_.failure() == nullptr);
@@ -200,7 +199,7 @@ class Run {
     return announced_.front().length - filled_;
   }
 
-  // The peer goes on to the window that was announced while others were not full.
+  // The peer switches to the window that was announced while others were not full.
   void change_over() {
     announced_.erase(announced_.begin(), announced_.begin() + static_cast<std::ptrdiff_t>(*leave_));
     leave_.reset();
@@ -245,7 +244,7 @@ class Run {
   void garbage() {
     std::vector<std::byte> bytes(in_.byte() % 66);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(in_.byte());
-    // Exactly as long as it is, so that ASan sees a step beyond.
+    // An allocation of exactly the size, so that ASan detects overruns.
     const auto exact = std::make_unique<std::byte[]>(bytes.size());
     std::copy(bytes.begin(), bytes.end(), exact.get());
     const auto message = decode(bytes);
@@ -267,7 +266,7 @@ class Run {
     return got;
   }
 
-  // The same bytes from where they lie.
+  // The same bytes, by peek().
   std::size_t look(std::span<std::byte> into) {
     std::size_t done = 0;
     while (done < into.size()) {
@@ -296,8 +295,8 @@ class Run {
     if (message->opcode == Opcode::kRegisterXferMemory) {
       require(!leave_ && memory_.count(message->key) == 1);
       require(memory_.at(message->key).second == message->length);
-      // Before the others are full, as far as we know: one more, or one in their place. The peer
-      // may have filled them meanwhile, and says all the same that it goes on.
+      // Before the others are full, as far as this end knows: one more window, or one in their
+      // place. The peer may have filled them meanwhile, and still reports that it switches.
       if (message->select == kWindowMark) {
         require((hello_.flags & Hello::kMarksWindows) != 0);
         leave_ = announced_.size();
@@ -331,7 +330,7 @@ class Run {
     used_ = 0;
   }
 
-  // As the connection does it: free, then provide or refuse.
+  // Like the connection: frees, then provides or refuses windows.
   void windows(bool memory) {
     for (;;) {
       if (const WindowBuffer old = stream_.take_discarded(); old.data != nullptr) {
@@ -365,7 +364,7 @@ class Run {
     stream_.check();
     const bool several = (hello_.flags & Hello::kTakesAhead) != 0;
     require(memory_.size() <= (several ? config_.max_windows : 2));
-    // The last window is never let go before there is another.
+    // The last window is never freed before there is another one.
     require(next_key_ == 1 || ended_ || !memory_.empty());
     std::uint64_t pinned = 0;
     for (const auto& [key, memory] : memory_) pinned += memory.second;
@@ -382,9 +381,9 @@ class Run {
   std::map<std::uint32_t, std::pair<std::unique_ptr<std::byte[]>, std::uint32_t>> memory_;
   std::uint32_t next_key_ = 1, filled_ = 0;
   Hello hello_;
-  std::deque<ControlMessage> announced_;  // our windows that are not full, as the peer knows them
-  std::optional<std::size_t> leave_;      // the first so many are to be left
-  std::deque<ControlMessage> peer_;       // its windows, as it told us
+  std::deque<ControlMessage> announced_;  // this end's windows that are not full, as the peer knows
+  std::optional<std::size_t> leave_;      // how many of these, from the first on, are to be left
+  std::deque<ControlMessage> peer_;       // the peer's windows, as announced
   std::uint64_t used_ = 0;
   std::uint16_t probe_ = 0;
   bool ended_ = false;

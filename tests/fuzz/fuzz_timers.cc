@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: whatever is added, moved, removed and rescheduled, in handlers and outside, by handlers
-// that are slow or throw, every time event runs when it is due: never early, not twice, and in the
-// first iteration that looks at the clock after its time; where handlers are so slow that they use
-// up the loop's slice, in one of the next, each of which runs at least one. Method: the monotonic
-// clocks of this process are a variable; the input is a program that moves it, and a map from timer
-// to due time says what must run. `make fuzz` runs it, from the seeds in corpus/timers.
+// Goal: with any sequence of additions, moves, removals and rescheduling, within handlers and
+// outside, with handlers that are slow or throw, each time event runs when it is due: never early,
+// not twice, and in the first iteration that checks the clock after its time; if handlers use up
+// the loop's time slice, in one of the next iterations, each of which runs at least one. Method:
+// this process's monotonic clock is a variable; the input is a program that moves it, and a map
+// from timer to due time determines what must run. Run by `make fuzz`, with the seeds in
+// corpus/timers.
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -32,7 +33,7 @@ void require(bool condition) {
 
 }  // namespace
 
-// In place of the C library's: libev and std::chrono ask this one.
+// Replaces the C library's function for libev and std::chrono.
 extern "C" int clock_gettime(clockid_t which, timespec* time) {
   if ((which == CLOCK_MONOTONIC || which == CLOCK_MONOTONIC_COARSE) && clock_is_ours) {
     time->tv_sec = clock_ns / 1'000'000'000;
@@ -44,9 +45,9 @@ extern "C" int clock_gettime(clockid_t which, timespec* time) {
 
 namespace {
 
-// A loop's clock, as doubles, is exact to this; what is due within it may run now or next time.
+// Precision of a loop's clock, a double; timers due within it may run now or in the next iteration.
 constexpr std::int64_t kRounding = 200;
-// The loop may run this many timers in an iteration; here there are never as many.
+// The loop's limit of timers per iteration; here there are always fewer.
 constexpr std::size_t kMostTimers = 200;
 
 struct Oops {};
@@ -115,7 +116,7 @@ class Run {
     owed_.erase(number);
   }
 
-  // By a delay or to a point in time; also the timer whose handler runs.
+  // By a delay or to a point in time; also the timer whose handler is running.
   bool move(std::size_t number) {
     const std::uint8_t how = byte();
     const std::int64_t delay = (how & 1) != 0 ? span() : -span();
@@ -135,13 +136,13 @@ class Run {
   ae::Duration run(std::size_t number) {
     const auto at = due_.find(number);
     require(iterating_ && at != due_.end() && at->second <= clock_ns);
-    require(ran_.insert(number).second);  // once in an iteration
+    require(ran_.insert(number).second);  // once per iteration
     owed_.erase(number);
     const std::uint8_t then = byte();
     if ((then & 8) != 0) clock_ns += span();  // a slow handler
     if ((then & 16) != 0) add();
     if ((then & 32) != 0) remove();
-    if ((then & 64) != 0 && due_.contains(number)) {  // its own end, in its own words
+    if ((then & 64) != 0 && due_.contains(number)) {  // removes itself
       require(loop_.remove_time_event(ids_[number]));
       require(!loop_.remove_time_event(ids_[number]));
       due_.erase(number);
@@ -149,7 +150,7 @@ class Run {
     const bool moved = (then & 128) != 0 && move(number);
     switch (then % 5) {
       case 0:
-        if (!moved) due_.erase(number);  // stronger than the end
+        if (!moved) due_.erase(number);  // being moved outweighs kNoMore
         return ae::kNoMore;
       case 1:
         due_.erase(number);
@@ -180,7 +181,7 @@ class Run {
       const std::size_t count = loop_.process_events(ae::kFullIteration | ae::kDontWait);
       require(count == ran_.size());
     } catch (const Oops&) {
-      threw = true;  // the others that were due run in the next iteration
+      threw = true;  // other due timers run in the next iteration
     }
     iterating_ = false;
     const bool slice_is_over = clock_ns - began >= std::chrono::nanoseconds(ae::kSlice).count();
@@ -191,8 +192,8 @@ class Run {
   std::size_t left_;
   ae::LibevLoop loop_;
   std::vector<ae::TimerId> ids_;             // by number
-  std::map<std::size_t, std::int64_t> due_;  // those there are
-  std::set<std::size_t> owed_, ran_;         // must run, did run in this iteration
+  std::map<std::size_t, std::int64_t> due_;  // existing timers
+  std::set<std::size_t> owed_, ran_;         // must run; have run in this iteration
   bool iterating_ = false;
 };
 

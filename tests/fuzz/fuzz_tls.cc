@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no ciphertext makes the TLS engine crash, hang, or give bytes out that the peer did not
-// send. Method: the first byte chooses the role under attack, the newest version that is spoken,
-// and how: the input as the peer's handshake; the input after an honest handshake; or an honest
-// peer whose ciphertext the input cuts into pieces, flips bits of, and ends. `make fuzz` runs it,
-// from the seeds in corpus/tls.
+// Goal: no ciphertext makes the TLS engine crash, hang, or return bytes that the peer did not send.
+// Method: the first byte selects the role under attack, the newest version, and the mode: the input
+// as the peer's handshake; the input after a valid handshake; or a valid peer whose ciphertext the
+// input cuts into pieces, changes and ends. Run by `make fuzz`, with the seeds in corpus/tls.
 
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -31,7 +30,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// A certificate that signs itself, and its key, in one file of the process's own.
+/// A self-signed certificate and its key, in one file of this process.
 std::string make_identity() {
   std::string folder = std::filesystem::temp_directory_path() / "aeconn-fuzz-XXXXXX";
   require(mkdtemp(folder.data()) != nullptr);
@@ -79,7 +78,7 @@ class Contexts {
   const conn::tls::Context tls13_{settings("1.3"), conn::tls::Secret()};
 };
 
-/// Bytes on their way to an engine; what it sends goes to `out`.
+/// Bytes under way to an engine; its output goes to `out`.
 struct Memory final : conn::tls::Wire {
   ssize_t receive(void* buffer, std::size_t size) override {
     if (in.empty()) {
@@ -128,7 +127,7 @@ struct Ends {
   }
 };
 
-/// Reads until nothing more comes. It must come to an end.
+/// Reads until no more bytes come, which must happen.
 void drain(Engine& engine, std::string& got) {
   char buffer[777];
   for (int i = 0; i < 100'000; ++i) {
@@ -161,10 +160,10 @@ void attack_data(Engine& victim, Memory& wire, std::string bytes) {
   for (std::size_t i = wire.in.size() + 10; i > 0 && !victim.failed() && !victim.ended(); --i) {
     drain(victim, got);
   }
-  require(got.empty() && victim.failed());  // nobody knows the keys
+  require(got.empty() && victim.failed());  // the input cannot know the keys
 }
 
-/// The input is a program: pairs of an order and its operand.
+/// The input is a program: pairs of an instruction and its operand.
 void disturb(Ends& ends, bool server_reads, std::span<const std::uint8_t> program) {
   Engine& writer = server_reads ? ends.client : ends.server;
   Engine& reader = server_reads ? ends.server : ends.client;

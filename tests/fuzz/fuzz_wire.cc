@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Goal: no bytes make the decoders read beyond their input or return what encode() would not give.
-// Method: the input is a received message and, the same bytes, a peer's private data.
-// `make fuzz` runs it, from the seeds in corpus/wire.
+// Goal: no bytes make the decoders read beyond their input, or return what encode() would not
+// produce. Method: the input is used as a received message and as a peer's private data. Run by
+// `make fuzz`, with the seeds in corpus/wire.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr std::size_t kShortest = 16;  // a hello that does not tell of receives
+constexpr std::size_t kShortest = 16;  // a hello without the number of receives
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(size >= kShortest);
     const auto clean = encode(*hello);
     require(decode_hello(clean) == hello);
-    // The padding of rdma_cm changes nothing, and less than a hello is none.
+    // rdma_cm's padding must change nothing, and a shorter input is no hello.
     std::array<std::byte, 56> padded{};
     std::copy(clean.begin(), clean.end(), padded.begin());
     require(decode_hello(padded) == hello);
