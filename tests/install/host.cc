@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that has an `ae` and a `conn` of its own, with functions of our names and parameters,
-// and functions by the names of libibverbs and librdmacm, as one has that replaces or wraps them.
-// It knows nothing of the library; main_of_host.cc knows both.
+// A program with its own `ae` and `conn`, with functions of the same names and parameters as the
+// library's, and with functions named like those of libibverbs and librdmacm, as in a program that
+// replaces or wraps them. It does not use the library; main_of_host.cc uses both.
 
 #include <string>
 #include <string_view>

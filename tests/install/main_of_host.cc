@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A conversation over tcp, and a look for rdma, in a program that has other functions of our names
-// and of libibverbs' (host.cc).
+// A tcp connection and an attempt with rdma, in a program that defines functions with the library's
+// and libibverbs' names (host.cc).
 
 #include <iostream>
 #include <string>
@@ -38,7 +38,7 @@ int main() {
         to.close();
       });
   loop.run();
-  // Whether there is a device or not: the host's functions are not asked for it.
+  // With or without a device: the host's functions must not be called for it.
   try {
     const auto none = registry.listen(loop, "rdma://127.0.0.1:0", [](conn::ConnectionPtr) {});
   } catch (const conn::Error& error) {
