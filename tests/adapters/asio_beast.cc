@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Boost.Beast on adapters/asio.h: HTTP with keep-alive, and WebSockets with messages of 1 MiB, also
-// over asio::ssl. How it is started: tests/adapters/asio_kit.h.
+// over asio::ssl. For the arguments see tests/adapters/asio_kit.h.
 
 #define AECONN_BOOST_ASIO
 
@@ -23,7 +23,7 @@ namespace websocket = beast::websocket;
 
 namespace {
 
-/// Answers with the body in capitals, until the client is through.
+/// Answers with the body in upper case, until the client closes.
 class HttpServer {
  public:
   explicit HttpServer(aio::Stream stream) : stream_(std::move(stream)) { read(); }
@@ -83,7 +83,7 @@ void http_test(Bed& bed) {
   bed.until("the end of HTTP", [&] { return server.over(); });
 }
 
-/// Messages there and back, then the close handshake.
+/// Messages in both directions, then the closing handshake.
 template <class Next>
 void messages(Bed& bed, websocket::stream<Next>& client, websocket::stream<Next>& server) {
   const auto options = websocket::stream_base::timeout::suggested(beast::role_type::server);
@@ -124,10 +124,10 @@ void websocket_test(Bed& bed) {
   auto [client, server] = bed.connect();
   websocket::stream<aio::Stream> one(std::move(client)), other(std::move(server));
   messages(bed, one, other);
-  // Over SSL Beast leaves that to the program.
+  // Over SSL, Beast leaves closing to the program.
   check(!one.next_layer().is_open() && !other.next_layer().is_open(), "both ends are closed then");
 
-  // Nobody answers: the time-out of a WebSocket closes what is below.
+  // Without an answer, the WebSocket's time-out closes the stream below.
   auto [asking, silent] = bed.connect();
   websocket::stream<aio::Stream> waits(std::move(asking));
   auto options = websocket::stream_base::timeout::suggested(beast::role_type::client);

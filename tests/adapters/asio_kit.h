@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the programs that test adapters/asio.h share. They are started as PROGRAM LISTEN [QUERY
-// [CERTIFICATE KEY]]: they serve at the URL LISTEN and are the clients, whose URL has QUERY for
-// options; with a certificate, and its key, there is asio::ssl on top, too. -DAECONN_BOOST_ASIO:
-// with Boost's asio. They end with "N passed, N failed".
+// Common parts of the programs that test adapters/asio.h. Usage: PROGRAM LISTEN [QUERY [CERTIFICATE
+// KEY]]: they serve at the URL LISTEN and connect to it with the options QUERY; with a certificate
+// and its key they also test asio::ssl on top. -DAECONN_BOOST_ASIO: with Boost's asio. They end
+// with "N passed, N failed".
 
 #include <signal.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ inline void check(bool fine, std::string_view what, std::string_view got = {}) {
   if (!fine) std::cout << "FAIL " << what << (got.empty() ? "" : ": ") << got << std::endl;
 }
 
-/// What is not over then never ends.
+/// Watchdog: a test that is not over by then hangs.
 inline void watch() {
   const char* slower = ::getenv("AECONN_SLOWER");
   const int times = slower != nullptr ? ::atoi(slower) : 1;
@@ -54,7 +54,7 @@ inline std::string bytes(std::size_t size, std::size_t seed = 0) {
   return result;
 }
 
-/// A context with a loop below it, somewhere to listen, and the URL that leads there.
+/// An asio context with a loop attached, an acceptor, and the URL that clients connect to.
 struct Bed {
   Bed(std::string its_listen, std::string its_query)
       : listen(std::move(its_listen)), query(std::move(its_query)) {}
@@ -72,7 +72,7 @@ struct Bed {
       place.insert(end, std::to_string(++places));
     return place;
   }
-  /// Runs the context until it is so.
+  /// Runs the context until the condition holds.
   void until(const char* what, const std::function<bool()>& condition) {
     doing = what;
     while (!condition()) context.run_one();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// adapters/asio.h by itself: reads and writes, gathering, cancellation, time-outs, executors,
-// allocators, coroutines, the end of a context. How it is started: tests/adapters/asio_kit.h.
+// Unit tests of adapters/asio.h: reads and writes, gathering, cancellation, time-outs, executors,
+// allocators, coroutines, the end of a context. For the arguments see tests/adapters/asio_kit.h.
 
 #include <array>
 #include <cstdint>
@@ -39,7 +39,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What one operation came to.
+/// The result of an operation.
 struct Result {
   std::optional<Error> error;
   std::size_t size = 0;
@@ -54,7 +54,7 @@ struct Result {
 };
 const Error kAborted = net::error::operation_aborted;
 
-/// Writes until one waits, since nobody reads; `begin` begins one.
+/// Writes until a write has to wait, since the peer does not read; `begin` starts a write.
 template <class Begin>
 void fill(Bed& bed, Result& result, const Begin& begin) {
   static const std::string block = bytes(1 << 20);
@@ -80,7 +80,7 @@ void transfers(Bed& bed) {
   bed.until("1 MiB both ways", [&] { return wrote && wrote_back && read_there && read_here; });
   check(!*wrote.error && !*read_there.error && there == sent && here == back, "1 MiB both ways");
 
-  // More buffers than one call takes, empty ones among them.
+  // More buffers than one system call takes, including empty ones.
   std::vector<std::string> parts;
   std::vector<net::const_buffer> gathered;
   std::string whole;
@@ -100,7 +100,7 @@ void transfers(Bed& bed) {
   bed.until("300 buffers", [&] { return gather && scatter; });
   check(gather.size == whole.size() && there == whole, "300 buffers, gathered and scattered");
 
-  // One call takes several.
+  // One call takes several buffers.
   const std::string a = "one ", b = "and another";
   Result some, got;
   client.async_write_some(std::array<net::const_buffer, 2>{net::buffer(a), net::buffer(b)},
@@ -118,7 +118,7 @@ void transfers(Bed& bed) {
   bed.until("a read of nothing", &nothing);
   check(!*nothing.error && nothing.size == 0, "a read of nothing waits for nothing");
 
-  // Beside others that wait: asio::ssl reads nothing in order to end what needed no bytes.
+  // While other operations wait: asio::ssl reads nothing to complete operations that need no bytes.
   Result waits, full, no_read, no_write;
   std::array<net::mutable_buffer, 2> no_room{};
   client.async_read_some(net::buffer(there), waits.handler());
@@ -133,7 +133,7 @@ void transfers(Bed& bed) {
         "nothing is read and written beside others");
   both = bed.connect();
 
-  // Several reads and a handler that is kept and used twice.
+  // Several reads, and a handler that is kept and used twice.
   std::array<char, 3> first{}, second{};
   int done = 0;
   const auto kept = [&done, marker = std::make_shared<int>(1)](Error error, std::size_t) {
@@ -146,7 +146,7 @@ void transfers(Bed& bed) {
   check(std::string(first.data(), 3) + std::string(second.data(), 3) == "abcdef",
         "several reads are served in their order, and a handler that is kept is copied");
 
-  // Moved while an operation waits.
+  // The stream is moved while an operation waits.
   Result moved;
   server.async_read_some(net::buffer(first), moved.handler());
   aio::Stream elsewhere = std::move(server);
@@ -231,7 +231,7 @@ void cancels(Bed& bed) {
   check(accept.is(net::error::bad_descriptor) && other.endpoints().empty(),
         "an acceptor that was closed says so");
 
-  // A time-out as asio has always had them.
+  // A time-out in asio's usual way.
   auto pair = bed.connect();
   Result late;
   net::steady_timer timer(bed.context, 1ms);
@@ -284,7 +284,7 @@ void slots(Bed& bed) {
     check(accept.is(kAborted) && other.is_open(), "an accept's slot");
   }
 
-  // Only one of two; and one that is over already.
+  // Cancels one of two operations; and one that is already complete.
   net::cancellation_signal one, two;
   Result first, second;
   std::array<char, 16> more{};
@@ -306,7 +306,7 @@ void slots(Bed& bed) {
   bed.until("a read that was served", &late);
   check(late.size == 1, "a signal of before cancels nothing");
 
-  // A composed operation hands its slot on.
+  // A composed operation passes its slot on.
   Result composed;
   net::async_read(server, net::buffer(room),
                   net::bind_cancellation_slot(one.slot(), composed.handler()));
@@ -317,7 +317,7 @@ void slots(Bed& bed) {
   bed.until("a composed read's slot", &composed);
   check(composed.is(kAborted) && composed.size == 3, "a composed read is cancelled after a part");
 
-  // Whoever is first.
+  // The first to complete cancels the other.
   net::steady_timer timer(bed.context, 1ms);
   bool over = false;
   net::experimental::make_parallel_group(
@@ -333,7 +333,7 @@ void slots(Bed& bed) {
 }
 #endif
 
-/// Counts what is allocated, and says whether any of it is there when the handler runs.
+/// Counts allocations, and how many of them exist when the handler runs.
 template <class T>
 struct Counting {
   using value_type = T;
@@ -443,7 +443,7 @@ void failures(Bed& bed) {
   check(error == Error(net::error::bad_descriptor), "a half-close of nothing");
 }
 
-/// More come than are asked for.
+/// More connections than accepts.
 void crowds(Bed& bed) {
   std::vector<std::unique_ptr<aio::Stream>> clients;
   int connected = 0, accepted = 0;
@@ -542,7 +542,7 @@ void coroutines(Bed& bed) {
 }
 #endif
 
-/// A context that ends drops what waits, and what that owns: streams, for one.
+/// The end of a context destroys waiting operations and what they own, for example streams.
 void ends(const std::string& listen, const std::string& query) {
   doing = "the end of a context";
   const auto marker = std::make_shared<int>(0);
@@ -557,7 +557,7 @@ void ends(const std::string& listen, const std::string& query) {
       std::shared_ptr<int> marker;
       char byte = 0;
     };
-    // A cycle, as a coroutine that waits for its own stream is one.
+    // A reference cycle, as with a coroutine that waits for its own stream.
     const auto owner = std::make_shared<Owner>(std::move(both.server), marker);
     owner->stream.async_read_some(net::buffer(&owner->byte, 1),
                                   [owner, &ran](Error, std::size_t) { ++ran; });
@@ -576,7 +576,7 @@ void ends(const std::string& listen, const std::string& query) {
     for (int i = 0; i < 3; ++i) bed.context.poll_one();
 #endif
     check(marker.use_count() > 3, "operations own what they need");
-    // Not by their own ends: acceptor and attachment die before the context, the rest with it.
+    // Acceptor and attachment are destroyed before the context, the operations with it.
   }
   check(marker.use_count() == 1, "nothing is left of what waited in a context that has ended");
 }
@@ -616,7 +616,7 @@ void over_ssl(Bed& bed, const std::string& certificate, const std::string& key) 
   net::async_read(one, net::buffer(back), read_back.handler());
   bed.until("1 MiB over SSL", [&] { return wrote && read && wrote_back && read_back; });
   check(back == sent, "1 MiB there and back");
-  // Nothing, and what is there already, beside a read that waits.
+  // Empty operations, and buffered bytes, while another read waits.
   Result waits, no_read, no_write, rest;
   std::array<char, 2> two{};
   char first = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# hiredis and libvalkey over our connections, against kv-server and the servers that these clients
-# are of: redis-server 8 and valkey-server 9, unpacked. Over rdma: tests/softroce/case_hiredis.sh.
+# hiredis and libvalkey over this library's connections, against kv-server, redis-server 8 and
+# valkey-server 9, unpacked. Over rdma: tests/softroce/case_hiredis.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -46,7 +46,7 @@ if start "${listen[@]}"; then
       *) both "kv-server, ${url%%:*}" "$url" "$server" ;;
     esac
   done
-  # The programs of the page, as they stand there.
+  # The programs of the page, unchanged.
   for program in "$at"/page-*.cc; do
     is "docs/clients.md, program ${program//[!0-9]/}" 'PONG hello' \
       "$(timeout 20 "${program%.cc}" "${urls[0]}" 2>&1 | tr '\n' ' ' | sed 's/ $//')"
@@ -54,8 +54,8 @@ if start "${listen[@]}"; then
   stop "$server"
 fi
 
-# ---- the servers that others know ---------------------------------------------------------------
-# Starts one, at a free port, which is one that no other server has; sets `server`, `port`, `tls_port`.
+# ---- Redis's and Valkey's servers ----------------------------------------------------------------
+# Starts one at a free port; sets `server`, `port`, `tls_port`.
 real() {  # FOLDER PROGRAM
   local i options
   for ((i = 0; i < 10; i++)); do

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The hosts of tests/adapters/loops.cc: each a Host with the same few functions. -DHOST_LIBUV,
-// -DHOST_LIBEVENT, -DHOST_GLIB, -DHOST_QT, -DHOST_SD_EVENT, -DHOST_ASIO (with -DAECONN_BOOST_ASIO:
-// Boost's) says which; else it is poll(2), as docs/adapters.md has it.
+// The hosts of tests/adapters/loops.cc: each is a struct Host with the same few functions.
+// -DHOST_LIBUV, -DHOST_LIBEVENT, -DHOST_GLIB, -DHOST_QT, -DHOST_SD_EVENT or -DHOST_ASIO (with
+// -DAECONN_BOOST_ASIO: Boost's) selects one; the default is poll(2), as in docs/adapters.md.
 //
 //   attach(loop, caught), detach()
-//   run()      the host's own way to run, until stop() in one of its callbacks
-//   soon(f)    runs f once from the host's loop, in no handler of ours
-//   turn()     in a handler of ours, where kNests: one iteration that does not wait
-//   late       where kPrepares: what it holds runs once, right before a sleep of the host, after
-//              the adapter's preparation of it
+//   run()      runs the host's loop in its own way, until stop() in one of its callbacks
+//   soon(f)    runs f once from the host's loop, outside of the library's handlers
+//   turn()     in a handler, if kNests: one iteration of the host's loop that does not wait
+//   late       if kPrepares: a function to run once right before the host sleeps, after the
+//              adapter has prepared for the sleep
 //   finish()   after the last detach(); false if something is left in the host
 
 #include <functional>
@@ -21,7 +21,7 @@
 
 using Function = std::function<void()>;
 
-/// Runs it once, from a callback in C that was given its address.
+/// Runs the function once, from a C callback that got its address.
 inline void run_once(void* function) {
   const std::unique_ptr<Function> owned(static_cast<Function*>(function));
   (*owned)();
@@ -37,7 +37,7 @@ struct Host {
     uv_prepare_init(&loop, &prepare);
     prepare.data = this;
     uv_unref(reinterpret_cast<uv_handle_t*>(&prepare));
-    // Before the adapter's: the last to start is the first to run.
+    // Started before the adapter's: the last to start is the first to run.
     uv_prepare_start(&prepare, [](uv_prepare_t* handle) {
       if (const Function f = std::exchange(static_cast<Host*>(handle->data)->late, nullptr)) f();
     });
@@ -207,7 +207,7 @@ struct Host {
     attachment.emplace(guest, event, std::move(caught));
   }
   void detach() { attachment.reset(); }
-  // sd_event_exit() is for good.
+  // Not by sd_event_exit(), which is final.
   void run() {
     for (stopped = false; !stopped;) sd_event_run(event, UINT64_MAX);
   }
@@ -258,7 +258,7 @@ struct Host {
   void turn() {}
   bool finish() {
     context.restart();
-    context.run();  // returns for want of work
+    context.run();  // returns when it has no work
     return true;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae::EpollLoop below a host's loop, by the adapter for it: loops LISTEN [QUERY] serves an echo at
-// the URL LISTEN and is its client, whose URL has QUERY for options. Ends with "N passed, N
-// failed". `loops terminate` ends by an exception that nobody was to be told of. Which host it is:
-// tests/adapters/loop_hosts.h.
+// ae::EpollLoop within a host's loop, with the adapter for it: loops LISTEN [QUERY] serves an echo
+// at the URL LISTEN and connects to it with the options QUERY. Ends with "N passed, N failed".
+// `loops terminate` ends by an exception without a handler. tests/adapters/loop_hosts.h selects the
+// host.
 
 #include <poll.h>
 #include <signal.h>
@@ -29,14 +29,14 @@ namespace {
 using namespace std::chrono_literals;
 
 int passed = 0, failed = 0;
-const char* volatile doing = "nothing";  // of which the watchdog tells
+const char* volatile doing = "nothing";  // printed by the watchdog
 
 void check(bool fine, std::string_view what, std::string_view got = {}) {
   ++(fine ? passed : failed);
   if (!fine) std::cout << "FAIL " << what << (got.empty() ? "" : ": ") << got << std::endl;
 }
 
-/// What is not over then never ends: a wake-up was lost.
+/// Watchdog: if the tests are not over by then, a wake-up was lost.
 void watch() {
   const char* slower = ::getenv("AECONN_SLOWER");
   const int times = slower != nullptr ? ::atoi(slower) : 1;
@@ -49,7 +49,7 @@ void watch() {
   ::alarm(60u * static_cast<unsigned>(times > 0 ? times : 1));
 }
 
-/// Of the bytes that one end sends: all different, as far as that goes.
+/// The bytes that one end sends, varied so that shifts are detected.
 std::string bytes(std::size_t size, std::size_t seed) {
   std::string result(size, '\0');
   for (std::size_t i = 0; i < size; ++i)
@@ -57,7 +57,7 @@ std::string bytes(std::size_t size, std::size_t seed) {
   return result;
 }
 
-/// Bytes that go out as far as there is room, then when there is.
+/// Writes as many bytes as possible, and the rest when the connection is writable.
 class Outgoing {
  public:
   explicit Outgoing(conn::Connection& connection) : connection_(connection) {}
@@ -132,7 +132,7 @@ class Test {
     client.out.send(client.expected);
   }
 
-  /// Runs the host until it is so; looked at whenever something of ours has happened.
+  /// Runs the host until the condition holds; checked after each event of the library.
   void until(const char* what, std::function<bool()> condition) {
     doing = what;
     if (condition()) return;
@@ -271,9 +271,9 @@ void Test::posts() {
   check(in_order, "posts of another thread, in their order");
 }
 
-// Nobody announces what is written in a callback of the host's, or before it runs: nudge() does. A
-// timer that would come to its help is an hour away.
-/// What a callback of the host's does there, after the adapter's, wakes the host.
+// Writes in a host's callback, or before the host runs, cause no event: nudge() announces them. The
+// next timer, which would hide a missing wake-up, is an hour away.
+/// Work of a host's callback that runs after the adapter's preparation wakes the host.
 template <class SomeHost>
 void Test::before_the_sleep(SomeHost& host) {
   if constexpr (SomeHost::kPrepares) {
@@ -380,7 +380,7 @@ void Test::detaches() {
   host_.run();
   check(!ran, "a loop that was detached does not turn");
 
-  // A host that only polls, after whatever this one is.
+  // A host that only polls, after detaching from the other one.
   send(*client_, 70'000);
   doing = "below poll(2)";
   while (client_->answers == answers) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# ae::EpollLoop below the loops of hosts, and connections as asio's streams, with Beast and asio::ssl
-# on top: over tcp, unix and tls. Over rdma: tests/softroce/case_loops_of_hosts.sh. The programs are
-# those of `make adapter-programs`.
+# ae::EpollLoop within host loops, and connections as asio streams, with Beast and asio::ssl on top:
+# over tcp, unix and tls. Over rdma: tests/softroce/case_loops_of_hosts.sh. `make adapter-programs`
+# builds the programs.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
 at=$build/tests/adapters
 [ -e "$at/missing" ] || { fail 'the programs are there' 'make adapter-programs makes them'; total; exit; }
-# Where everything was to be installed, what is missing is an error.
+# In CI all packages are installed, so a missing one is an error.
 while read -r line; do
   if [ "${CI-}" = true ]; then fail "${line#SKIPPED: }" 'CI has all packages'; else echo "$line"; fi
 done <"$at/missing"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The recipes of docs/adapters.md, as they stand there: each runs a host's loop with one of ours
-// below it, and rethrows what a handler of ours threw. Behind tests/adapters/loop_hosts.h.
+// The recipes of docs/adapters.md, unchanged: each runs a host's loop with an EpollLoop within it,
+// and rethrows exceptions of the library's handlers. Included after tests/adapters/loop_hosts.h.
 
 #if defined(HOST_LIBUV)
 

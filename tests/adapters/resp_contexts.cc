@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Contexts of hiredis, or with -DLIBVALKEY of libvalkey, over one URL against a server that runs:
-// resp_contexts URL PROCESS [idle]. PROCESS is the server's, which is stopped and goes on where a
-// case is about a server that does not answer. Ends with "N passed, N failed".
+// Contexts of hiredis, or with -DLIBVALKEY of libvalkey, over one URL with a running server:
+// resp_contexts URL PROCESS [idle]. PROCESS is the server's process id; it is stopped and continued
+// in the cases about a server that does not answer. Ends with "N passed, N failed".
 #ifdef LIBVALKEY
 #include "adapters/libvalkey.h"
 #else
@@ -59,7 +59,7 @@ struct Free {
 };
 using ContextPtr = std::unique_ptr<Context, Free>;
 
-// Time-outs that are to be met where the server is stopped, and not where it only takes its time.
+// Short time-outs that expire when the server is stopped, but not when it is only slow.
 timeval brief{0, 0};
 std::string brief_words;
 void set_brief() {
@@ -71,7 +71,7 @@ void set_brief() {
 }
 bool kernel_connects() { return url.starts_with("tcp://") || url.starts_with("unix:"); }
 
-struct Stopped {  // a server that does not answer
+struct Stopped {  // stops the server, so that it does not answer
   Stopped() { ::kill(server, SIGSTOP); }
   ~Stopped() { ::kill(server, SIGCONT); }
 };
@@ -191,7 +191,7 @@ void times_out() {
     }
     timeval longer{20, 0};
     if (!later) LIB(SetTimeout)(c.get(), longer);
-    // What came too late for the first command is not the answer to the next.
+    // A late answer to the first command must not be taken for the answer to the next.
     check(again(c.get()) == CONST(OK), "reconnects after a time-out", c->errstr);
     LIB(SetTimeout)(c.get(), longer);
     check(ask(c.get(), "SET late %s", "1") == "OK", "after a time-out", c->errstr);
@@ -232,13 +232,14 @@ void does_not_wait() {
     loop.process_events(ae::kFullIteration | ae::kDontWait);
     LIB(BufferRead)(c.get());
     LIB(GetReplyFromReader)(c.get(), &reply);
-    if (reply == nullptr) ::usleep(1000);  // nobody tells such a context
+    if (reply == nullptr) ::usleep(1000);  // such a context gets no events
   }
   check(text(static_cast<LIB(Reply)*>(reply)) == "PONG", "and reads", c->errstr);
   if (reply != nullptr) freeReplyObject(reply);
 }
 
-// A peer of ours takes an rdma client that promised keepalives for dead after ten silent seconds.
+// This library's server treats an rdma client that promised keepalives as dead after ten silent
+// seconds.
 void idle() {
   ae::LibevLoop loop;
   const ContextPtr c(lib::connect(registry, loop, url));
@@ -248,7 +249,7 @@ void idle() {
 }
 
 // ---- asynchronous contexts ----------------------------------------------------------------------
-// What the callbacks of the context that is looked at saw. data points here.
+// What a context's callbacks have seen; its `data` points here.
 struct Seen {
   ae::LibevLoop loop;
   Async* context = nullptr;
@@ -296,7 +297,7 @@ template <class... Arguments>
 int command(const char* format, Arguments... arguments) {
   return LIB(AsyncCommand)(context, &Seen::reply, nullptr, format, arguments...);
 }
-/// Runs the loop until that is so; false after 30 s.
+/// Runs the loop until the condition holds; false after 30 s.
 template <class Condition>
 bool until(Condition condition) {
   bool over = false;
@@ -342,7 +343,7 @@ void asynchronous() {
   check(seen.until_replies(3) && seen.replies[0] == "OK" && seen.replies[1] == value,
         "async: 8 MB there and back");
 
-  // One command after the other, each from the reply of the one before.
+  // One command after the other, each sent by the reply handler of the one before.
   seen.replies.clear();
   seen.on_reply = [&](Async*, const std::string&) {
     if (seen.replies.size() < 100) seen.command("PING");
@@ -410,7 +411,7 @@ void asynchronous_ends() {
     Async* const context = raw->context;
     LIB(AsyncSetTimeout)(context, timeval{5, 0});
     raw->command("PING");
-    context->replies.head->fn = nullptr;  // what it would tell goes with the loop
+    context->replies.head->fn = nullptr;  // its result ends with the loop
     context->data = nullptr;
     context->onDisconnect = nullptr;
     static bool dropped;
@@ -471,12 +472,12 @@ void publishes() {
   Seen listener, speaker;
   speaker.command("PUBLISH nobody 1");
   check(speaker.until_replies(1), "async: PUBLISH");
-  if (has(speaker.replies[0], "unknown")) {  // kv-server
+  if (has(speaker.replies[0], "unknown")) {  // kv-server has no PUBLISH
     LIB(AsyncFree)(listener.context);
     LIB(AsyncFree)(speaker.context);
     return;
   }
-  // A loop each: they take turns.
+  // Each has a loop of its own; they run in turn.
   const auto both = [&](auto condition) {
     for (int i = 0; i < 30000 && !condition(); ++i) {
       listener.loop.process_events(ae::kFullIteration | ae::kDontWait);

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# build/tests/adapters/*: programs that test the adapters for loops and for asio, those whose
-# packages are here. What is missing is named in build/tests/adapters/missing, a line for each.
-# Only `make adapter-programs` looks for packages: by ADAPTERS_TESTED=yes, in a call of itself.
+# build/tests/adapters/*: programs that test the adapters for loops and for asio, as far as their
+# packages are installed. Missing packages are listed in build/tests/adapters/missing, one per line.
+# Only `make adapter-programs` looks for packages, by calling make with ADAPTERS_TESTED=yes.
 ifdef ADAPTERS_TESTED
 AT := $(OUT)/tests/adapters
 pkg     = $(shell pkg-config --exists $(1) 2>/dev/null && echo $(1))
 flags   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(1)))
-# Empty if it is not there: `-E` finds what the compiler would.
+# Empty if the header does not exist: `-E` finds what the compiler would find.
 header  = $(shell echo '$(HASH)include <$(1)>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo $(1))
 QT     := $(firstword $(call pkg,Qt6Core) $(call pkg,Qt5Core))
 MISSING :=
 
-# NAME SOURCE FLAGS LIBRARIES: those of the host come before libev, which has names of libevent's.
+# NAME SOURCE FLAGS LIBRARIES: the host's libraries come before libev, which defines some of
+# libevent's names.
 define adapter_program
 ADAPTER_PROGRAMS += $(AT)/$(1)
 $(AT)/$(1): HOST_LIBS := $(4)
@@ -34,7 +35,7 @@ $(eval $(call host,libevent,$(call pkg,libevent),libevent-dev,$(call flags,libev
 $(eval $(call host,glib,$(call pkg,glib-2.0),libglib2.0-dev,$(call flags,glib-2.0),-lglib-2.0))
 $(eval $(call host,sd_event,$(call pkg,libsystemd),libsystemd-dev,$(call flags,libsystemd),-lsystemd))
 $(eval $(call host,qt,$(QT),qtbase5-dev,$(if $(QT),$(call flags,$(QT))),$(if $(QT),-l$(QT))))
-# Boost's asio or standalone: the streams over both.
+# The streams over Boost's asio and over the standalone one.
 WITH_SSL := $(if $(filter 1,$(HAVE_TLS)),-DWITH_SSL)
 define streams
 ifneq (,$(2))
@@ -50,7 +51,7 @@ ifneq (,$(and $(call header,boost/beast.hpp),$(filter 1,$(HAVE_TLS))))
 $(eval $(call adapter_program,beast,asio_beast))
 endif
 
-# Templates, most of it, which nobody needs fast.
+# Mostly templates, for which optimization takes long and is not needed.
 $(OUT)/obj/tests/adapters/%.o: LIGHTER = -O0 -g1
 $(OUT)/obj/tests/adapters/%.o:
 	@mkdir -p $(@D)
@@ -60,7 +61,7 @@ $(ADAPTER_PROGRAMS): $(STATIC)
 	@mkdir -p $(@D)
 	@echo "  LD   $@"
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(STATIC) $(HOST_LIBS) $(LIBS)
-# A function of libevent's that is libev's: the adapter has to notice.
+# Linked so that a libevent function is found in libev: the adapter has to notice.
 ifneq (,$(filter %/loops-libevent,$(ADAPTER_PROGRAMS)))
 ADAPTER_PROGRAMS += $(AT)/libevent-behind-libev
 $(AT)/libevent-behind-libev: $(OUT)/obj/tests/adapters/loops-libevent.o $(STATIC)
