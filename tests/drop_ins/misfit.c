@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Preloaded to redis-server and valkey-server: what a module looks up by name there has another
-// layout, as MISFIT says: "a function more", "a function less", "constant", "connection",
+// Preloaded into redis-server and valkey-server: gives the tables that a module looks up another
+// layout, selected by MISFIT: "a function more", "a function less", "constant", "connection",
 // "listener".
 
 #define _GNU_SOURCE
@@ -29,10 +29,10 @@ static void** tcp(void) {
   } else if (asked_for("a function less")) {
     memcpy(table + 17, real + 18, (kWords - 18) * sizeof *table);
   }
-  return table;  // unchanged for "connection": it is not what connections point at
+  return table;  // unchanged for "connection": connections do not point to it
 }
 
-// Sparser than they are: for the first and for the second type.
+// Larger distance between the listeners: those of the first and of the second type.
 static char* listener(long type) {
   static char* first;
   char* real = real_listener(type);

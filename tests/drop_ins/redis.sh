@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The modules in the distributions' redis-server 8 and valkey-server 9, which are unpacked and never
-# installed: every transport of this machine, configuration, replication, MIGRATE, refusals, the end.
+# installed: each transport of this machine, configuration, replication, MIGRATE, refusals, and the
+# end.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -21,7 +22,7 @@ refused() {  # NAME SENTENCE OPTIONS...
   has "$(t "$name"): it says why" "$sentence" "$(cat "$log")"
 }
 
-# AECONN_SERVERS="sid:redis" narrows it.
+# AECONN_SERVERS="sid:redis" selects servers.
 for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   choose $which || continue
   sock=$work/$release.$kind.sock
@@ -84,7 +85,7 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   to=tcp://127.0.0.1:$replica
   for from in "tcp://127.0.0.1 $tcp" "tls://127.0.0.1?ca=$work/cert $tls_port" "unix://$sock 1"; do
     scheme=${from%%:*}
-    diskless=disabled  # Valkey reads from the connection on another thread then
+    diskless=disabled  # otherwise Valkey reads from the connection on another thread
     [ "$scheme" != tls ] || diskless=swapdb
     ask "$to" CONFIG SET repl-diskless-load $diskless >/dev/null
     # shellcheck disable=SC2086
@@ -102,7 +103,7 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   is "$(t 'MIGRATE over tls')" OK "$(ask "$to" MIGRATE "tls://127.0.0.1?ca=$work/cert" "$tls_port" over-tcp 0 5000 REPLACE)"
   is "$(t 'the key has moved')" '' "$(ask "$to" GET over-tcp)"
 
-  # The server's own tls is what it would replicate with here.
+  # Here replication would use the server's own tls.
   is "$(t 'REPLICAOF with tls-replication')" 'OK OK' \
     "$(ask "$to" CONFIG SET tls-cert-file "$work/cert" tls-key-file "$work/key" tls-ca-cert-file "$work/cert" tls-replication yes) \
 $(ask "$to" REPLICAOF "unix://$sock" 1)"
@@ -119,7 +120,7 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   is "$(t 'a connection that fails is, too, and the server goes on')" '0 PONG' "$(failed; echo $?) $(ask "$to" PING)"
   ask "$to" REPLICAOF NO ONE >/dev/null
 
-  # ---- a script runs, others are told -----------------------------------------------------------
+  # ---- while a script runs, others get BUSY ------------------------------------------------------
   ask "$at" CONFIG SET busy-reply-threshold 50 >/dev/null
   ask "$at" EVAL 'while true do end' 0 >"$work/$which.script" &
   script=$!
@@ -157,8 +158,8 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   is "$(t 'BGSAVE')" 'Background saving started' "$(ask "$at" BGSAVE)"
   child=$(sed -n 's/.*saving started by pid //p' "$log")
   saves() { [ -e "$log.d/temp-$child.rdb" ]; }
-  soon saves  # before, it may not yet have closed the ports that the server itself listens on
-  kill -STOP "$child"  # which ends by itself soon after its parent
+  soon saves  # earlier it may not yet have closed the server's listening ports
+  kill -STOP "$child"  # it would end by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null
   run --port "$own" --loadmodule "$module" "${listen[@]}"
@@ -166,7 +167,7 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
     "$(ask "$at" PING) $(kill -KILL "$child"; echo $?)"
   stop "$server"
 
-  # ---- inside a cluster: replication by ours, the bus as ever ------------------------------------
+  # ---- in a cluster: replication by the module, the bus unchanged --------------------------------
   near=$(free_port) announced=$(free_port)
   run --port "$near" --cluster-enabled yes --cluster-port "$(free_port)" --cluster-announce-port "$announced" \
     --loadmodule "$module" "tls://127.0.0.1:$announced?$tls"
@@ -183,13 +184,13 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
     "$(ask "$node" CLIENT LIST TYPE replica)"
   stop "$server" && stop "$primary"
 
-  # ---- what is refused --------------------------------------------------------------------------
+  # ---- refusals ---------------------------------------------------------------------------------
   refused 'a bad URL' 'no transport nonsense' --loadmodule "$module" nonsense://x
   refused 'a bad aeconn.replicate' '/nowhere: No such file' --loadmodule "$module" --aeconn.replicate 'tls?ca=/nowhere'
   refused 'io-threads' 'io-threads has to be 1, and is 2' --io-threads 2 --loadmodule "$module" tcp://127.0.0.1:0
   [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ] ||
     refused 'no device' 'RDMA|device' --loadmodule "$module" rdma://127.0.0.1:0
-  if [ $kind = redis ]; then  # Valkey's modules find what is loaded with them before what is preloaded
+  if [ $kind = redis ]; then  # Valkey's modules find names linked with them before preloaded ones
     for misfit in 'a function more:types of connections' 'a function less:types of connections' \
       'constant:types of connections' 'connection:connections' 'listener:listeners'; do
       LD_PRELOAD=$work/misfit.so MISFIT=${misfit%%:*} refused "another layout, ${misfit%%:*}" \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parts of the modules for redis-server and valkey-server that need no server; what does is in
-// tests/drop_ins.
+// The parts of the modules for redis-server and valkey-server that need no server; the others are
+// tested in tests/drop_ins.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ TEST_CASE("redis module: whatever becomes of Valkey's rdma-port, INFO has an add
     host->close_port(listener);
     try {
       if (port != 0) host->listen(listener);
-    } catch (const std::exception&) {  // as a rule there is no device
+    } catch (const std::exception&) {  // usually there is no device
     }
     REQUIRE(listener.bindaddr[0] != nullptr);
     return std::string(listener.bindaddr[0]);

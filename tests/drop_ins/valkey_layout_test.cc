@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the module for Valkey refuses before it touches the server, on a made-up server whose tables
-// are as Valkey 9.1's are. Redis's variant, which the unit tests are linked with, is tried in the
-// real server: tests/drop_ins/misfit.c.
+// Checks of the module for Valkey before it uses the server, with a made-up server whose tables are
+// laid out like Valkey 9.1's. The variant for Redis, which the unit tests are linked with, is
+// tested in the real server: tests/drop_ins/misfit.c.
 #define AECONN_VALKEY
 #define aeconn_redis aeconn_valkey
 #include "drop_ins/redis/layout.cc"
@@ -25,7 +25,7 @@ using namespace aeconn_valkey;
 
 namespace {
 
-// Whatever a table holds that is not called by the look.
+// A function in a table that the check does not call.
 struct AnyFunction {
   template <class Result, class... Arguments>
   using Pointer = Result (*)(Arguments...);
@@ -35,7 +35,7 @@ struct AnyFunction {
   }
 };
 inline constexpr AnyFunction any;
-ServerConnection connection;  // the one that is looked at
+ServerConnection connection;  // the one that is checked
 int connections_open = 0;
 
 constexpr ServerType as_tcp() {
@@ -95,7 +95,7 @@ ServerType of_words(const Words& words) {
   std::memcpy(&type, words.data(), sizeof type);
   return type;
 }
-// Where each member stands, in words.
+// The position of each member, in words.
 #define WORD(member) (offsetof(ServerType, member) / sizeof(void*))
 const std::vector<std::size_t> absent_in_tcp = {WORD(init),
                                                 WORD(cleanup),
@@ -108,7 +108,7 @@ const std::vector<std::size_t> absent_in_tcp = {WORD(init),
                                                 WORD(get_peer_cert),
                                                 WORD(get_peer_user),
                                                 WORD(integrity_checked)};
-// They are called by the look, so in another's place they would be somebody else.
+// Called by the check, so at another position a different function would be called.
 const std::vector<std::size_t> called = {WORD(get_type), WORD(conn_create), WORD(close),
                                          WORD(get_last_error)};
 bool is_one_of(const std::vector<std::size_t>& them, std::size_t word) {
@@ -152,7 +152,7 @@ struct MadeUp {
 const std::string types =
     "types of connections of this server are not laid out as those of its version";
 
-/// Both tables, changed in the same way.
+/// The check's result after the same change in both tables.
 std::string with(void (*change)(Words&, std::size_t), std::size_t word) {
   const MadeUp made;
   for (ServerType* const type : {&MadeUp::tcp, &MadeUp::tls}) {
@@ -209,7 +209,8 @@ TEST_CASE("valkey module: functions that changed places are seen where tcp lacks
     for (std::size_t other = one + 1; other < kWords; ++other) {
       const bool lacks = is_one_of(absent_in_tcp, one);
       if (lacks == is_one_of(absent_in_tcp, other)) {
-        // Nothing tells read() from write(), nor has_pending_data() from process_pending_data().
+        // read() and write(), or has_pending_data() and process_pending_data(), cannot be
+        // distinguished.
         if (lacks || is_one_of(called, one) || is_one_of(called, other)) continue;
         const MadeUp made;
         Words words = words_of(MadeUp::tcp);
@@ -246,7 +247,7 @@ TEST_CASE("valkey module: each function that is not one is seen, and a type that
   MadeUp::tcp.get_type = [] { return 0; };
   MadeUp::tls.get_type = [] { return 3; };
   CHECK(unfit() == types);
-  // We could not put our functions into it.
+  // A constant table, into which the module could not put its functions.
   server.tcp = [] { return const_cast<ServerType*>(&kTcp); };
   CHECK(unfit() == types);
 }
@@ -274,7 +275,7 @@ TEST_CASE("valkey module: the listener of tcp, once it listens, is looked at", "
   tcp.fd[0] = socket;
   tcp.count = tcp.bindaddr_count = 1;
   tcp.port = 6379;
-  CHECK_FALSE(listeners_fit());  // a descriptor that does not listen is something else
+  CHECK_FALSE(listeners_fit());  // a descriptor that does not listen is no listener
   REQUIRE(::listen(socket, 1) == 0);
   CHECK(listeners_fit());
   const ServerListener fits = tcp;
