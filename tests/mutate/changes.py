@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from .tokens import partners, tokenize
 
-# Between two operands only: clang-format puts blanks there, and none beside a reference, a pointer
-# or a template's brackets.
+# Only between two operands: clang-format puts blanks around these, but not around a reference, a
+# pointer or a template's brackets.
 _BINARY = {
     '<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==',
     '&&': '||', '||': '&&',
@@ -14,7 +14,7 @@ _BINARY = {
     '+=': '-=', '-=': '+=', '|=': '&=', '&=': '|=',
 }
 _WORDS = {'true': 'false', 'false': 'true'}
-# Not statements that can be left out.
+# Statements beginning with these cannot be left out.
 _KEYWORDS = {
     'return', 'if', 'else', 'for', 'while', 'do', 'switch', 'case', 'default', 'break', 'continue',
     'throw', 'new', 'delete', 'using', 'typedef', 'namespace', 'class', 'struct', 'enum', 'union',
@@ -22,7 +22,7 @@ _KEYWORDS = {
     'protected', 'goto', 'try', 'catch', 'auto', 'inline', 'virtual', 'explicit', 'operator',
     'static_assert', 'assert', 'void', 'unsigned', 'co_return', 'co_await',
 }
-# Whether these are called nobody can see but by a clock or a count of bytes.
+# Calls whose effect is only visible to a clock or a memory counter.
 _WITHOUT_EFFECT = {'reserve', 'shrink_to_fit'}
 _SKIPPED_CALLS = {'assert', 'static_assert', 'noexcept', 'alignas', 'decltype', 'sizeof',
                   'requires'}
@@ -96,7 +96,7 @@ class _Finder:
 
     def add(self, start, end, new, what, shown=None):
         """`shown` stands for the new text where that is hard to read."""
-        # Lines stay where they are.
+        # Keep the number of lines.
         new += '\n' * (self.text.count('\n', start, end) - new.count('\n'))
         first = self.text.rfind('\n', 0, start) + 1
         last = self.text.find('\n', end)
@@ -143,13 +143,13 @@ class _Finder:
     def _number(self, i, token):
         digits = token.text.replace("'", '').rstrip('uUlLzZ')
         if not digits.isdigit() or (len(digits) > 1 and digits[0] == '0'):
-            return  # floating, hexadecimal: bits and constants, not bounds
+            return  # floating-point and hexadecimal numbers: constants and bits, not bounds
         if self.at(i - 1) == '[' and self.tokens[i - 2].kind == self.tokens[i - 3].kind == 'word':
-            return  # the size of an array
+            return  # size of an array
         value, suffix = int(digits), token.text.replace("'", '')[len(digits):]
         before = self.at(i - 1)
         for new in (value + 1, value - 1):
-            # A result is compared with 0 or less than 0: != and == are turned anyway.
+            # A result compared with 0 or < 0: != and == are changed anyway.
             if new == 1 and before in ('==', '!='):
                 continue
             if new > value and before == '-' and self.tokens[i - 1].end == token.start:
@@ -178,7 +178,7 @@ class _Finder:
         start, end = self.tokens[first].start, self.tokens[last].end
         inner = [self.at(j) for j in self._top_level(first, last)]
         if inner and inner[0] == '!' and '&&' not in inner and '||' not in inner:
-            return  # the change "without !"
+            return  # covered by the change "without !"
         if inner in (['true'], ['false']):
             return
         old = self.text[start:end]
@@ -249,7 +249,7 @@ class _Finder:
             if self.at(j) in ('(', '[', '{'):
                 j = self.other.get(j, len(self.tokens))
             elif self.at(j) in (')', '}', ']'):
-                return  # no statement: a default argument, an initializer
+                return  # not a statement: a default argument, an initializer
             j += 1
         if j < len(self.tokens) and not any(k in self.skipped for k in (i, j)):
             self.add(self.tokens[i].start, self.tokens[j].end, ';', what)

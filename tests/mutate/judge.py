@@ -9,7 +9,7 @@ from . import parts, visits
 from .runs import Next, Run, Verdict, for_catch, together
 
 
-_SOON = 2  # seconds of tests, as long as they take without a change
+_SOON = 2  # seconds of tests, by their duration without a change
 _AT_ONCE = 3
 
 
@@ -58,7 +58,7 @@ class Judge:
                     said = measured.log.read_text(errors='replace').splitlines()[-20:]
                     raise SystemExit('\n'.join([f'without any change: {verdict.by}', *said]))
                 for name in failed:
-                    # Once may be chance, on a machine that is busy.
+                    # One failure may be chance on a busy machine.
                     if self._alone(self._original.program(measured.part[0]), measured.part, name,
                                    self._folder / 'logs', (1200, 1200)):
                         self._tell(f'left out, since it fails without any change: {name}')
@@ -88,8 +88,8 @@ class Judge:
             nonlocal answer
             if not verdict.noticed:
                 return Next.GO_ON
-            # A test that fails by chance stops its part only once: what comes after it is to run.
-            # On a busy machine all may take too long by chance.
+            # A test that fails by chance ends its part only once, so that later tests still run. On
+            # a busy machine any test may take too long by chance.
             if tried.part in doubted or \
                (not verdict.hangs and self._again(place, tried, stage[tried.part][1])):
                 answer = verdict

@@ -5,7 +5,8 @@ from fnmatch import fnmatch
 
 UNIT, SIMULATION = 'unit-tests', 'sim-tests'
 
-# The first pattern that fits decides. Tags of the unit tests, most likely to notice first.
+# The first matching pattern decides: tags of the unit tests that are most likely to notice a
+# change.
 _FIRST = [
     ('ae/*', ['ae']),
     ('conn/rdma/protocol/stream.*', ['stream']),
@@ -29,7 +30,7 @@ _FIRST = [
     ('conn/*', ['conn', 'memory']),
 ]
 _HOST = '~[rdma-device]~[.]'
-# Tests that are to run over a device as well, and run over the other transports without one.
+# Tests that also run over a device, and otherwise over the transports without one.
 _OTHERS_TOO = '[group][rdma-device]~[.],[loops][rdma-device]~[.]'
 _SMALL_SIMULATION = '~[torture]~[walk]~[costs]~[profiles]'
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from . import parts
 from .tree import end
 
-_ROUND = ['setarch', '-R'] if shutil.which('setarch') else []  # addresses alike in every run
+_ROUND = ['setarch', '-R'] if shutil.which('setarch') else []  # the same addresses in each run
 
 
 _running = set()
@@ -80,7 +80,7 @@ class Run:
                 return None
             self.stop()
             return Verdict(True, f'hangs in {self.part[0]} {self.part[1]}', hangs=True)
-        self.stop()  # what it may have left
+        self.stop()  # ends leftover processes
         failed = self.failed()
         if failed:
             return Verdict(True, failed[0])

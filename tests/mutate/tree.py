@@ -12,7 +12,7 @@ _FLAGS = ['CXXFLAGS=-O1 -g0', 'LIGHTER=-g0']
 
 
 def run(command, **options):
-    # A make above this one is no business of those below.
+    # Settings of a calling make must not affect the makes started here.
     theirs = ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')
     environment = {k: v for k, v in os.environ.items() if k not in theirs}
     return subprocess.run(command, env=environment, text=True, stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ class Workplace:
         command, library = [], 'build/libaeconn.a'
         of_library = [t for t in self._made if t.startswith(('build/obj/ae/', 'build/obj/conn/'))]
         for word in self.original.link_command(name):
-            if word == library:  # theirs come first, so that the archive's are not looked for
+            if word == library:  # before the library, so that the archive's versions are not used
                 command += [str(self.path / made) for made in of_library]
             command.append(str(self.path / word) if word in self._made else word)
         command[command.index('-o') + 1] = str(program)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which blocks of the library each test runs, for tests/mutate/visits.py: g++ calls
-// __sanitizer_cov_trace_pc() at each block's beginning, and tests/support/main.cc says which test
-// it is. A line of the file that AECONN_TEST_VISITS names is one test: its name, its seconds, and
-// the blocks' addresses in the program.
+// Records which blocks of the library each test runs, for tests/mutate/visits.py: g++ calls
+// __sanitizer_cov_trace_pc() at the beginning of each block, and tests/support/main.cc reports
+// which test is running. Each line of the file that AECONN_TEST_VISITS names is one test: its name,
+// its duration in seconds, and the blocks' addresses in the program.
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@
 #include <ctime>
 
 extern "C" {
-extern const char __executable_start[], etext[];  // the linker's
+extern const char __executable_start[], etext[];  // defined by the linker
 void __sanitizer_cov_trace_pc();
 void test_begins();
 void test_ends(const char* name);
@@ -24,8 +24,8 @@ void test_ends(const char* name);
 
 namespace {
 
-// A byte for each address of the program's text. Children that a test forks write to the same; the
-// system calls are made here, since those of the simulation's programs are its own.
+// One byte for each address of the program's text, shared with children that a test forks. System
+// calls are made directly, since the simulation's programs replace the functions.
 unsigned char* seen = nullptr;
 double begun = 0;
 

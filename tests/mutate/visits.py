@@ -12,11 +12,11 @@ from . import parts
 from .runs import Next, Run, together
 from .tree import BuildFailed, run
 
-# What is inlined has no block. addr2line takes DWARF 5's first header for the source itself.
+# Inlined functions would have no blocks. addr2line mistakes DWARF 5's first header for the source.
 _FLAGS = ['-fsanitize-coverage=trace-pc', '-O0', '-gdwarf-4', '-w']
 _WRITER = Path(__file__).with_name('visits.cc')
 _SOURCE = re.compile(r'(?<![^/])(?:ae|conn)/(?!.*/(?:ae|conn)/).*')
-_ABOVE, _BELOW = 20, 3  # lines: a block has one line in the table, and goes on
+_ABOVE, _BELOW = 20, 3  # lines: a block has one line in the table, and extends further
 
 
 class Visits:
@@ -86,7 +86,8 @@ class Visits:
                        if word not in ('build/libaeconn.a', '-Wl,--strip-debug')]
             output = command.index('-o') + 1
             command[output] = str(self._program(name))
-            # The library first: functions of its headers are those that write.
+            # The library's objects first: their copies of inline functions are the ones that
+            # record.
             command[output + 1:output + 1] = [*objects, str(writer)]
             self._must(command)
 
@@ -147,7 +148,7 @@ class Visits:
                 current = places.setdefault(int(line, 16) + 1 - base, set())
                 continue
             file, _, number = line.split(' ')[0].rpartition(':')
-            # A compiler's cache may have taken an object from another copy of the tree.
+            # A compiler cache may have provided an object from another copy of the tree.
             found = _SOURCE.search(os.path.normpath(file))
             if number.isdigit() and found:
                 current.add((found[0], int(number)))

@@ -62,7 +62,7 @@ class Workers:
                     verdict = self._judge.judge(place, change)
                     result = Result(change, verdict.noticed, verdict.by, time.monotonic() - begun)
                 self._done(result)
-        except BaseException as error:  # all of them end, and the caller hears why
+        except BaseException as error:  # all workers end, and the caller gets the error
             with self._lock:
                 self._stopped = self._stopped or error
                 self._lock.notify_all()
