@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-server as a service of systemd: sockets that were opened for it, notices, and the units of
-# programs/service as an example.
+# kv-server as a systemd service: inherited listening sockets, notifications, and the example units
+# of programs/service.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"

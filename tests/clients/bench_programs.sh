@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs of bench/: the echoes give back what they get, request-load drives servers of several
-# kinds over several transports and notices wrong replies.
+# The programs of bench/: the echo servers return what they receive, and request-load drives servers
+# of several kinds over several transports and detects wrong replies.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -13,7 +13,7 @@ bench=$build/bench
 load() { timeout 20 "$bench/request-load" "$@" 2>&1; }
 
 answers() { load "$@" --requests 1 >/dev/null; }
-# All requests answered; NUMBER comes back in the line of JSON.
+# All requests must be answered; NUMBER is in the line of JSON.
 counts() { has "$1" "^\\{\"connections\": .*\"requests\": $2, \"elapsed_s\": .*\\}\$" "$(load "${@:3}")"; }
 
 head -c 5000000 /dev/urandom >"$work/random"
@@ -54,7 +54,7 @@ if [ -x "$bench/tls-echo" ]; then
     begin "$bench/tls-echo" tcp://127.0.0.1:0 --cert "$work/cert.pem" --key "$work/key.pem" $options || continue
     url="tls://${at#tcp://}?ca=$work/cert.pem"
     mkfifo "$work/open"
-    # s_client ends when it is told something that it cannot write.
+    # Keeps s_client's input open: it ends on a write error.
     is "$name: 5 MB there and back" ok "$({ cat "$work/random"; read -r _ <"$work/open"
         while echo 2>/dev/null; do sleep 0.05; done; } |
       timeout 20 openssl s_client -quiet -connect "${at#tcp://}" 2>/dev/null |
@@ -94,7 +94,7 @@ if start --listen tcp://127.0.0.1:0 --listen "unix://$work/kv.sock"; then
   refuses 'nobody listens' 'refused' "$bench/request-load" "${urls[0]}"
 fi
 
-# A server of somebody else's, which does not say when it listens.
+# Another project's server, which does not report when it listens.
 foreign() {  # NAME URL COMMAND...
   "${@:3}" >"$work/foreign.log" 2>&1 &
   server=$!

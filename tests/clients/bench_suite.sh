@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The Python of bench/: a row on this machine gives figures and a report; medians, ratios, spread and
-# verdicts on targets are right for known values.
+# The Python code of bench/: a row measured on this machine gives figures and a report; medians,
+# ratios, spread and verdicts on targets are correct for known values.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The C interface from C: the page's programs as C11 by gcc and clang, without a warning, over the
-# transports that need no device; and that the library shows its interface and nothing else.
+# The C interface used from C: the page's programs compile as C11 with gcc and clang, without
+# warnings, and run over the transports that need no device; and the library exports its interface
+# only.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$PWD/${AECONN_BUILD:-build}

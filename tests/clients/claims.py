@@ -59,11 +59,11 @@ class Checker:
 
     def page(self, path):
         claims = self.claims.get(path, {})
-        # The prose as one text, and where in it each line begins.
+        # The prose as one text, with the position where each line begins.
         text, starts = "", []
         for number, line in Page(path).prose:
             starts.append((len(text), number))
-            text += re.sub(r'"[^"|]*: [^"|]*"', "", plain(line)) + " "  # no names of tests
+            text += re.sub(r'"[^"|]*: [^"|]*"', "", plain(line)) + " "  # without names of tests
         covered = []
         for words, (line, _) in claims.items():
             found = [match.span() for match in re.finditer(re.escape(words), text)]

@@ -37,7 +37,7 @@ def main():
         page = chapters(file.read().split("\n"))
     for option in options:
         wanted = [words(line) for line in entry(option)]
-        # man(1) puts what follows a short name on its line.
+        # man(1) prints the text after a short name on the same line.
         for form in (wanted, [" ".join(wanted[:2]), wanted[2]]):
             lines = page.get(option[0].upper(), [])
             if any(lines[i:i + len(form)] == form for i in range(len(lines))):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# conn-perf: each mode over each transport, sweeps, what it writes, what it says of a wrong peer and
-# of a user's mistake.
+# conn-perf: each mode over each transport, sweeps, its output, and its errors for a faulty peer and
+# for wrong usage.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -10,7 +10,7 @@ kv=$kv_server kv_server=$conn_perf  # what `start` starts
 
 p() { timeout 30 "$conn_perf" client "$@" 2>&1; }
 quick=(--warmup 0 --requests 200)
-# The cell of a column, by its name in the CSV, of the last line.
+# The value of a CSV column, by name, in the last line.
 cell() {  # FILE COLUMN
   awk -F, -v name="$2" 'NR == 1 {for (i = 1; i <= NF; ++i) if ($i == name) at = i} END {print $at}' "$1"
 }
@@ -140,7 +140,7 @@ held_shown() { grep -qs 'server, by loop' "$work/held"; }
 { soon held_shown || soon held_shown; } && kill -TERM $held
 wait $held
 is 'SIGTERM ends a hold on two loops' 0 $?
-rm "$work/held"  # else what it says may be read before the next one empties it
+rm "$work/held"  # otherwise old output may be read before it is overwritten
 timeout 60 "$conn_perf" client "${loops_urls[0]}" --loops 2 --mode idle --connections 4 --hold 1000 >"$work/held" 2>&1 &
 held=$!
 { soon held_shown || soon held_shown; } && stop "$serving"
@@ -154,7 +154,7 @@ is 'progress is for terminals only' '' "$(timeout 30 "$conn_perf" client "$url" 
 out=$(p "$url" --seconds 0.3 --warmup 0.2 --sizes 16,1k --connections 1,2 --depths 1,8 --csv -)
 is 'a sweep has a line for each of its points' '1,1,16 1,8,16 1,1,1024 1,8,1024 2,1,16 2,8,16 2,1,1024 2,8,1024' \
   "$(awk -F, 'NR > 1 {printf "%s%s,%s,%s", s, $4, $5, $6; s = " "}' <<<"$out")"
-# However slow the machine: a warm-up that counted would be most of it.
+# Independent of the machine's speed: a warm-up that counted would be most of the time.
 out=$(p "$url" --seconds 0.3 --warmup 5 --csv -)
 is 'the warm-up is left out of the time' yes \
   "$(awk -F, 'NR == 2 {print (($9 >= 0.29 && $9 < 5) ? "yes" : $9)}' <<<"$out")"
@@ -165,7 +165,7 @@ has 'JSON of an echo: null where nothing is known' '"server":null.*"cpu_s_per_mi
   "$(p "$echo_url" --echo "${quick[@]}" --json -)"
 has 'JSON of idle connections' '"mode":"idle","connections":10,"per_connection":\{"server_rss_bytes":[0-9]+,.*"server_descriptors":1,' \
   "$(p "$url" --mode idle --connections 10 --json -)"
-# Spins long enough for an answer to come on one busy processor.
+# Spins long enough for an answer to arrive on one busy processor.
 start server --listen "unix://$work/spin.sock" --spin 50ms || { total; exit; }
 out=$(p "${urls[0]}" --warmup 0 --requests 50 --spin 50ms --json -)
 for who in client server; do
@@ -185,7 +185,7 @@ esac
 timeout 30 "$conn_perf" client "$url" --mode idle --connections 5 --hold 1000 >"$work/held" 2>&1 &
 held=$!
 shown() { grep -qs '^ *5 ' "$work/held"; }
-# The wait for a steady server alone may take ten seconds.
+# Waiting for a steady server alone may take ten seconds.
 { soon shown || soon shown; } && kill -0 $held 2>/dev/null && ok '--hold keeps the connections' || fail '--hold keeps the connections' "$(cat "$work/held")"
 kill -TERM $held; wait $held
 is 'SIGTERM ends it' 0 $?
@@ -193,7 +193,7 @@ rm "$work/held"
 timeout 60 "$conn_perf" client "$url" --mode idle --connections 5,6 --hold 60 >"$work/held" 2>&1 &
 held=$!
 soon shown || soon shown
-sleep 0.5  # from the figures to the hold
+sleep 0.5  # between the figures and the hold
 SECONDS=0
 kill -TERM $held; wait $held
 is 'SIGTERM ends a sweep that is held' '0, 5, at once' \
@@ -220,7 +220,7 @@ p "$url" "${quick[@]}" --mode stream --json "$work/stream.json" >/dev/null
 refuses 'plot without requests' 'nothing to plot' "$conn_perf" plot "$work/stream.json"
 
 # ---- peers that are wrong -----------------------------------------------------------------------------
-# Sends back what it gets; each byte at place 40 of the 100th message on has one bit changed.
+# An echo that changes one bit of byte 40 of each message from the 100th on.
 perl -MIO::Socket::INET -e '
   my $at = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1") or die;
   $| = 1;
@@ -274,7 +274,7 @@ refused() { grep -q 'tcp connection [0-9]* of 127.0.0.1:[0-9]*: a message of' "$
 soon refused && ok 'a stranger is refused, with one line' || fail 'a stranger is refused, with one line' "$(cat "$protocol_log")"
 exec 7>&-
 has 'and the others go on' ' 200 ' "$(p "$url" "${quick[@]}" | tail -n 1)"
-{  # the shell's own word on killed jobs is left out
+{  # hides the shell's messages about killed jobs
   { sleep 0.7; kill -KILL "$echoing"; } &
   fails 'the server dies' '^conn-perf: connection 0: ' "$echo_url" --echo --seconds 20
   wait "$echoing"

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import aeconn  # noqa: E402
 
-# --- what is run, and what is not ----------------------------------------------------------------
+# --- tests that are run, and tests that are not --------------------------------------------------
 
 SOCKET = [
     "BasicTCPTest",
@@ -47,7 +47,7 @@ SOCKET = [
     "SendfileUsingSendTest",
 ]
 
-# Classes of test_socket.py by a pattern, and why they are not run.
+# Classes of test_socket.py that are not run, by pattern, with the reason.
 SOCKET_LEFT_OUT = {
     r".*(UDP|CAN|RDS|ISOTP|J1939|QIPCRTR|VSOCK|Bluetooth|TIPC|SCTP|HyperV|Divert).*":
         "no stream, or of another family",
@@ -69,7 +69,7 @@ SOCKET_LEFT_OUT = {
         "socket.socketpair() itself; what it gives is run as BasicSocketPairTest",
 }
 
-# Tests of the classes above, and why they are not run.
+# Tests of the classes above that are not run, with the reason.
 TESTS_LEFT_OUT = {
     "testFromFd": "fileno() is for waiting, not to be taken over",
     "testDup": "the same", "testDetach": "the same",
@@ -79,17 +79,17 @@ TESTS_LEFT_OUT = {
     "testInheritFlagsBlocking": "of accept()", "testInheritFlagsTimeout": "of accept()",
     "testAccept": "of accept()",
     "testNonRegularFile": "os.sendfile(), which needs the kernel's socket",
-    # Of streams:
+    # Streams:
     "test_start_tls": "asyncio's own TLS on top of a transport: the URL says tls",
     "test_read_all_from_pipe_reader": "pipes and processes",
     "test_open_connection_no_loop_ssl": "asyncio's own TLS: the URL says tls",
     "test_open_unix_connection_no_loop_ssl": "asyncio's own TLS: the URL says tls",
-    # Of servers:
+    # Servers:
     "test_start_server_1": "reads a server's _sockets and _waiters; start_serving=False",
     "test_start_unix_server_1": "the same",
 }
 
-# With tls the accepted end is the module ssl's, which has its own ways.
+# With tls the accepted end is a socket of the module ssl, which behaves differently.
 TLS_LEFT_OUT = {
     "BasicSocketPairTest": "a pair has no TLS",
     "TCPCloserTest": "that end closes without close_notify, which is an error over TLS",
@@ -104,8 +104,8 @@ TLS_LEFT_OUT = {
     "testRecvFromIntoEmptyBuffer": "the same",
 }
 
-# The accepted end closes unread; where the other end writes only then, a Unix socket says EPIPE at
-# once, Python's own as well.
+# The accepted end closes with unread bytes; if the other end writes only after that, a Unix socket
+# gives EPIPE at once, also with Python's own sockets.
 UNIX_LEFT_OUT = ("testRecvFromIntoSmallBuffer", "testRecvFromIntoEmptyBuffer")
 
 EVENTS = [
@@ -156,7 +156,7 @@ class Swapped:
         with self._lock:
             self._connect(address)
 
-    def fileno(self):  # the other thread of a test may be connecting it
+    def fileno(self):  # another thread of the test may be connecting it
         with self._lock:
             return self._is.fileno()
 
@@ -186,7 +186,7 @@ class Swapped:
     def family(self):
         return real.AF_INET if self._unix else self._is.family
 
-    # What tests look at of the inside of a socket of Python's.
+    # Internals of Python's sockets that tests look at.
     @property
     def _closed(self):
         return self._is.fileno() < 0
@@ -350,7 +350,7 @@ class ListeningSocket:
     def close(self):
         pass
 
-    def __enter__(self):  # and to one that listens itself
+    def __enter__(self):  # in a with block it listens itself
         self._listening = real.create_server(self._address)
         return self._listening
 
@@ -393,15 +393,15 @@ def main():
     parts = sys.argv[1:] or ["tcp", "unix", "tls", "asyncio"]
     sys.argv = sys.argv[:1]
     children = []
-    for part in parts:  # beside each other: much of it waits for time-outs
+    for part in parts:  # in parallel: much of the time they wait for time-outs
         if (child := os.fork()) != 0:
             children.append(child)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)  # test.support makes its files where it runs
+            os.chdir(folder)  # test.support creates files in the current folder
             good = streams() if part == "asyncio" else sockets(folder, part)
         sys.stdout.flush()
-        os._exit(0 if good else 1)  # threads of a test that hangs do not keep us
+        os._exit(0 if good else 1)  # does not wait for threads of a test that hangs
     sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 

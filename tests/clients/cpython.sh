@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# CPython's own tests of sockets and of asyncio's streams with the package aeconn below them:
-# cpython.py says which are run and which are not. By this release's Python and by Debian 13's.
+# CPython's own tests of sockets and asyncio streams, with the package aeconn in place of the socket
+# module: cpython.py lists which are run. With this release's Python and Debian 13's.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
 AECONN_LIBRARY=$build/libaeconn-c.so
 export AECONN_LIBRARY PYTHONDONTWRITEBYTECODE=1 TMPDIR=$work
-python=/usr/bin/python3  # the distribution's, which has the package with the tests
+python=/usr/bin/python3  # the distribution's, whose package has the tests
 version() { "$@" -c 'import platform; print(platform.python_version())'; }
 parts=(tcp unix asyncio)
 "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available' || parts+=(tls)
 
-# Each waits more than it works: beside each other.
+# In parallel, since they mostly wait.
 begin_suite() {  # LOG PYTHON...
   local program=$PWD/tests/clients/cpython.py
   (cd "$work" && exec timeout 240 "${@:2}" -W ignore "$program" "${parts[@]}") >"$1" 2>&1 &

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-doctor where there is no RDMA: what it says of such a machine, dials over tcp, tls and unix
-# with their other end, limits, JSON, exit status. The rows that need a device to be wrong are in
+# aeconn-doctor on a machine without RDMA: its report, connections over tcp, tls and unix to its own
+# server, limits, JSON, exit status. Rows about devices are tested in
 # tests/softroce/long_case_doctor.sh and long_veth_case_doctor.sh.
 set -u
 # shellcheck source=tests/clients/kit

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs in examples/, and the echo servers of docs/: each compiles without a warning against
-# the library that was built, and does what its first comment says, over sockets.
+# The programs in examples/, and the echo servers of docs/: each compiles without warnings against
+# the built library, and does what its first comment says, over sockets.
 #
 #   tests/clients/examples.sh        AECONN_BUILD (default build): the folder with libaeconn.a
 #                                    JOBS (default 2): compilers at a time
@@ -10,7 +10,7 @@ set -u
 . "$(dirname "$0")/kit"
 
 # ---- compiling ----------------------------------------------------------------------------------
-# The compiler and the flags that this library was made with.
+# The compiler and flags that the library was built with.
 made_with=$(sed 's/^ccache //' "$build/flags" 2>/dev/null)
 cxx=${CXX:-${made_with%% *}} cxx=${cxx:-g++}
 sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' ' ')
@@ -26,12 +26,12 @@ compile() {  # SOURCE FLAGS...: the program has the name of the source
 }
 has_header() { echo "#include <$1>" | $cxx -E -x c++ - >/dev/null 2>&1; }
 
-# Where everything was to be installed, what is missing is an error.
+# In CI everything is installed, so a missing package is an error.
 missing() {  # NAME PACKAGE
   if [ "${CI-}" = true ]; then fail "$1" "CI has all packages, but not $2"
   else echo "SKIPPED: $1: the package $2 is not installed"; fi
 }
-# This machine's own hiredis where it is new enough, or that of a newer release.
+# This machine's hiredis if it is new enough, or a newer release's.
 find_hiredis() {
   local folder library
   if pkg-config --atleast-version=1.0 hiredis 2>/dev/null; then hiredis=(-lhiredis); return; fi
@@ -46,7 +46,7 @@ for source in examples/*.cc; do
   case $name in
     on_libuv) has_header uv.h || { missing "$name" libuv1-dev; continue; } ;;
     on_asio) has_header asio.hpp || { missing "$name" libasio-dev; continue; } ;;
-    # A package of another release, which a machine without a mirror cannot have: as adapters/hiredis.sh.
+    # A package of another release, which needs a mirror; as in adapters/hiredis.sh.
     hiredis_client) find_hiredis || { echo "SKIPPED: $name: $(tail -n 1 "$work/why")"; continue; } ;;
   esac
   sources+=("$source")
@@ -70,7 +70,7 @@ done
 there() { [ -x "$work/$1" ]; }
 there client || { total; exit; }
 
-# ---- what all of them are like ------------------------------------------------------------------
+# ---- common properties --------------------------------------------------------------------------
 for source in examples/*.cc examples/*.py examples/c/*.c docs/echo_server.cc docs/echo_server_co.cc; do
   case $source in examples/*) link=${source#examples/} ;; *) link=../$source ;; esac
   is "examples/README.md has $source" yes "$(grep -qF "]($link)" examples/README.md && echo yes)"
@@ -96,7 +96,7 @@ launch() {  # COMMAND...
   [ -n "$at" ] || { fail "$1 starts" "$(cat "$log")"; return 1; }
 }
 ask() { printf '%s\n' "${@:2}" | timeout 60 "$work/client" "$at$1" 2>&1; }  # OPTIONS LINES...
-# A peer that aborts, with bytes under way.
+# A peer that aborts with bytes under way.
 abort() {
   timeout 60 python3 - "$at" <<'END'
 import socket, struct, sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-cli against kv-server: a command, commands from standard input, --pipe, --bench, what it says
-# when something is wrong.
+# kv-cli against kv-server: a single command, commands from standard input, --pipe, --bench, and
+# error messages.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -50,7 +50,7 @@ port=${urls[0]##*:}
 ended "$server"
 is 'SHUTDOWN ends the server' 0 "$status"
 
-# ---- how a loop waits ---------------------------------------------------------------------------
+# ---- spinning -----------------------------------------------------------------------------------
 start --listen "unix://$work/spin.sock" --spin 20ms || { total; exit; }
 spinning() { timeout 20 "$kv_cli" -u "${urls[0]}" INFO 2>&1 | tr -d '\r'; }
 "$kv_cli" -u "${urls[0]}" PING >/dev/null
@@ -75,7 +75,7 @@ if start --listen tcp://127.0.0.1:0 --requirepass sesame; then
   is '-a' PONG "$("$kv_cli" -u "${urls[0]}" -a sesame PING 2>&1)"
   refuses 'a wrong password' 'WRONGPASS' "$kv_cli" -u "${urls[0]}" -a wrong PING
   is 'no password' 'NOAUTH Authentication required.' "$("$kv_cli" -u "${urls[0]}" PING 2>&1)"
-  {  # the shell's own word on killed jobs is left out
+  {  # hides the shell's messages about killed jobs
     kill -STOP "$server"
     { sleep 0.3; kill -KILL "$server"; } &
     refuses 'the server dies' 'closed the connection' "$kv_cli" -u "${urls[0]}" PING

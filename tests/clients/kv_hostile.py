@@ -23,9 +23,9 @@ def connect(url, ca=None):
     else:
         link = socket.socket()
         target = (parts.hostname, parts.port)
-    # So that a test need not fill megabytes of the kernel's.
+    # Small buffers, so that a test need not fill megabytes of kernel memory.
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
-    link.connect(target)  # a full backlog is waited for
+    link.connect(target)  # waits while the backlog is full
     link.settimeout(30)
     if parts.scheme == "tls":
         context = ssl.create_default_context(cafile=ca)
@@ -78,7 +78,7 @@ def slow(url, pid, ca=None):
     assert call(honest, "SET", "big", b"x" * 8000) == b"+OK\r\n"
     before = info(honest)
     begun = memory(pid, "VmRSS")
-    with open(f"/proc/{pid}/clear_refs", "w") as reset:  # VmHWM begins again
+    with open(f"/proc/{pid}/clear_refs", "w") as reset:  # resets VmHWM
         reset.write("5")
     readers = [connect(url, ca) for _ in range(MANY)]
     writers = [connect(url, ca) for _ in range(MANY)]
@@ -96,7 +96,7 @@ def slow(url, pid, ca=None):
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 pass
             except OSError:
-                alive.discard(link)  # given up by the server
+                alive.discard(link)  # the server has closed it
         for index, link in enumerate(writers):
             if index % 4 == 1 and rounds % 10 == 0:
                 link.sendall(b"x")

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-server as a process under clients that want too much, over TCP, a Unix socket and TLS: what its
-# memory comes to as the kernel counts it, and that an honest client is served on.
+# A kv-server process with clients that exceed limits, over TCP, a Unix socket and TLS: its memory
+# as counted by the kernel, and that a well-behaved client is still served.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
 command -v python3 >/dev/null || { fail python3 'it is not installed (package python3)'; total; exit; }
 hostile() { timeout 120 python3 tests/clients/kv_hostile.py "$@" 2>&1; }
-# Under AddressSanitizer freed memory is kept and address space is endless.
+# AddressSanitizer keeps freed memory and needs unlimited address space.
 sanitized=
 nm -D "$kv_server" 2>/dev/null | grep -q __asan_init && sanitized=yes
 
@@ -25,11 +25,11 @@ for url in "${urls[@]}"; do
   transport=${url%%:*}
   report=$(hostile slow "$url" "$server" "$work/cert.pem")
   echo "$transport: $report"
-  # 300 readers are closed; 300 writers, who hold little, and the honest client stay.
+  # 300 readers are closed; 300 writers, which use little memory, and the well-behaved client stay.
   has "$transport: slow readers are given up, slow writers wait, an honest client goes on" \
     '^closed=300 left=0 rounds=[0-9]+ clients=301 ' "$report"
   peak=${report##*peak=} peak=${peak%KiB*}
-  # What the limit allows, and for each connection 64 KiB of TLS's and 16 of the library's.
+  # The limit's memory, and for each connection 64 KiB for TLS and 16 for the library.
   if [ -n "$sanitized" ]; then
     echo "$transport: its peak is not looked at: AddressSanitizer keeps what is freed"
   elif [[ $peak =~ ^[0-9]+$ ]] && [ "$peak" -lt $((8192 + 4096 + 600 * 80)) ]; then

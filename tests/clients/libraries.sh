@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# libibverbs and librdmacm are loaded when rdma is first used: nothing is linked with them, and where
-# they are missing everything else works, and rdma says which package it needs. As root, who hides
-# their files from programs in a mount namespace.
+# libibverbs and librdmacm are loaded when rdma is first used: no program is linked with them, and
+# without them everything else works, and rdma names the missing package. Needs root to hide their
+# files from programs in a mount namespace.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -16,7 +16,7 @@ case $made_with in
     total; exit ;;
 esac
 
-# ---- as it is built -----------------------------------------------------------------------------
+# ---- the normal build ---------------------------------------------------------------------------
 needed() { readelf -d "$1" | grep -oE 'lib(ibverbs|rdmacm)\.so\.1'; }
 for each in kv-server kv-cli conn-perf aeconn-proxy aeconn-doctor; do
   has "$each: --version" "$each"$' [0-9.]+\ntransports: tcp unix .*rdma\nrdma: libibverbs and librdmacm are loaded when it is first used' \
@@ -26,7 +26,7 @@ done
 for each in "$build"/libaeconn.so "$build"/libaeconn-c.so "$build"/aeconn-*.so; do
   [ ! -e "$each" ] || is "${each##*/}: linked with neither" '' "$(needed "$each")"
 done
-# What forwards calls is nobody else's to see, and forwards all that anything here calls.
+# The forwarding functions are not exported, and cover all calls made in the library.
 is 'libaeconn.so shows none of their functions' '' \
   "$(nm -D --defined-only "$build/libaeconn.so" | grep -E ' _?(ibv|rdma)_')"
 is 'libaeconn.so asks for none of their functions' '' "$(nm -D --undefined-only "$build/libaeconn.so" | grep -E ' _?(ibv|rdma)_')"

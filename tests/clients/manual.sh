@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The programs' manual pages and completions in bash, against what --help says.
+# The programs' manual pages and bash completions, compared with --help.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -34,10 +34,10 @@ is 'completion: options' $'--listen\n--loglevel\n--loops' "$(complete_as kv-serv
 is 'completion: subcommands' $'client\nplot\nserver' "$(complete_as conn-perf '' | sort)"
 is "completion: a subcommand's options" $'--echo\n--event-loop' "$(complete_as conn-perf server --e | sort)"
 
-# ---- words: what the parsers' tables have is offered, and is taken -------------------------------
+# ---- words: values in the parsers' tables are offered, and are accepted --------------------------
 tab=$'\t'
-# For each line of words by tabs, what bash offers for the last of them, by commas and as the program
-# would get it. COMPLETION stands in for the program's.
+# For each line of tab-separated words, the completions of the last word, separated by commas and as
+# the program would get them. COMPLETION replaces the program's completion script.
 offered() {  # PROGRAM [COMPLETION]
   (cd "$work/place" && bash -c '. "$2" && function=$(complete -p "$1" | sed "s/.*-F \([^ ]*\).*/\1/")
     while IFS= read -r line; do
@@ -52,7 +52,7 @@ place() { sed -E 's/([:=]+)/\t\1\t/g' <<<"$1"; }  # URL: its words, as bash spli
 mkdir -p "$work/place/my folder"
 touch "$work/place/my cert.pem" "$work/place/my folder/key.pem"
 files='my cert.pem,my folder/'
-# What of a value's kind is to be offered where nothing is typed: lines KIND TAB OFFER.
+# The completions of an empty word, by the kind of value: lines KIND TAB COMPLETIONS.
 kinds="@file$tab$files
 @files$tab$files
 @folder${tab}my folder/
@@ -65,7 +65,7 @@ kinds+="
 @listen$tab${transports// /://,}://
 @connect$tab${transports// /://,}://"
 
-# Of a program's --write-page values, the options whose values are not offered as its table has them.
+# The options in a program's --write-page values whose completions differ from its table.
 wrongly_offered() {  # PROGRAM [COMPLETION]
   "$build/$1" --write-page values | grep -v "$tab$tab-\$" >"$work/values"
   [ -s "$work/values" ] || echo 'no option takes a value'
@@ -80,7 +80,7 @@ done
 sed 's/debug,verbose,notice/debug,notice/' "$build/pages/kv-server" >"$work/short"
 has 'a word that is not offered is noticed' 'loglevel' "$(wrongly_offered kv-server "$work/short")"
 
-# Each word is taken: all that a program has to say is that there is no transport nowhere.
+# Each word must be accepted: the only error is the unknown transport nowhere.
 says() { timeout 20 "$@" 2>&1 </dev/null | tail -n 1; }
 try_word() {  # PROGRAM COMMAND FLAG WORD
   case $1-$2 in
@@ -103,11 +103,11 @@ for program in kv-server kv-cli conn-perf aeconn-proxy aeconn-doctor; do
     for word in "${all[@]}"; do
       tried=$((tried + 1))
       said=$(try_word $program "$command" "$flag" "$word")
-      # That option needs to know whose certificates count.
+      # That option also needs CA certificates.
       [[ $flag == --tls-auth-clients && $said == *'say whose certificates count'* ]] ||
         [[ $said == *nowhere* ]] || fail "$program $command takes $flag $word" "$said"
     done
-    [ "$flag" != --activated ] || continue  # it is looked at where there are sockets
+    [ "$flag" != --activated ] || continue  # checked only if there are sockets
     said=$(try_word $program "$command" "$flag" nonsense)
     [[ $said != *nowhere* ]] || fail "$program $command refuses $flag nonsense" "$said"
   done < <("$build/$program" --write-page values | sed 's/^\t/-none-\t/')
@@ -130,7 +130,8 @@ done
 is 'a list of schemes has the options of all' "$( (names tcp L; names unix L; names 'Lists of schemes' L) | sort -u)" \
   "$(offers kv-cli -u 'tcp|unix://x?')"
 is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp://x?linger=1s\&nodelay=no\&' | grep -xE 'linger=|nodelay=')"
-# Each value, as the table has it; and the doctor, which looks at all URLs first, takes them.
+# Each value must be offered as in the table; aeconn-doctor, which checks all URLs first, must
+# accept it.
 urls=()
 while IFS=$'\037' read -r section name side _ _ _ value; do
   scheme=$section program=kv-server flag=--listen
@@ -150,7 +151,7 @@ has 'and refuses others' 'nodelay' "$(says "$build/aeconn-doctor" --serve 'tcp:/
 is 'there are such words' yes "$([ ${#urls[@]} -ge 40 ] && echo yes)"
 
 # ---- typed, in a bash with a terminal ------------------------------------------------------------
-# Lines TYPED TAB COMPLETED, where a TAB is pressed after the first.
+# Lines TYPED TAB COMPLETED; TAB is pressed after the typed text.
 cat >"$work/typed" <<'END'
 kv-server --logl	kv-server --loglevel 
 kv-server --loglevel no	kv-server --loglevel notice 
@@ -183,7 +184,7 @@ kv-server --listen 'tls://localhost:1?nodelay=no&cert=my c	kv-server --listen 't
 kv-cli -u "tls://localhost:1?verify=ch	kv-cli -u "tls://localhost:1?verify=chain"
 kv-server --tls-auth-clients opt	kv-server --tls-auth-clients optional 
 END
-# What a shell would take for something else, bare and in either quotes.
+# Characters with a meaning in the shell, bare and in either kind of quotes.
 touch "$work/place/"{'d$HOME','e`id`','s'"'"'q','q"d','b\b','g*g'}
 cat >>"$work/typed" <<'END'
 kv-server --tls-cert d	kv-server --tls-cert d\$HOME 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-server --metrics: one loop and three, over TCP, a Unix socket and TLS; python's http.client, a
-# strict parser of the format, and curl read it.
+# kv-server --metrics with one loop and three, over TCP, a Unix socket and TLS; read by Python's
+# http.client, a strict parser of the format, and curl.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -48,7 +48,7 @@ for loops in 1 3; do
   has "$loops loops: curl reads it" "kv_loops $loops" "$text"
   is "$loops loops: curl sees 404" 404 \
     "$(curl -s -m 20 -o "$work/body" -w '%{http_code}' "http://127.0.0.1:$tcp/nothing")"
-  # Neither a client that says nothing nor one in the middle of a request keeps it from its end.
+  # A silent client and one in the middle of a request must not delay the server's end.
   exec 5<>"/dev/tcp/127.0.0.1/$tcp"
   printf 'GET /met' >&5
   stop "$server"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tests/mutants on a tiny tree with two tests: what is noticed, what survives, what was accepted, that
-# a seed draws the same again, and that tests are chosen by the lines they run.
+# tests/mutants on a tiny tree with two tests: changes that are noticed, that survive, and that were
+# accepted; a seed draws the same changes again; tests are chosen by the lines they run.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 passed=0 failed=0
@@ -25,7 +25,7 @@ mutants() {  # SETTINGS...
   status=$?
 }
 
-# The shape of the real tree: a library, two test programs, recipes that `make -n V=1` shows.
+# The structure of the real tree: a library, two test programs, recipes that `make -n V=1` prints.
 mkdir -p "$work/tree"/{ae,conn,tests} || exit 1
 cat >"$work/tree/Makefile" <<'END'
 CXX ?= g++

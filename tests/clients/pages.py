@@ -29,7 +29,7 @@ import sys
 
 from pages_tree import Page, Tree
 
-# Names of other projects', which pages may use.
+# Names from other projects that pages may use.
 ELSEWHERE = {
     "BUILD_RDMA",  # a variable of Valkey's Makefile
     "--save", "--appendonly", "--cflags", "--libs",  # redis-server's, pkg-config's
@@ -37,7 +37,7 @@ ELSEWHERE = {
 }
 FOLDERS = ("ae", "conn", "adapters", "drop_ins", "tests", "docs", "examples", "programs", "bench", "tools", "build", ".ci")
 FILE_NAME = re.compile(r"[a-zA-Z\d*][\w*-]*\.(?:cc|h|sh|py|md|mk|txt)")
-# But for the files that are called so.
+# Except for files with such names.
 PLACEHOLDER = re.compile(
     r"\b(?!README|SECURITY|CHANGELOG|LICENSE)[A-Z][A-Z0-9_]*\b|\.\.\.|<[a-z]+>")
 
@@ -102,10 +102,10 @@ class Checker:
     # ---- `file.cc` and what follows it ----------------------------------------------------------
     def functions_and_lines(self, page):
         text = "\n".join(line for _, line in page.prose)
-        # The prose has fewer lines than the page: where each of them is.
+        # The prose has fewer lines than the page: their numbers on the page.
         numbers = [number for number, _ in page.prose]
         file = None
-        # A file; a function; the end of what is said of a file; a number after it.
+        # Matches a file; a function; the end of a statement about a file; a line number after it.
         pattern = re.compile(r"`([\w./*-]+\.(?:cc|h))`|\b(\w+)\(\)"
                              r"|`[^`]*`|(?:[.;:]\s|\n\s*\n|\n *- )"
                              r"|(?<=` )(\d+(?:-\d+)?)\b(?! *[a-z%])")
@@ -145,7 +145,7 @@ class Checker:
                 continue
             row = dict(zip(header, cells))
             for text in re.findall(r'"([^"]+)"', row.get("provoked by", "") + row.get("test", "")):
-                if not self.begins_as_a_test(text):  # else quoted_tests() has looked
+                if not self.begins_as_a_test(text):  # otherwise checked by quoted_tests()
                     self.check("tests", page.path, number, text in self.tree.tests,
                                f'no test is called "{text}"')
             for flag in re.findall(r"`(--[a-z-]+)`", row.get("flag", "")):
@@ -167,7 +167,7 @@ class Checker:
                     self.check("options", page.path, number, name in self.tree.options[section],
                                f"{section} has no option {name}")
                     self.option_row(page, number, section, name, cells[1:])
-        # The page that describes the options of one transport describes those of all.
+        # The page that describes one transport's options must describe those of all transports.
         for owner in self.tree.options if documented else ():
             for name in sorted(self.tree.options[owner]):
                 self.check("options", page.path, 1, name in documented.get(owner, ()),
@@ -224,7 +224,7 @@ class Checker:
                     for part in inner:
                         self.path(page, span, part)
             elif program is None:
-                # VARIABLE=value, and programs that run another
+                # VARIABLE=value, and programs that run another one
                 if not re.fullmatch(r"[A-Z_0-9]+=.*|setarch|timeout|exec|-R", word):
                     program = bare
             elif program == "make":
@@ -292,7 +292,7 @@ class Checker:
             if flag in ELSEWHERE:
                 continue
             if flag == "--help" and "argparse" in self.tree.sources.get(program, ""):
-                continue  # Python's own
+                continue  # Python's own module
             name = os.path.basename(program)
             if name == "conn-perf" or (not program and page.path.endswith("conn-perf.md")):
                 where, whose = self.tree.text("programs/conn_perf"), "conn-perf"
@@ -303,7 +303,7 @@ class Checker:
             elif program in self.tree.sources:
                 where, whose = self.tree.sources[program], program
             elif program:
-                continue  # a program that is not ours
+                continue  # not one of this project's programs
             else:
                 where, whose = self.tree.all_text, "nothing in the tree"
             self.check("flags", page.path, number, re.search(rf"(?<![\w-]){flag}(?![\w-])", where),

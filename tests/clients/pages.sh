@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The pages name files, tests, tags, targets, options, flags, counters and variables: they are there,
-# and docs/options.md has all options. pages.py says what it looks at. First a page with one wrong
-# name of each kind shows that each is noticed.
+# Names of files, tests, tags, targets, options, flags, counters and variables on the pages must
+# exist, and docs/options.md must have all options. pages.py describes the checks. First, a page
+# with one wrong name of each kind shows that each is detected.
 # shellcheck disable=SC2016 # what is in quotes here is in pages
 set -u
 # shellcheck source=tests/clients/kit
@@ -11,7 +11,7 @@ command -v python3 >/dev/null || { fail python3 'it is not installed (package py
 pages() { python3 -B tests/clients/pages.py "$@" 2>&1; }
 
 # ---- it can fail --------------------------------------------------------------------------------
-# Each line with what is to be said of it.
+# Each line with the expected complaint.
 expected=$work/expected page=$work/wrong.md
 : >"$expected"
 line() {  # TEXT [COMPLAINT]
@@ -82,7 +82,7 @@ while read -r kind looked wrong; do
   is "pages: $kind ($looked)" 0 "$wrong"
 done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
 
-# ---- what they promise ---------------------------------------------------------------------------
+# ---- claims of the pages -------------------------------------------------------------------------
 claims() { python3 -B tests/clients/claims.py "$@" 2>&1; }
 promises=()
 for each in "${all[@]}"; do

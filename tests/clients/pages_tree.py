@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections import namedtuple
 
-# command: a line of a block that a shell would run, no `code` in a sentence
+# command: a line of a code block that a shell would run, as opposed to `code` in a sentence
 Span = namedtuple("Span", "line text command")
 
 
@@ -23,7 +23,7 @@ class Tree:
         for folder, folders, names in os.walk("."):
             folders[:] = [f for f in folders if f not in (".git", "build", "__pycache__", "corpus")]
             self.files += [os.path.normpath(os.path.join(folder, name)) for name in names]
-        self.sources = {}  # all that is no page, and not the test of this program
+        self.sources = {}  # everything except pages and the test of this program
         for path in self.files:
             is_page = path.endswith((".md", "clients/pages.sh"))
             if not is_page and os.path.getsize(path) < 1 << 20:

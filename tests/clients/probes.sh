@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The probes of the built library, by its ELF notes, are those of the list in conn/kit/probes.h and of
-# the table in docs/tracing.md, each with as many arguments; programs have them, too.
+# The probes in the built library, read from its ELF notes, must be those of the list in
+# conn/kit/probes.h and of the table in docs/tracing.md, with the same number of arguments; the
+# programs have them, too.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -15,7 +16,7 @@ header_list() {  # lines "NAME ARGUMENT..." as the comment has them
 page_list() {  # the same, of a table whose rows are | `name` | `arguments`, ... | ...
   sed -nE 's/^\| `([a-z_]+)` \| (`id`[^|]*) \|.*/\1 \2/p' "$1" | tr -d '`,' | sort
 }
-# "NAME COUNT" for each place.
+# "NAME COUNT" for each probe site.
 elf_list() {
   readelf -n "$1" | awk '/Provider: aeconn$/ {ours = 1} ours && /Name:/ {name = $2}
                          ours && /Arguments:/ {print name, NF - 1; ours = 0}' | sort -u
@@ -42,12 +43,12 @@ else
   for file in libaeconn.so kv-server; do
     is "$file has them all, with as many arguments" "$expected" "$(elf_list "$build/$file")"
   done
-  # Where the provider's places are, there is a nop and nothing else: nobody has to be asked first.
+  # Probe sites are plain nops without a semaphore: nothing has to enable them first.
   is 'none has a semaphore' '' "$(readelf -n "$build/libaeconn.so" |
     awk '/Provider: aeconn$/ {ours = 1} ours && /Semaphore:/ {if ($NF !~ /^0x0+$/) print; ours = 0}')"
 fi
 
-# What is left out costs nothing, and is compiled all the same.
+# Disabled probes generate no code, but are still compiled.
 cat >"$work/probe.cc" <<'END'
 #include "conn/kit/probes.h"
 void place(unsigned long id, const char* text, int one) { AECONN_PROBE(close, id, text, one, 1u); }

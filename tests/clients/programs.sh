@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What every program does with its arguments, its standard streams, and texts that peers choose:
+# Common behaviour of all programs: arguments, standard streams, and texts chosen by peers. See
 # programs.py.
 set -u
 # shellcheck source=tests/clients/kit

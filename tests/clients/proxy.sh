@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-proxy as a program: clients and servers of the distribution at both ends, half-close, slow
-# readers, limits, loops, SIGTERM, SIGHUP, systemd's notices and sockets, and what it says of mistakes.
+# aeconn-proxy as a program: the distribution's clients and servers at both ends, half-close, slow
+# readers, limits, loops, SIGTERM, SIGHUP, systemd notifications and sockets, and error messages.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -24,7 +24,7 @@ refuses 'an option that is none' 'nonsense' "$proxy" --listen "unix://$work/a" -
 refuses 'a socket in a folder that is none' 'nowhere' "$proxy" --listen unix:///nowhere/a --connect "$to"
 refuses '--activated' 'tcp or tls' "$proxy" --listen "unix://$work/a" --connect "$to" --activated udp
 
-# ---- programs that know nothing of it ------------------------------------------------------------
+# ---- unmodified programs -------------------------------------------------------------------------
 tls=yes
 "$proxy" --connect 'tls://127.0.0.1:1' 2>&1 | grep -q 'tls is not available' && tls=no
 if [ $tls = no ]; then
@@ -45,7 +45,7 @@ through() {  # NAME LISTEN QUERY [OPTIONS...]
   mapfile -t lines <"$work/out"
   is "$1: a reader that is late stops the writer" 'the writer had to wait' "${lines[0]-}"
   is "$1: half-close passes both proxies, and the answer comes" 'the same' "${lines[1]-}"
-  # Allocators keep some; what was on its way was a hundred.
+  # Allocators keep some memory; a hundred MiB were under way.
   awk '{for (i = 1; i <= NF; i++) if ($i > 16) exit 1} END {exit NF != 2}' <<<"${lines[2]-}" &&
     ok "$1: memory" || fail "$1: memory" "MiB more in each: ${lines[2]-$(cat "$work/out")}"
   end_between "$1"
@@ -76,7 +76,7 @@ for loops in 0 2; do
   is "--loops $loops: it ends" 0 "$status"
 done
 
-# Sessions of redis-cli that stay open, by descriptors 5 and 6: a line in, a line out.
+# Sessions of redis-cli that stay open, on descriptors 5 and 6: one line in, one line out.
 session() {  # NUMBER SOCKET
   mkfifo "$work/in$1" "$work/out$1"
   redis-cli -s "$2" <"$work/in$1" >"$work/out$1" 2>&1 &
@@ -202,8 +202,9 @@ if [ $tls = yes ]; then
 fi
 stop "$redis"
 
-# ---- beside others --------------------------------------------------------------------------------
-# bench/proxy, with few requests, on this build.
+# ---- comparison with other proxies
+# ----------------------------------------------------------------
+# bench/proxy, with few requests, with this build.
 carriers=tcp,tls; [ $tls = yes ] || carriers=tcp
 out=$(AECONN_BUILD=$build timeout 100 bench/proxy -r 1 -n 200 -c $carriers -w direct,aeconn-proxy 2>&1)
 is 'bench/proxy: a figure for each row' $((${#carriers} > 3 ? 8 : 4)) \

@@ -44,7 +44,7 @@ with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as
     client.setblocking(False)
     block, sent, summed = os.urandom(1 << 16), 0, hashlib.sha256()
     while sent < size:
-        # Who never gets stuck has a buffer without an end before him.
+        # A client that never blocks has an unlimited buffer in front of it.
         if not select.select([], [client], [], 0 if may_read.is_set() else 1)[1]:
             may_read.set()
             select.select([], [client], [], 120)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The Python package against kv-server: sockets that block, asyncio and redis-py, of this release and
-# of newer ones, over the transports that need no device; redis-py's pub/sub and health checks
-# against this machine's redis-server.
+# The Python package against kv-server: blocking sockets, asyncio and redis-py, of this release and
+# newer ones, over the transports that need no device; redis-py's pub/sub and health checks against
+# this machine's redis-server.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
 AECONN_LIBRARY=$build/libaeconn-c.so
 export AECONN_LIBRARY PYTHONDONTWRITEBYTECODE=1
-python=/usr/bin/python3  # the distribution's, which has its packages
+python=/usr/bin/python3  # the distribution's interpreter, which finds its packages
 [ -x $python ] || { fail 'python3' 'it is not installed'; total; exit; }
 certificates=''
 if ! "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available'; then
@@ -62,7 +62,7 @@ done
 stop "$server"
 is 'the server ended well' 0 "$status"
 
-# ---- what type checkers are told ----------------------------------------------------------------
+# ---- type checkers ------------------------------------------------------------------------------
 # redis-py of the older releases has no types.
 cat >"$work/mypy.ini" <<'END'
 [mypy]

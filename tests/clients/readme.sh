@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What README and docs/server.md show is what a reader gets: the programs compile against the library
-# that was built, the echo servers are docs/echo_server.cc and docs/echo_server_co.cc, and send back.
+# The code shown in README and docs/server.md works: the programs compile against the built library,
+# the echo servers are docs/echo_server.cc and docs/echo_server_co.cc, and echo.
 #
 #   tests/clients/readme.sh          AECONN_BUILD (default build): the folder with libaeconn.a
 #                                    AECONN_RDMA_ADDRESS: echo over rdma on this address too
@@ -17,7 +17,7 @@ check() {  # NAME COMMAND...
     failed=$((failed + 1)); echo "FAIL $1"; tail -n 20 "$work/log" | sed 's/^/  | /'; fi
 }
 
-# The compiler and the flags that this library was made with.
+# The compiler and flags that the library was built with.
 made_with=$(sed "s/^ccache //" "$build/flags" 2>/dev/null)
 cxx=${CXX:-${made_with%% *}} cxx=${cxx:-g++}
 sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' ' ')
@@ -37,17 +37,17 @@ mv "$work/block1.cc" "$work/echo.cc"
 check 'docs/server.md has an echo server, and it is docs/echo_server.cc' \
   diff docs/echo_server.cc "$work/echo.cc"
 check 'the echo server compiles' compile "$work/echo.cc" "$work/echo"
-# The part of it that is shown stands in docs/echo_server_co.cc.
+# The part of it that is shown must be in docs/echo_server_co.cc.
 awk '/^```c\+\+$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md >"$work/session"
 check 'the README shows a session of coroutines, and it is in docs/echo_server_co.cc' \
   awk -v part="$work/session" 'BEGIN {while ((getline line <part) > 0) want = want line "\n"; length(want) > 99 || failed = 1}
                               {all = all $0 "\n"} END {exit failed || !index(all, want)}' docs/echo_server_co.cc
 check 'the echo server by coroutines compiles' compile docs/echo_server_co.cc "$work/echo_co"
-# A page, no book: what it is, how it is tried, a server, the swap, where to go on.
+# README stays short: what it is, how to try it, a server, replacing a transport, where to go on.
 check 'the README has a hundred lines at most' test "$(wc -l <README.md)" -le 100
 check 'every page of docs/ is in docs/pages.md' bash -c 'for page in docs/*.md; do
   name=${page#docs/}; [ "$name" = pages.md ] || grep -qF "]($name)" docs/pages.md || { echo "$name"; exit 1; }; done'
-# The same on several loops: what that page's diff says is done to it.
+# The same on several loops: applies the diff shown on that page.
 awk '/^```diff$/ {inside = 1; next} /^```$/ {inside = 0} inside' docs/server.md >"$work/lines"
 awk -v lines="$work/lines" '
   BEGIN {while ((getline line <lines) > 0) if (line ~ /^-/) old = substr(line, 2); else new[old] = substr(line, 2)}
@@ -61,7 +61,7 @@ for block in "$work"/block*.cc; do
   check "the page's program $(basename "$block" .cc) compiles" compile "$block" "$work/other"
 done
 
-# Writes faster than it reads, so that the server meets short writes.
+# Writes faster than it reads, so that the server gets partial writes.
 cat >"$work/client.cc" <<'END'
 #include <cerrno>
 #include <cstdio>
@@ -108,7 +108,7 @@ urls=(tcp://127.0.0.1:0 "unix://$work/echo.sock")
 [ -n "$rdma" ] && [ -n "${AECONN_RDMA_ADDRESS-}" ] && urls+=("rdma://$AECONN_RDMA_ADDRESS:0")
 for program in echo echo_co echo_loops; do
   [ -x "$work/$program" ] && [ -x "$work/client" ] || continue
-  : >"$work/listening"  # not what the one before said
+  : >"$work/listening"  # discards the previous program's output
   "$work/$program" "${urls[@]}" >"$work/listening" 2>"$work/complaints" &
   server=$!
   for ((i = 0; i < 200; i++)); do
@@ -127,8 +127,8 @@ done
 check 'a bad URL is one sentence and status 1' \
   bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
 
-# ---- the pages: pages.sh looks at the names in them --------------------------------------------
-# Tables are as wide as they are.
+# ---- the pages: pages.sh checks the names in them ----------------------------------------------
+# Tables may be wider.
 columns() { awk 'length > 100 && !/^ *\|/ {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
 mapfile -t pages < <(find docs -maxdepth 1 -type f)
 check 'no line is longer than 100 columns' columns README.md SECURITY.md CHANGELOG.md "${pages[@]}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# redis-benchmark, as it comes, against kv-server: every test ends, with a rate and without an error.
+# redis-benchmark, unmodified, against kv-server: each of its tests must end with a rate and without
+# an error.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-server as Debian's redis-cli finds it, over TCP and a Unix socket: commands, the modes of
-# redis-cli, limits, and how the server starts and ends.
+# kv-server with Debian's redis-cli, over TCP and a Unix socket: commands, redis-cli's modes,
+# limits, and the server's start and end.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
 command -v redis-cli >/dev/null || { echo 'FAIL redis-cli: it is not installed (package redis-tools)'; total; exit; }
 
 filled() { head -c "$1" /dev/zero | tr '\0' x; }  # COUNT: so many bytes
-# RESP for "SET key:N value:N", 500 of them, one error among them if asked for.
+# RESP for "SET key:N value:N", 500 times, with one error among them if requested.
 load() {
   local i
   for ((i = 0; i < 500; i++)); do
@@ -17,7 +17,7 @@ load() {
   [ -z "${1-}" ] || printf '*1\r\n$4\r\nNOPE\r\n'
 }
 
-# Lines as a person types them: each after the answer to the one before, and ended by Return.
+# Lines as typed by a person: each after the answer to the one before, and ended by Return.
 typed() {
   local line before=-1
   prompted() { grep -q '> *$' "$work/screen" && [ "$(wc -c <"$work/screen")" -gt "$before" ]; }

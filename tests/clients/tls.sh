@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# kv-server and kv-cli over TLS, as redis-cli, s_client, sslscan and testssl find them; for each
-# refusal the words of both sides.
+# kv-server and kv-cli over TLS, tested with redis-cli, s_client, sslscan and testssl; for each
+# refusal the messages of both sides.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -66,7 +66,7 @@ certify >certify.log 2>&1 || { fail 'certificates are made' "$(tail -n 5 certify
 serial() { openssl x509 -noout -serial -in "$1"; }
 
 # ---- servers and clients ------------------------------------------------------------------------
-# A server that listens on tls, and the `port` of its first URL.
+# Starts a server on tls; sets `port`, the port of its first URL.
 tls() {  # CERTIFICATE ARGUMENTS OF KV-SERVER...
   start --listen tls://127.0.0.1:0 --tls-cert "$1.pem" --tls-key "$1.key" "${@:2}" || return
   port=${urls[0]##*:}
@@ -74,12 +74,12 @@ tls() {  # CERTIFICATE ARGUMENTS OF KV-SERVER...
 r() { timeout 10 redis-cli -p "$port" --tls --cacert ca.pem "$@" 2>&1; }
 k() { timeout 10 "$kv_cli" -u "tls://localhost:$port" --cacert ca.pem "$@" 2>&1; }
 s() { timeout 10 openssl s_client -connect "localhost:$port" -CAfile ca.pem "$@" 2>&1 | tr -d '\0'; }
-# s_client until the server closes, which a QUIT makes it do.
+# s_client until the server closes, which QUIT makes it do.
 speak() { printf 'SET spoken 1\r\nGET spoken\r\nQUIT\r\n' | s -ign_eof "$@"; }
 shown() { s "$@" </dev/null | openssl x509 -noout -serial; }  # the certificate that is served
 refused='^kv-server: refused: TLS handshake with 127\.0\.0\.1:[0-9]+: '
 
-# both NAME SERVER-REGEX CLIENT-REGEX COMMAND...: what each side says of one refusal
+# both NAME SERVER-REGEX CLIENT-REGEX COMMAND...: checks both sides' messages about a refusal
 both() {
   mark
   has "$1: the client" "$3" "$("${@:4}")"
@@ -93,8 +93,8 @@ both_kv() {  # NAME SERVER-REGEX KV-CLI-REGEX ARGUMENTS...
 }
 
 # ---- testssl, in the background: it takes minutes -----------------------------------------------
-# Left out: -h, -B and -T, which are about HTTP; -c, whether browsers could connect; -g, bugs of
-# others; -f, forward secrecy, which all have whom sslscan lists below.
+# Omitted: -h, -B and -T, which are about HTTP; -c, simulated browsers; -g, bugs of other
+# implementations; -f, forward secrecy, which all ciphers listed by sslscan below have.
 scanner=''
 for program in testssl testssl.sh; do
   command -v $program >/dev/null && scanner=$program && break
@@ -107,7 +107,7 @@ elif tls server; then
   scan=$! scanned=$server
 fi
 
-# ---- clients that are welcome -------------------------------------------------------------------
+# ---- clients that are accepted ------------------------------------------------------------------
 tls server --listen "tls+unix://$work/kv.sock" --listen tcp://127.0.0.1:0 || { total; exit; }
 plain=${urls[2]##*:}
 is 'redis-cli: PING, SET, GET' $'PONG\nOK\nhello world' "$(r PING; r SET greeting 'hello world'; r GET greeting)"
@@ -133,14 +133,14 @@ is 'kv-cli: --cacertdir' PONG "$(mkdir cas; cp ca.pem cas; openssl rehash cas >/
   "$kv_cli" -u "tls://localhost:$port" --cacertdir cas PING 2>&1)"
 is 'nobody was refused' '' "$(grep -v '^listening' "$log")"
 
-# ---- who speaks another language ----------------------------------------------------------------
+# ---- clients that do not use TLS ----------------------------------------------------------------
 # over COMMAND...: its output, and whether it took less than a second
 over() { timeout 1 "$@" 2>&1; [ $? != 124 ] && echo 'in a second'; }
 raw() {  # TEXT: what the TLS port answers
   local answer
   printf '%b' "$1" >text
   exec 7<>"/dev/tcp/127.0.0.1/$port"
-  cat text >&7  # in one piece, which the shell's printf does not do
+  cat text >&7  # in one piece, unlike the shell's printf
   answer=$(over od -An -tx1 <&7)
   exec 7>&-
   echo "$answer"
@@ -220,7 +220,7 @@ both 's_client, only weak ciphers' 'no shared cipher' 'alert handshake failure' 
 both 's_client, a name that does not fit' 'the peer answered with the alert "bad certificate"' 'hostname mismatch' \
   s -verify_return_error -verify_hostname wrong.test
 
-# Renegotiation: OpenSSL's client ends when it is told no; the server does not mind.
+# Renegotiation: OpenSSL's client ends when it is refused; the server must continue.
 : >screen
 shows() { soon grep -q "$1" screen; }
 {
@@ -230,8 +230,8 @@ shows() { soon grep -q "$1" screen; }
 has 'renegotiation is refused' $'RENEGOTIATING\nno renegotiation' "$(cat screen)"
 is 'renegotiation: the server goes on' '1 1' "$(k GET again) $(k EXISTS again)"
 
-# Early data can be sent to who has let in some before: the session of another server makes the
-# client try, and ours has to pass over it.
+# A client sends early data only to a server that has allowed it before: with a session of another
+# server the client tries, and kv-server must skip the early data.
 mkfifo other.in
 exec 8<>other.in
 : >other.out
@@ -261,7 +261,7 @@ fi
 
 # ---- certificates of clients --------------------------------------------------------------------
 client() { r --cert "$1.pem" --key "$1.key" PING; }  # redis-cli with this certificate
-# refused_client NAME CERTIFICATE SERVER-REGEX ALERT: redis-cli and kv-cli come with it
+# refused_client NAME CERTIFICATE SERVER-REGEX ALERT: redis-cli and kv-cli connect with it
 refused_client() {
   local own=()
   [ -z "$2" ] || own=(--cert "$2.pem" --key "$2.key")
@@ -305,7 +305,7 @@ if tls server --tls-ca ca.pem --tls-auth-clients optional; then
   stop "$server"
 fi
 
-# ---- kv-cli does not take everyone --------------------------------------------------------------
+# ---- servers that kv-cli does not accept --------------------------------------------------------
 # not_taken NAME ALERT KV-CLI-REGEX CERTIFICATE OPTIONS [ARGUMENTS...]
 not_taken() {
   tls "$4" || return
@@ -423,7 +423,7 @@ if tls live; then
   stop "$server"
 fi
 
-# A session that was made before its certificate was revoked does not help.
+# A session made before its certificate was revoked must not be accepted.
 cp crl.pem live.crl
 if tls server --tls-ca ca.pem --tls-crl live.crl; then
   for v in 1_2 1_3; do
@@ -477,17 +477,17 @@ TLSv1.3 TLS_CHACHA20_POLY1305_SHA256" "$(awk '/^(Preferred|Accepted)/ {print $2,
 Session renegotiation not supported
 TLSv1.3 not vulnerable to heartbleed
 TLSv1.2 not vulnerable to heartbleed' "$(cat sslscan.out)"
-  # Debian's OpenSSL cannot compress, so sslscan cannot tell; testssl does.
+  # Debian's OpenSSL lacks compression, so sslscan cannot test it; testssl does.
   is 'sslscan: nothing is wrong' '' "$(grep -Ei '^Insecure|Compression enabled|[^t] vulnerable to' sslscan.out)"
   is 'sslscan: the server goes on' PONG "$(k PING)"
   stop "$server"
 fi
 
 # ---- what testssl found -------------------------------------------------------------------------
-# An exception: the test's certificate names no place for a CRL or for OCSP.
+# One exception: the test's certificate names no address for a CRL or for OCSP.
 if [ -n "${scan-}" ]; then
   wait "$scan"
-  status=$?  # one for each finding that it is in doubt about
+  status=$?  # the number of findings that testssl is unsure about
   is 'testssl ends' yes "$([ $status -le 1 ] && echo yes || echo "$status, $(tail -n 5 testssl.out)")"
   found() { severity_of testssl.csv "$1"; }
   remarks_about_itself testssl.csv | sed 's/^/testssl about itself: /'
@@ -498,7 +498,7 @@ if [ -n "${scan-}" ]; then
     LUCKY13 RC4; do
     is "testssl: $id" OK "$(found $id)"
   done
-  for id in TLS1 TLS1_1 cipherlist_3DES_IDEA cipherlist_AVERAGE; do  # not offered, for which it has no OK
+  for id in TLS1 TLS1_1 cipherlist_3DES_IDEA cipherlist_AVERAGE; do  # not offered: INFO, not OK
     is "testssl: $id" INFO "$(found $id)"
   done
   port=$(sed -n 's/^listening on .*://p' "$work/server0.log")

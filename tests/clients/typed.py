@@ -52,7 +52,7 @@ def main():
         except (BlockingIOError, OSError):
             return ""
 
-    # Until it has the terminal to itself, what is typed may be lost.
+    # Until bash controls the terminal, typed text may be lost.
     shown = ""
 
     def ready():
@@ -63,7 +63,7 @@ def main():
 
     def answers(count):
         def seen():
-            screen()  # nobody's; a full one would stop bash
+            screen()  # discarded; a full terminal would block bash
             with open(written, encoding="utf-8") as file:
                 all_lines = file.read().split("\n")
             return all_lines[count - 1] if len(all_lines) > count else None
