@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tools/abi on a library of a few lines: what it says, and its status, after each kind of change.
+# tools/abi on a library of a few lines: its output and exit status after each kind of change.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# make drop-ins: what cannot be built is named at the end, and the rest is built all the same.
+# make drop-ins: modules that cannot be built are named at the end, and the rest is built all the
+# same.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"

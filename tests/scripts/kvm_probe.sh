@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tests/softroce/run asks a boot whether KVM works. When QEMU is killed by a signal there, the answer
-# is no, and nobody hears of it. QEMU is played by a script; the kernel and its modules are real.
+# tests/softroce/run boots once to test whether KVM works. If QEMU is killed by a signal then, the
+# answer must be no, without any message. QEMU is simulated by a script; the kernel and its modules
+# are real.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
 [ "${RDMA-yes}" = yes ] && [ "$(uname -m)" = x86_64 ] || {
   echo "SKIPPED: the microVM is not used: RDMA=${RDMA-}, $(uname -m)"; total; exit; }
 
-# What the probe found is kept below the tree: here it is a tree of its own.
+# The probe's result is kept below the tree, so the test uses a tree of its own.
 mkdir -p "$work/tree/tests" "$work/bin" && cp -r tests/softroce "$work/tree/tests/" && : >"$work/kvm"
 cat >"$work/bin/qemu-system-x86_64" <<'END'
 #!/usr/bin/env bash

@@ -133,7 +133,7 @@ def main():
     path = os.path.abspath("recipes/conan/conanfile.py")
     content = {"__name__": "conanfile", "__file__": path}
     with open(path, encoding="utf-8") as file:
-        exec(compile(file.read(), path, "exec"), content)  # as Conan loads it
+        exec(compile(file.read(), path, "exec"), content)  # like Conan
     recipe = content["AeconnConan"](
         work, path, {name: value == "True" for name, value in options.items()}
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# cmake -DWORK=folder -DFEATURES="rdma;tls" -DLINKAGE=static|dynamic -P recipe_vcpkg.cmake: does what vcpkg
-# does with the port, where there is no vcpkg: its functions are played by the few lines here. Packages
-# into WORK/installed. RECIPE_MAKE of the environment, where it is set, is run in place of make.
+# cmake -DWORK=folder -DFEATURES="rdma;tls" -DLINKAGE=static|dynamic -P recipe_vcpkg.cmake: runs the
+# port without vcpkg, with a few lines in place of vcpkg's functions. Packages into WORK/installed.
+# If the environment has RECIPE_MAKE, that is run instead of make.
 cmake_minimum_required(VERSION 3.16)
 set(PORT aeconn)
 set(TARGET_TRIPLET x64-linux)
@@ -24,7 +24,7 @@ function(vcpkg_execute_required_process)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "WORKING_DIRECTORY;LOGNAME" "COMMAND")
   string(JOIN " " said ${arg_COMMAND})
   message("make: ${said}")
-  # Where the real ports have their headers: libev below a folder of its own.
+  # The folders with the headers of other ports: libev's are in a folder of its own.
   foreach(folder IN ITEMS include include/libev)
     if(NOT said MATCHES "-isystem ${CURRENT_INSTALLED_DIR}/${folder}[ ;]")
       message(FATAL_ERROR "headers of ports in ${folder} would not be found: ${said}")
@@ -40,7 +40,7 @@ function(vcpkg_execute_required_process)
     message(FATAL_ERROR "the port's command failed: ${said}")
   endif()
 endfunction()
-# What the real one does with a package of one file and one configuration.
+# As vcpkg's function does for a package with one file and one configuration.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
   file(MAKE_DIRECTORY "${CURRENT_PACKAGES_DIR}/share")
@@ -66,7 +66,7 @@ function(vcpkg_install_copyright)
 endfunction()
 
 include("${CMAKE_CURRENT_LIST_DIR}/../../recipes/vcpkg/aeconn/portfile.cmake")
-# Into the place where all ports lie: nothing may know the old one.
+# Moves the package to its final place: no file may contain the old path.
 file(RENAME "${CURRENT_PACKAGES_DIR}" "${WORK}/installed")
 file(GLOB_RECURSE files "${WORK}/installed/lib/pkgconfig/*" "${WORK}/installed/share/*")
 foreach(file IN LISTS files)

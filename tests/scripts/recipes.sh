@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The recipes for Conan and vcpkg, as far as they can be tried where neither is: their steps are run with
-# what they call played by recipe_conan.py and recipe_vcpkg.cmake, and a program is built with each
+# The recipes for Conan and vcpkg, as far as they can be tested without these tools: their steps are
+# run with simulations in recipe_conan.py and recipe_vcpkg.cmake, and a program is built with each
 # package, by CMake and by pkg-config.
 #
-#   tests/scripts/recipes.sh          make runs in this tree, on what is built there
-#   tests/scripts/recipes.sh --whole  as written: each set of options in a tree of its own (minutes)
+#   tests/scripts/recipes.sh          make runs in this tree and uses what is built there
+#   tests/scripts/recipes.sh --whole  unchanged: each set of options in a tree of its own (minutes)
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE=1
 version=$(sed -n 's/^VERSION *:= *//p' Makefile)
 cxx=$(cut -d ' ' -f 1 build/flags 2>/dev/null) cxx=${cxx:-g++}
 
-# With the compiler and flags of the build that is there, or all of it would be made again.
+# With the compiler and flags of the existing build, otherwise everything would be rebuilt.
 cat >"$work/make" <<END2
 #!/usr/bin/env bash
 flags=\$(sed -n 's/.*-Woverloaded-virtual -MMD -MP//p' '$tree/build/flags')
@@ -44,7 +44,7 @@ vcpkg() {  # WORK FEATURES LINKAGE
   cmake -DWORK="$1" -DFEATURES="$2" -DLINKAGE="$3" -P tests/scripts/recipe_vcpkg.cmake 2>&1
 }
 
-# ---- what the files say -------------------------------------------------------------------------
+# ---- the files ----------------------------------------------------------------------------------
 for file in recipes/conan/conanfile.py recipes/conan/test_package/conanfile.py; do
   is "$file is Python" '' "$(python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' $file 2>&1)"
 done
@@ -94,7 +94,7 @@ says 'conan: without tls, shared' install-libraries TLS=no RDMA=yes LINKAGE=shar
 is 'conan: an option that there is not' 'the recipe has no option quic' "$(plain conan "$work/c2" quic=True)"
 said=$(plain vcpkg "$work/v1" 'tls' dynamic)
 says 'vcpkg: without rdma, shared' install-libraries TLS=yes RDMA=no LINKAGE=shared
-# Every variable that they give is one that the Makefile has, and every other value is refused.
+# All variables that they pass must exist in the Makefile, and other values must be refused.
 is 'the Makefile knows each of their variables' '' "$(for name in TLS RDMA LINKAGE CONFIG PREFIX; do
   grep -qE "^$name +\?=" Makefile || echo $name; done; for name in CPPFLAGS CXXFLAGS LDFLAGS LDLIBS DESTDIR CXX AR; do
   grep -qF "\$($name)" Makefile || echo $name; done)"

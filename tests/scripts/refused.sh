@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What coroutines must not await, read into or write from: the compiler says one sentence of each.
+# Expressions that coroutines must not await, read into or write from: the compiler must give one
+# clear error for each.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tools/release-check on a copy of what it reads: what is missing is said, and only that.
+# tools/release-check on a copy of the files it reads: it must name everything that is missing, and
+# nothing else.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -22,7 +23,7 @@ commit() { git add -A && git -c user.name=x -c user.email=x@example.com commit -
 changes "[$version] - 2025-01-02" Added
 commit one
 
-# A build, of programs that say their version.
+# A fake build: programs that print their version.
 mkdir -p build/pages build/results
 for program in kv-server kv-cli conn-perf aeconn-proxy aeconn-doctor; do
   printf '#!/bin/sh\necho "%s %s"\n' $program "$version" >build/$program && chmod +x build/$program
@@ -58,7 +59,7 @@ lacks() {  # NAME WORDS...: with the change that was made just now; each a line 
   git checkout -q . 2>/dev/null
   git clean -qfd
 }
-# Whatever changes a file leaves the tree dirty, too.
+# Changing any file also makes the tree dirty.
 dirty='the tree has no changes that are not committed'
 echo more >>LICENSE && cp LICENSE LICENSES/BSD-3-Clause.txt
 lacks 'a change' "$dirty: commit or remove them (2 files)"

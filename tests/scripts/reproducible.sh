@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tools/reproducible notices what it is there for: a small tree whose build depends on one circumstance
-# after the other. `make reproducible` has the real one, which takes long.
+# tools/reproducible must detect irreproducible builds: a small tree whose build depends on one
+# circumstance after the other. `make reproducible` checks the real tree, which takes long.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Includes run down only: ae/ and conn/ are held against the list of rooms (tests/scripts/rooms), and
-# docs/architecture.md has a line for each room. A reader of conn/connection.h meets the user's part
-# of the class first, and has soon read it.
+# Includes point downwards only: ae/ and conn/ are compared with the list of rooms (layers:
+# tests/scripts/rooms), and docs/architecture.md has a line for each room. In conn/connection.h the
+# part for users comes first, and is short.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -11,7 +11,7 @@ said=$(tests/scripts/rooms.py) || said+=' (failed)'
 is 'each file includes what its room may' '' "$(tail -n 1 <<<"$said" | grep -v '^[0-9]* rooms on')"
 sed '$!d' <<<"$said"
 
-# A line for each room, and for each folder of what is built on the library.
+# A line for each room, and for each folder that uses the library.
 rooms=$(sed -n 's/^\([a-z][a-z/]*\) *|.*/\1/p' tests/scripts/rooms)
 without=''
 for folder in $rooms adapters bench c drop_ins python tests examples/*/ programs/*/; do
@@ -26,7 +26,7 @@ is 'and none for what is gone' '' "$gone"
 lines=$(wc -l <docs/architecture.md)
 is 'it is one page' yes "$([ "$lines" -le 120 ] && echo yes || echo "$lines lines")"
 
-# What the list is for: an include that runs up, a file in no room, a new knot.
+# Detects an include that points upwards, a file in no room, and a new include cycle.
 mkdir -p "$work/tree/ae" "$work/tree/conn/url" "$work/tree/conn/new"
 like_a_tree() { printf '#include "%s"\n' "$2" >"$work/tree/$1"; }
 differs() { tests/scripts/rooms.py "$work/tree" | grep -v '^[0-9]* ' | grep -vE 'can go$|^this knot' | paste -sd ' '; }
@@ -47,7 +47,7 @@ like_a_tree conn/url/b.h conn/url/c.h
 like_a_tree conn/url/c.h conn/url/a.h
 is 'nor are three units that include each other' 'these include each other: a b c' "$(differs)"
 
-# From the class to what only those need who write a transport.
+# From the class's beginning to the part that only authors of transports need.
 lines=$(sed -n '/^class AECONN_API Connection /,/^ protected:$/p' conn/connection.h | wc -l)
 is "conn/connection.h: the user's part is there and below 170 lines" yes \
   "$([ "$lines" -gt 100 ] && [ "$lines" -lt 170 ] && echo yes || echo "$lines lines")"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# `make sbom`: what it writes is SPDX 2.3 by a strict check, true of what was built, and the same twice.
-# First the check itself, which notices each kind of mistake.
+# `make sbom`: its output must be valid SPDX 2.3, describe what was built, and be the same twice.
+# First, the check itself must detect each kind of mistake.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -9,7 +9,7 @@ for tool in python3 readelf; do
   command -v $tool >/dev/null || { echo "SKIPPED: make sbom: $tool is not installed"; total; exit; }
 done
 check() { python3 -B tests/scripts/sbom_check.py "$1" 2>&1; }
-# With the flags of the build that is there, or it would be made again.
+# With the flags of the existing build, otherwise it would be rebuilt.
 flags=$(sed -n 's/.*-Woverloaded-virtual -MMD -MP//p' build/flags)
 cxx=$(cut -d ' ' -f 1 build/flags)
 sbom() { env "$@" make --no-print-directory -j1 CXX="$cxx" CXXFLAGS="$flags" SBOM="$work/sbom.json" sbom 2>&1; }
@@ -33,14 +33,14 @@ is 'no date: a sentence that says what to do' 1 \
 
 is 'nothing was made anew: that takes minutes' "$before" "$(built_with)"
 
-# Of each program that was built: its sources are among ours.
+# The sources of each built program must be among this project's files.
 without=''
 for main in examples/*/*_main.cc programs/*/*_main.cc; do
   grep -qF "\"./$main\"" "$work/first.json" || without+=" $main"
 done
 is 'the source of each program is in it' '' "$without"
 
-# What it says of links is what the libraries say.
+# Its links must agree with the libraries' own information.
 cat >"$work/links.py" <<'END2'
 import json, re, subprocess, sys
 document = json.load(open(sys.argv[1]))
@@ -72,7 +72,7 @@ is 'what kv-server loads is an optional dependency' "$loaded" \
 is 'kv-server links with what it needs' fewer "$(python3 -B "$work/links.py" "$work/first.json")"
 if command -v dpkg-query >/dev/null; then
   owners=$(python3 -B "$work/links.py" "$work/first.json" owners)
-  for library in libev4 libc6; do  # Debian 13 calls some of them t64
+  for library in libev4 libc6; do  # Debian 13 adds t64 to some names
     library=$(grep -xE "$library(t64)?" <<<"$owners" || echo "no $library")
     is "$library is named with its version here" 1 "$(grep -cF "\"versionInfo\": \"$(dpkg-query -W -f '${Version}' "$library")\"" \
       <(grep -A 3 "\"name\": \"$library\"" "$work/first.json"))"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# `make site`: every public name is documented, and every installed header is on it or named with its
-# reason, or there is no site; a page says a name as a program writes it. `make check-site` looks at
-# all of it in a browser.
+# `make site`: fails unless each public name is documented, and each installed header is on the site
+# or listed with a reason; a page writes names as a program does. `make check-site` checks the site
+# in a browser.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -13,7 +13,7 @@ is 'it says where it is' build/site/index.html "$(tail -n 1 <<<"$said")"
 is 'a class has the name that programs write' 1 "$(ls build/site/classconn_1_1Connection.html | wc -l)"
 is 'what the linker is told is in no name' '' "$(cd build/site && grep -l 'aeconn_0_2\|AECONN_A[BP]I' class*.html struct*.html)"
 
-# --- what an author of a transport includes -------------------------------------------------------
+# --- headers for authors of transports ------------------------------------------------------------
 group=build/site/group__authors.html
 without=''
 for header in $(make --no-print-directory -s print-author-headers); do grep -qF ">${header##*/}</a>" "$group" || without+=" $header"; done
@@ -24,7 +24,7 @@ is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build
 is 'there are such pages' yes "$(ls build/site/*_8h.js build/site/classconn_1_1tcp_*.html >"$work/pages" 2>&1 && echo yes)"
 is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1tcp_*.html)"
 
-# --- a header that nobody put anywhere -----------------------------------------------------------
+# --- a header that is not listed ------------------------------------------------------------------
 headers() { python3 -B tools/site/headers.py "$1" build/site "${@:2}" 2>&1; }
 printf 'ae/core/*.h | inside\n' >"$work/inner"
 is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/core/idle_time.h)"

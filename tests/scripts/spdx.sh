@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tools/spdx: a small tree with a file of each kind, and then this tree. That one is looked at as soon
-# as its Makefile has the line: then all sources are meant to have it.
+# tools/spdx: a small tree with a file of each kind, and then this tree, once its Makefile has the
+# line: then all sources are meant to have it.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tests/tally: what lanes add up, one that dies, and that whoever ends a run leaves nothing of it.
+# tests/tally: the sums of lanes, a lane that dies, and that ending a run leaves no processes.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
 trap 'pkill -KILL -f "$work"; rm -rf "$work"' EXIT
-ln -s "$(command -v sleep)" "$work/sleep"  # every process of a run has the folder in its name
+ln -s "$(command -v sleep)" "$work/sleep"  # puts the folder's name into each process of a run
 echo 'echo "2 passed, 0 failed"' >"$work/good"
 echo 'echo "FAIL it: is not"; echo "1 passed, 1 failed"; exit 1' >"$work/bad"
-# Parts are scripts in groups of their own, by `timeout`, that have such parts themselves.
+# The parts are scripts in process groups of their own (by `timeout`), which have such parts
+# themselves.
 cat >"$work/part" <<'END_PART'
 logs=$1
 . tests/tally
@@ -44,7 +45,7 @@ end() {  # SIGNAL STATUS WHOM
   soon begun
   is "SIG$1 to $3: a run of two lanes is there" 0 $?
   kill "-$1" -- "$([ "$3" = it ] || echo -)$run"
-  wait $run 2>/dev/null  # bash says how it ended
+  wait $run 2>/dev/null  # bash reports how it ended
   is "SIG$1 to $3: status" "$2" $?
   soon gone
   is "SIG$1 to $3: nothing is left" '' "$(pgrep -af "$work")"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tests/clients/testssl_findings: a finding about a server counts, a remark of testssl about the
-# machine it runs on does not. The lines were written by testssl 3.0, `untested` and `fatal` after
-# its manner.
+# tests/clients/testssl_findings: findings about a server count, remarks of testssl about its own
+# machine do not. The lines were written by testssl 3.0; `untested` and `fatal` imitate its format.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
