@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import aeconn  # noqa: E402
 
-# --- tests that are run, and tests that are not --------------------------------------------------
+# --- tests that are run, and tests that are not ---------------------------------------------------
 
 SOCKET = [
     "BasicTCPTest",

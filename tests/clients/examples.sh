@@ -70,7 +70,7 @@ done
 there() { [ -x "$work/$1" ]; }
 there client || { total; exit; }
 
-# ---- common properties --------------------------------------------------------------------------
+# ---- common properties ---------------------------------------------------------------------------
 for source in examples/*.cc examples/*.py examples/c/*.c docs/echo_server.cc docs/echo_server_co.cc; do
   case $source in examples/*) link=${source#examples/} ;; *) link=../$source ;; esac
   is "examples/README.md has $source" yes "$(grep -qF "]($link)" examples/README.md && echo yes)"

@@ -50,7 +50,7 @@ port=${urls[0]##*:}
 ended "$server"
 is 'SHUTDOWN ends the server' 0 "$status"
 
-# ---- spinning -----------------------------------------------------------------------------------
+# ---- spinning ------------------------------------------------------------------------------------
 start --listen "unix://$work/spin.sock" --spin 20ms || { total; exit; }
 spinning() { timeout 20 "$kv_cli" -u "${urls[0]}" INFO 2>&1 | tr -d '\r'; }
 "$kv_cli" -u "${urls[0]}" PING >/dev/null

@@ -16,7 +16,7 @@ case $made_with in
     total; exit ;;
 esac
 
-# ---- the normal build ---------------------------------------------------------------------------
+# ---- the normal build ----------------------------------------------------------------------------
 needed() { readelf -d "$1" | grep -oE 'lib(ibverbs|rdmacm)\.so\.1'; }
 for each in kv-server kv-cli conn-perf aeconn-proxy aeconn-doctor; do
   has "$each: --version" "$each"$' [0-9.]+\ntransports: tcp unix .*rdma\nrdma: libibverbs and librdmacm are loaded when it is first used' \

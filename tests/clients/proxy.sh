@@ -202,8 +202,7 @@ if [ $tls = yes ]; then
 fi
 stop "$redis"
 
-# ---- comparison with other proxies
-# ----------------------------------------------------------------
+# ---- comparison with other proxies ---------------------------------------------------------------
 # bench/proxy, with few requests, with this build.
 carriers=tcp,tls; [ $tls = yes ] || carriers=tcp
 out=$(AECONN_BUILD=$build timeout 100 bench/proxy -r 1 -n 200 -c $carriers -w direct,aeconn-proxy 2>&1)

@@ -62,7 +62,7 @@ done
 stop "$server"
 is 'the server ended well' 0 "$status"
 
-# ---- type checkers ------------------------------------------------------------------------------
+# ---- type checkers -------------------------------------------------------------------------------
 # redis-py of the older releases has no types.
 cat >"$work/mypy.ini" <<'END'
 [mypy]

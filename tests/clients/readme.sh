@@ -127,7 +127,7 @@ done
 check 'a bad URL is one sentence and status 1' \
   bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
 
-# ---- the pages: pages.sh checks the names in them ----------------------------------------------
+# ---- the pages: pages.sh checks the names in them ------------------------------------------------
 # Tables may be wider.
 columns() { awk 'length > 100 && !/^ *\|/ {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
 mapfile -t pages < <(find docs -maxdepth 1 -type f)

@@ -107,7 +107,7 @@ elif tls server; then
   scan=$! scanned=$server
 fi
 
-# ---- clients that are accepted ------------------------------------------------------------------
+# ---- clients that are accepted -------------------------------------------------------------------
 tls server --listen "tls+unix://$work/kv.sock" --listen tcp://127.0.0.1:0 || { total; exit; }
 plain=${urls[2]##*:}
 is 'redis-cli: PING, SET, GET' $'PONG\nOK\nhello world' "$(r PING; r SET greeting 'hello world'; r GET greeting)"
@@ -133,7 +133,7 @@ is 'kv-cli: --cacertdir' PONG "$(mkdir cas; cp ca.pem cas; openssl rehash cas >/
   "$kv_cli" -u "tls://localhost:$port" --cacertdir cas PING 2>&1)"
 is 'nobody was refused' '' "$(grep -v '^listening' "$log")"
 
-# ---- clients that do not use TLS ----------------------------------------------------------------
+# ---- clients that do not use TLS -----------------------------------------------------------------
 # over COMMAND...: its output, and whether it took less than a second
 over() { timeout 1 "$@" 2>&1; [ $? != 124 ] && echo 'in a second'; }
 raw() {  # TEXT: what the TLS port answers
@@ -305,7 +305,7 @@ if tls server --tls-ca ca.pem --tls-auth-clients optional; then
   stop "$server"
 fi
 
-# ---- servers that kv-cli does not accept --------------------------------------------------------
+# ---- servers that kv-cli does not accept ---------------------------------------------------------
 # not_taken NAME ALERT KV-CLI-REGEX CERTIFICATE OPTIONS [ARGUMENTS...]
 not_taken() {
   tls "$4" || return

@@ -184,7 +184,7 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
     "$(ask "$node" CLIENT LIST TYPE replica)"
   stop "$server" && stop "$primary"
 
-  # ---- refusals ---------------------------------------------------------------------------------
+  # ---- refusals ----------------------------------------------------------------------------------
   refused 'a bad URL' 'no transport nonsense' --loadmodule "$module" nonsense://x
   refused 'a bad aeconn.replicate' '/nowhere: No such file' --loadmodule "$module" --aeconn.replicate 'tls?ca=/nowhere'
   refused 'io-threads' 'io-threads has to be 1, and is 2' --io-threads 2 --loadmodule "$module" tcp://127.0.0.1:0

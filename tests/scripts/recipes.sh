@@ -44,7 +44,7 @@ vcpkg() {  # WORK FEATURES LINKAGE
   cmake -DWORK="$1" -DFEATURES="$2" -DLINKAGE="$3" -P tests/scripts/recipe_vcpkg.cmake 2>&1
 }
 
-# ---- the files ----------------------------------------------------------------------------------
+# ---- the files -----------------------------------------------------------------------------------
 for file in recipes/conan/conanfile.py recipes/conan/test_package/conanfile.py; do
   is "$file is Python" '' "$(python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' $file 2>&1)"
 done

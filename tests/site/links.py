@@ -12,10 +12,10 @@ import sys
 import urllib.parse
 from html.parser import HTMLParser
 
-# These have no end.
+# Elements without an end tag.
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
 AS_IT_IS = {"code", "pre", "tt", "script", "style", "title"}
-# Doxygen's own, in its frame of a page, or of a member's two places.
+# Ids that Doxygen uses twice: in its frame of a page, or for a member described in two places.
 TWICE = re.compile(r"(MSearch\w+|r_\w+|nav-\w+|navrow\d|a[0-9a-f]{32,})$")
 
 
@@ -51,7 +51,7 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         if tag in VOID:
             return
-        # The end of a paragraph may be left out.
+        # The end tag of a paragraph may be missing.
         while self.open and self.open[-1][0] in ("p", "li", "dd", "dt") and self.open[-1][0] != tag:
             self.open.pop()
         if self.open and self.open[-1][0] == tag:
@@ -83,7 +83,7 @@ def links_of_scripts(folder):
                 continue
             with open(path, encoding="utf-8") as file:
                 for target in re.findall(r"""["']([\w./-]+\.html(?:#[\w:.-]+)?)["']""", file.read()):
-                    # Search's begin with "../", and the tree's are of the folder of the page.
+                    # Search's begin with "../"; the tree's are relative to the page's folder.
                     found["search" if in_search else "tree"].append((path, os.path.join(where, target)))
     return found
 

@@ -9,7 +9,7 @@ set -u
 # shellcheck source=tests/softroce/two_clients
 . tests/softroce/two_clients
 
-# ---- basic function -----------------------------------------------------------------------------
+# ---- basic function ------------------------------------------------------------------------------
 case_wire() {
   on B 'busybox ping -c 1 -W 20 10.8.0.1' >"$work/ping"
   is 'B reaches A' 0 $?
