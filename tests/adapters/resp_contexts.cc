@@ -117,7 +117,7 @@ std::string large() {
   return value;
 }
 
-// ---- contexts that block ------------------------------------------------------------------------
+// ---- blocking contexts --------------------------------------------------------------------------
 void blocking() {
   ae::LibevLoop loop;
   const ContextPtr c(lib::connect(registry, loop, url));

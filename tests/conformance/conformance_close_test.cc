@@ -412,7 +412,7 @@ TEST_CASE("write: after the peer closed it fails, without a signal", "[conforman
   }
 }
 
-// --- killed peers, cancelled connects, loops that go --------------------------------------------
+// --- killed peers, cancelled connects, loops that end --------------------------------------------
 
 TEST_CASE("peer: one that is killed is noticed, also by a connection that only waits",
           "[conformance]") {

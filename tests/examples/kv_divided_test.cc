@@ -327,7 +327,7 @@ TEST_CASE("kv divided: maxmemory-clients closes the largest of the loop that has
   REQUIRE(bench.counter("evicted_clients") == "11");
 }
 
-// --- while others are asked ----------------------------------------------------------------------
+// --- while other loops are asked -----------------------------------------------------------------
 
 TEST_CASE("kv divided: a session that asks others waits, and replies stay in their order",
           "[kv][loops]") {

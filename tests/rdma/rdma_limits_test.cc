@@ -429,7 +429,7 @@ TEST_CASE("rdma limits: a server that closes in its accept handler is an end of 
   }
 }
 
-// --- no RDMA at all ------------------------------------------------------------------------------
+// --- machines without RDMA -----------------------------------------------------------------------
 
 TEST_CASE("rdma limits: without RDMA there is one clear sentence, and other transports work",
           "[rdma]") {

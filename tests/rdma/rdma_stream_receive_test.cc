@@ -260,7 +260,7 @@ TEST_CASE("rdma stream: windows that nothing is in are left without a word", "[r
   CHECK(bench.read().empty());
 }
 
-// --- what a peer may not claim -------------------------------------------------------------------
+// --- invalid announcements of a peer -------------------------------------------------------------
 
 TEST_CASE("rdma stream: a length beyond the window fails the stream, not the process",
           "[rdma][stream][hostile]") {

@@ -35,7 +35,7 @@ void after_for(const CmId& id, Nanoseconds delay, std::function<void(CmId&)> wha
 /// Changes the state of a queue pair as librdmacm does for one that it has created.
 void modify(rdma_cm_id* id, ibv_qp_state state);
 
-// --- what is sent, and what comes of it ---
+// --- messages and their effects ------------------------------------------------------------------
 void send_request(std::uint64_t key, const rdma_conn_param& parameters,
                   const std::vector<std::byte>& data);
 void send_answer(CmId& id, const rdma_conn_param& parameters, const std::vector<std::byte>& data);

@@ -25,7 +25,7 @@ QueuePair* queue_pair(std::uint32_t number) {
   return found == world().queue_pairs.end() ? nullptr : found->second;
 }
 
-// --- numbers that come round ---------------------------------------------------------------------
+// --- reused queue pair numbers -------------------------------------------------------------------
 
 const Device* owner_of(std::uint32_t qp_number) {
   for (const auto& each : world().devices)

@@ -21,7 +21,7 @@ struct Costs {
   std::int64_t notifications = 0;      ///< ibv_req_notify_cq
   std::int64_t completion_events = 0;  ///< events raised on completion channels
 
-  // --- what stands; a difference of two may be negative ---
+  // --- existing objects; a difference may be negative --------------------------------------------
   std::int64_t registrations = 0;
   std::int64_t keys = 0;  ///< of registrations and of windows
   /// Entries of the device's page table: one per 4 KiB, or per 2 MiB where the whole registration

@@ -124,7 +124,7 @@ class GroupWalk {
   bool paused_ = false, nothing_closed_ = true;
 };
 
-// --- what the seed chooses -----------------------------------------------------------------------
+// --- choices of the seed -------------------------------------------------------------------------
 
 GroupWalk::GroupWalk(std::uint64_t seed, std::string transport)
     : random_(seed),

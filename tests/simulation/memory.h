@@ -18,7 +18,7 @@ bool allocation_failed() noexcept;
 /// Number of calls of operator new so far that could have been made to fail.
 std::uint64_t allocations() noexcept;
 
-/// While one stands on the stack, the simulated libraries and kernel are at work. The real ones
+/// While an instance is on the stack, simulated libraries or the kernel are running. The real ones
 /// take nothing from operator new, so it does not fail there.
 struct Below {
   Below() noexcept;

@@ -101,7 +101,7 @@ struct Profile {
   InlineGrant inline_grant = InlineGrant::kAsAsked;
   TooMuchInline too_much_inline = TooMuchInline::kRefused;
 
-  // --- what the calls of the fast path return ---
+  // --- results of the calls of the fast path -----------------------------------------------------
   int full = ENOMEM, bad_opcode = EINVAL, inline_too_long = EINVAL;
   int full_receives = ENOMEM;
   bool full_shared_names_bad = true;  ///< sets *bad_wr when the shared queue is full

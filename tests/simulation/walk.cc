@@ -120,7 +120,7 @@ void Walk::know(End& end, std::uint64_t number) {
   end.in = &both[end.client ? 0 : 1];
 }
 
-// --- what an end does ----------------------------------------------------------------------------
+// --- actions of an end ---------------------------------------------------------------------------
 
 void Walk::set_handlers(End& end) {
   const std::uint64_t id = end.connection->id();

@@ -39,7 +39,7 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
                   devices, calm_ ? "calm " : "", options_, client_options_);
 }
 
-// --- what the seed chooses -----------------------------------------------------------------------
+// --- choices of the seed -------------------------------------------------------------------------
 
 void Walk::choose_network() {
   Config& config = world_.config;

@@ -38,7 +38,7 @@ class Background {
   std::string done_;
 };
 
-// --- what is left as it was ----------------------------------------------------------------------
+// --- checks for leftovers ------------------------------------------------------------------------
 
 /// Compares kernel objects on all devices, the process's descriptors, locked, pinned and registered
 /// memory, and the kernel's log when it goes out of scope with the state at its construction. Must

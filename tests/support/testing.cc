@@ -305,7 +305,7 @@ Collector::Collector(conn::Connection& connection, std::size_t chunk) : buffer_(
   });
 }
 
-// --- much data -----------------------------------------------------------------------------------
+// --- large amounts of data -----------------------------------------------------------------------
 
 std::string_view Pattern::at(std::uint64_t at) const noexcept {
   static const std::string period = [] {

@@ -165,7 +165,7 @@ class Collector {
   std::vector<char> buffer_;
 };
 
-// --- much data -----------------------------------------------------------------------------------
+// --- large amounts of data -----------------------------------------------------------------------
 
 /// An endless sequence of bytes whose period is a prime, so that shifted bytes are detected.
 class Pattern {

@@ -22,7 +22,7 @@ using conn::Failure;
 using conn::ListenerPtr;
 using conn::Options;
 
-// --- our own ends --------------------------------------------------------------------------------
+// --- connections of this library -----------------------------------------------------------------
 
 TlsSite::TlsSite(const Options& server_options, const Options& client_options) {
   server.configure(options_of(identity).merged_with(server_options));
@@ -120,7 +120,7 @@ void Held::require_same() {
   LOOK_UNTIL(site.loop, loop_kit::open_descriptors() == descriptors);
 }
 
-// --- work beside the loop ------------------------------------------------------------------------
+// --- work on another thread ----------------------------------------------------------------------
 
 void run_aside(ae::EventLoop& loop, const std::function<void()>& work) {
   const auto done = std::make_shared<bool>(false);
@@ -159,7 +159,7 @@ void look_until(ae::EventLoop& loop, const std::function<bool()>& condition,
   run_until(loop, condition, what);
 }
 
-// --- peers on bare OpenSSL -----------------------------------------------------------------------
+// --- peers on plain OpenSSL ----------------------------------------------------------------------
 
 namespace {
 
@@ -361,7 +361,7 @@ void RawTls::close_notify() {
   flush();
 }
 
-// --- in between ----------------------------------------------------------------------------------
+// --- relay ---------------------------------------------------------------------------------------
 
 Relay::Relay(const Endpoint& to) : listening_(RawSocket::listening()) {
   thread_ = std::thread([this, to] {

@@ -27,7 +27,7 @@
 
 namespace testing {
 
-// --- our own ends --------------------------------------------------------------------------------
+// --- connections of this library -----------------------------------------------------------------
 
 /// A certificate for localhost, and tls over tcp on one loop: one type for servers with the
 /// certificate, and one for clients that trust its CA.
@@ -89,7 +89,7 @@ struct Held {
   std::size_t servers, clients, below, descriptors;
 };
 
-// --- work beside the loop ------------------------------------------------------------------------
+// --- work on another thread ----------------------------------------------------------------------
 
 /// Runs `work` on a thread while the loop runs, until it has returned. Catch2's macros must not be
 /// used on that thread; an exception is rethrown here.
@@ -112,7 +112,7 @@ void look_until(ae::EventLoop& loop, const std::function<bool()>& condition, std
   ::testing::look_until(      \
       loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
 
-// --- peers on bare OpenSSL -----------------------------------------------------------------------
+// --- peers on plain OpenSSL ----------------------------------------------------------------------
 
 /// An SSL_CTX with security level 0 and all versions from 1.2 on, so that tests can use weak
 /// parameters.
@@ -174,7 +174,7 @@ class RawTls {
   std::string alert_;
 };
 
-// --- in between ----------------------------------------------------------------------------------
+// --- relay ---------------------------------------------------------------------------------------
 
 /// Forwards bytes between its client and `to`, on a thread of its own.
 class Relay {

@@ -505,7 +505,7 @@ TEST_CASE("tcp: what is committed after the connection has failed does not hold 
   REQUIRE(half.open() == 0);
 }
 
-// --- who does not read ---------------------------------------------------------------------------
+// --- connections without a read handler ----------------------------------------------------------
 
 TEST_CASE("tcp: a reset is heard of without a read, and told by the next one", "[tcp]") {
   Half half;

@@ -291,7 +291,7 @@ TEST_CASE("rebind: accepted here, served on another thread", "[conn][tcp]") {
   REQUIRE(site.type.counters(site.loop).open == 0);
 }
 
-// --- descriptors of the host's -------------------------------------------------------------------
+// --- descriptors of the host program -------------------------------------------------------------
 
 TEST_CASE("adopt: a connected socket becomes a connection that owns it", "[conn][tcp][unix]") {
   testing::AnyLoop loop;

@@ -81,7 +81,7 @@ Options with(Options options, const std::string& version) {
 
 }  // namespace
 
-// --- who is asked --------------------------------------------------------------------------------
+// --- requesting certificates ---------------------------------------------------------------------
 
 TEST_CASE("tls: a server does not ask for certificates by itself", "[tls][clients]") {
   TlsSite site;

@@ -123,7 +123,7 @@ TEST_CASE("tls: a reset is an error of the socket below", "[tls][close]") {
   REQUIRE(half.ours->error_code() != Errc::kTruncated);
 }
 
-// --- in order ------------------------------------------------------------------------------------
+// --- orderly closing -----------------------------------------------------------------------------
 
 TEST_CASE("tls: close_notify is the end of the stream, and our end goes on writing",
           "[tls][close]") {

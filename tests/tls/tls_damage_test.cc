@@ -254,7 +254,7 @@ TEST_CASE("tls damage: a record of which any byte changes, or that ends early, g
   REQUIRE(bad_macs == (cut ? 0 : all - kHeader));
 }
 
-// --- much of what costs nothing ------------------------------------------------------------------
+// --- floods of cheap messages --------------------------------------------------------------------
 
 TEST_CASE("tls damage: records of one byte cost each turn no more than its share",
           "[tls][damage][hostile]") {

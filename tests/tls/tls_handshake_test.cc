@@ -52,7 +52,7 @@ bool is_over(const RawSocket& socket) {
 
 }  // namespace
 
-// --- hanging -------------------------------------------------------------------------------------
+// --- handshakes that hang ------------------------------------------------------------------------
 
 TEST_CASE("tls: a client that hangs in the handshake does not stall accept", "[tls][handshake]") {
   TlsPair pair;
@@ -144,7 +144,7 @@ TEST_CASE("tls: an idle loop sleeps while a client hangs", "[tls][handshake]") {
   REQUIRE(counter.during(100ms) <= 5);
 }
 
-// --- many ----------------------------------------------------------------------------------------
+// --- many handshakes -----------------------------------------------------------------------------
 
 TEST_CASE("tls: max-handshakes hanging clients do not keep an honest one out", "[tls][handshake]") {
   TlsPair pair({{"max-handshakes", "4"}});
@@ -214,7 +214,7 @@ TEST_CASE("tls: a flood of handshakes leaves established connections their turns
   REQUIRE(rounds > 20);  // several during a few handshakes; none if they had to wait
 }
 
-// --- what the accept handler sees ----------------------------------------------------------------
+// --- the accept handler --------------------------------------------------------------------------
 
 TEST_CASE("tls: the accept handler sees connections whose handshake is over, with what came along",
           "[tls][handshake]") {
@@ -279,7 +279,7 @@ TEST_CASE("tls: a connection that the accept handler drops is closed", "[tls][ha
   held.require_same();
 }
 
-// --- giving up -----------------------------------------------------------------------------------
+// --- cancellation --------------------------------------------------------------------------------
 
 TEST_CASE("tls: a listener that goes takes its handshakes with it", "[tls][handshake]") {
   TlsSite site;

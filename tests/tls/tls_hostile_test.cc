@@ -67,7 +67,7 @@ bool is_a_cut(const std::error_code& code) {
 
 }  // namespace
 
-// --- not TLS -------------------------------------------------------------------------------------
+// --- other protocols -----------------------------------------------------------------------------
 
 TEST_CASE("tls: who speaks something else to a TLS port is refused once, and harms nobody",
           "[tls][hostile]") {
@@ -156,7 +156,7 @@ TEST_CASE("tls: of a server that sends rubbish a client makes one error", "[tls]
   held.require_same();
 }
 
-// --- cut off -------------------------------------------------------------------------------------
+// --- truncated handshakes ------------------------------------------------------------------------
 
 namespace {
 

@@ -86,7 +86,7 @@ int number_of(const std::string& version) {
 
 }  // namespace
 
-// --- our own client ------------------------------------------------------------------------------
+// --- this library's client -----------------------------------------------------------------------
 
 TEST_CASE("tls: a client that comes back resumes, by ticket and by cache", "[tls][resumption]") {
   const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
@@ -184,7 +184,7 @@ TEST_CASE("tls: what was verified less is not resumed where more is asked", "[tl
   REQUIRE(a->error_code() == Errc::kVerification);
 }
 
-// --- what servers give and take ------------------------------------------------------------------
+// --- sessions at servers -------------------------------------------------------------------------
 
 TEST_CASE("tls: tickets says how many a server sends after a handshake of TLS 1.3",
           "[tls][resumption]") {

@@ -189,7 +189,7 @@ TEST_CASE("tls stall: a server may stop after any byte; a client waits for it on
   }
 }
 
-// --- what a peer could make grow -----------------------------------------------------------------
+// --- resources that a peer could make grow -------------------------------------------------------
 
 TEST_CASE("tls limits: a server keeps session-cache sessions and counts those it drops",
           "[tls][hostile][limits]") {

@@ -102,7 +102,7 @@ CertificateRequest server_with(Change change) {
 
 }  // namespace
 
-// --- good ----------------------------------------------------------------------------------------
+// --- valid certificates --------------------------------------------------------------------------
 
 TEST_CASE("tls: a certificate of a trusted CA is accepted by address and by name",
           "[tls][verify]") {
@@ -152,7 +152,7 @@ TEST_CASE("tls: ca-dir is a folder of CAs by the hash of their names", "[tls][ve
   require_accepted(site, {}, {{"ca-dir", folder.path()}});
 }
 
-// --- bad -----------------------------------------------------------------------------------------
+// --- invalid certificates ------------------------------------------------------------------------
 
 TEST_CASE("tls: a certificate that has expired is refused, and both sides say why",
           "[tls][verify]") {
@@ -273,7 +273,7 @@ TEST_CASE("tls: crl-check=chain looks at intermediate CAs too, leaf only at the 
                   "certificate revoked", "certificate revoked");
 }
 
-// --- weak ----------------------------------------------------------------------------------------
+// --- weak certificates ---------------------------------------------------------------------------
 
 TEST_CASE("tls: weak keys and signatures are refused of a server", "[tls][verify]") {
   TlsSite site;
@@ -383,7 +383,7 @@ TEST_CASE("tls: a client without a CA of its own does not trust the test's", "[t
                   "unknown CA");
 }
 
-// --- verifying less ------------------------------------------------------------------------------
+// --- reduced verification ------------------------------------------------------------------------
 
 TEST_CASE("tls: verify=chain leaves the name unchecked and nothing else", "[tls][verify]") {
   TlsSite site;

@@ -105,7 +105,7 @@ TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words
   CHECK_THAT(client->last_error(), Contains("sim1"));
 }
 
-// --- what a driver leaves to its users -----------------------------------------------------------
+// --- duties that a driver leaves to its users ----------------------------------------------------
 
 TEST_CASE("simulation: no ACK time-out is below what the devices say they need",
           "[simulation][profiles]") {

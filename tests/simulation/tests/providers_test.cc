@@ -92,7 +92,7 @@ TEST_CASE("simulation: the profiles of older providers are named by their rdma-c
   }
 }
 
-// --- binds that fail when they are carried out ---------------------------------------------------
+// --- binds that fail on completion ---------------------------------------------------------------
 
 TEST_CASE("simulation: a device whose binds all fail serves without, whatever their status is",
           "[simulation][providers][keys]") {
