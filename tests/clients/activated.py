@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""activated.py NOTIFY SOCKET-PATH|PORT COMMAND...: starts it as systemd would, with a
-listening socket and a place for notices. Prints what it is told, a line each, until it has ended,
-and last "status N". SIGTERM is passed on."""
+"""activated.py NOTIFY SOCKET-PATH|PORT COMMAND...: starts it like systemd, with a listening socket
+and a socket for notifications. Prints the notifications, one per line, until the command has
+ended, and then "status N". SIGTERM is passed on."""
 
 import os
 import signal

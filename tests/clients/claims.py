@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages promise, held against the tests that prove it: tests/claims, whose head says how.
+"""Compares the pages' claims with the tests that prove them (tests/claims; its head describes how).
 
-CLAIMS PAGE...: prints a line for each thing that is wrong, then how many claims there are.
+CLAIMS PAGE...: prints a line for each problem, then the number of claims.
 """
 
 import os
@@ -77,7 +77,7 @@ class Checker:
                               f"\"{text[max(0, match.start() - 30):match.end() + 40]}\"")
 
     def promises(self):
-        """Each row has tests, and they are of the files that the row names."""
+        """Each row must have tests, from the files that the row names."""
         claims = self.claims.get(PROMISES, {})
         for number, line in Page(PROMISES).prose:
             if not line.startswith("|") or set(line) <= set("|-: "):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""conn_page.py OPTIONS PAGE: names the options that conn(7), as man(1) shows it, has not or otherwise.
+"""conn_page.py OPTIONS PAGE: prints options that conn(7) in man(1) lacks or has otherwise.
 
-OPTIONS is what `aeconn-doctor --write-page options` prints, PAGE has no indentation.
+OPTIONS is the output of `aeconn-doctor --write-page options`; PAGE has no indentation.
 """
 
 import sys
@@ -22,7 +22,7 @@ def chapters(lines):
 
 
 def entry(option):
-    """The lines of an option."""
+    """The lines of an option's entry."""
     _, name, side, default, values, meaning, _ = option
     side = {"L": " (listeners)", "C": " (connecting)"}.get(side, "")
     default = f"Default: {default}. " if default else ""

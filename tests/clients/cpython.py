@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""cpython.py: CPython's own tests of sockets and of asyncio's streams, with our sockets and
-transports below them. They are imported from the interpreter's test package, and nothing is changed
-in them: what they call socket.socket, and what a loop's create_connection() and create_server()
-give, is ours.
+"""cpython.py: runs CPython's own tests of sockets and asyncio streams with this package.
 
-Prints a line for each way they were run, with how many passed, and what failed. A class or test
-that is neither run nor named in LEFT_OUT is a failure: another release of Python may have more.
+They are imported from the interpreter's test package, unchanged: their socket.socket, and the
+results of a loop's create_connection() and create_server(), are replaced by this package's.
+
+Prints a line for each mode, with the number of passed tests, and the failures. A class or test that
+is neither run nor named in LEFT_OUT is a failure: another release of Python may have more.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ EVENTS = [
 
 
 class Swapped:
-    """Before it is connected a socket of Python's; then a connection of ours. With the mode unix it
-    is a Unix socket, whatever the test says; with tls the accepted end is the module ssl's."""
+    """Python's socket until it is connected, then a connection of this package. With the mode unix
+    it is a Unix socket, whatever the test asks for; with tls the accepted end is the module
+    ssl's."""
 
     mode = "tcp"
     folder = ""
@@ -209,7 +210,7 @@ def create_connection(address, timeout=None, **_):
 
 
 class SocketModule(types.ModuleType):
-    """The module socket with ours in it."""
+    """The module socket with this package's classes in it."""
 
     socket = Swapped
     socketpair = staticmethod(socketpair)
@@ -229,7 +230,7 @@ def names_of(module):
 
 
 def run(name, classes, only=None, but=()):
-    """Runs all tests of the classes but those that are left out."""
+    """Runs all tests of the classes except for those left out."""
     suite, left = unittest.TestSuite(), 0
     for each in classes:
         for test in unittest.defaultTestLoader.getTestCaseNames(each):
@@ -247,7 +248,7 @@ def run(name, classes, only=None, but=()):
 
 
 def certificate_in(folder):
-    """One that lives as long as the folder."""
+    """A certificate that exists as long as the folder."""
     path = f"{folder}/both.pem"
     os.system(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3"
@@ -282,7 +283,7 @@ def sockets(folder, mode):
 
 
 class Listening:
-    """A Server of ours with what asyncio's tests look at."""
+    """A Server of this package with the attributes that asyncio's tests look at."""
 
     def __init__(self, server, address):
         self._server, self._address = server, address
@@ -307,7 +308,7 @@ class Listening:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """What asyncio's functions get from it is ours, but for its own TLS."""
+    """A loop that gives asyncio's functions this package's transports, except for its own TLS."""
 
     async def create_connection(self, factory, host=None, port=None, *, ssl=None, **settings):
         if ssl is not None or settings.get("sock") is not None:
@@ -337,8 +338,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class ListeningSocket:
-    """What socket.create_server() gives to a test: an address, on which a server of ours listens
-    after it was closed."""
+    """The result of socket.create_server() for a test: an address, on which a server of this
+    package listens after the socket was closed."""
 
     def __init__(self, address):
         with real.create_server(address) as listening:

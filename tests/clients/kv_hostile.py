@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clients that want too much of a kv-server, by the hundred, and an honest one among them.
+"""Hundreds of clients that exceed a kv-server's limits, with a well-behaved one among them.
 
-kv_hostile.py slow URL PID [CA]     readers that never read, writers of half requests; prints what
-                                    the server's memory came to
-kv_hostile.py crowd URL COUNT       so many connections at once; prints how many got an answer
-kv_hostile.py fill URL              stores until the server says that it has no memory
+kv_hostile.py slow URL PID [CA]     readers that never read, and writers of half requests; prints
+                                    the server's peak memory
+kv_hostile.py crowd URL COUNT       COUNT connections at once; prints how many got an answer
+kv_hostile.py fill URL              stores values until the server reports that it has no memory
 """
 import socket
 import ssl

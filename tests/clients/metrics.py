@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""GET /metrics of kv-server, as strict readers see it.
+"""Tests kv-server's GET /metrics with strict readers.
 
-    metrics.py HOST PORT [CERTIFICATE]     over TCP, or TLS where there is a certificate to trust
+    metrics.py HOST PORT [CERTIFICATE]     over TCP, or over TLS with a certificate to trust
     metrics.py unix:PATH
 
 Prints one line for each case: `ok ...` or `FAIL ...`.
@@ -56,7 +56,7 @@ def raw(*pieces):
 
 
 def parse(text):
-    """Samples by name and labels; raises ValueError with the line that is not the format."""
+    """Samples by name and labels; raises ValueError with the line that violates the format."""
     assert text.endswith("\n")
     samples, helped, kind, done = {}, None, None, set()
     for line in text[:-1].split("\n"):

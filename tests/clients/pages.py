@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pages.py PAGE...: do the names in pages of text exist in the tree that is the current folder?
+"""pages.py PAGE...: checks that the names on pages of text exist in the tree (the current folder).
 
-Prints PAGE:LINE: what is wrong, and last, for each kind of name, how many were looked at and how
-many of them are wrong: "KIND LOOKED-AT WRONG". What is looked at:
+Prints PAGE:LINE: the problem, and last, for each kind of name, how many were checked and how many
+of them are wrong: "KIND CHECKED WRONG". The kinds:
 
   links      [text](target): the file and, after '#', a heading of it
-  paths      a file or folder in `code`, and file names without one, which any folder may have;
-             for what is in build/, that the Makefile or a script speaks of it
-  lines      a file with a number after it: line numbers rot, a function's name does not
+  paths      a file or folder in `code`, and file names without a folder, which may be in any
+             folder; for files in build/, that the Makefile or a script mentions them
+  lines      a file with a number after it: line numbers become wrong, a function's name does not
   functions  "`file.cc` name(), name()": they are in that file
   tests      names of test cases in quotes, those that docs/promises.md calls `conformance_io`, and
              those that a command line runs
@@ -15,11 +15,11 @@ many of them are wrong: "KIND LOOKED-AT WRONG". What is looked at:
   targets    `make target`, and the variables that are given to it
   options    the tables of docs/options.md, both ways and cell by cell against the tables of the
              parsers (aeconn-doctor --write-page options); key=value and URLs in `code`
-  flags      --flag of our programs and scripts
+  flags      --flag of this project's programs and scripts
   counters   the last columns of docs/limits.md and docs/options.md
   variables  AECONN_...
 
-Words in capitals stand for anything: `conn/NAME/type.h`, `build/fuzz/NAME FILE`, `--sizes LIST`.
+Words in capitals match anything: `conn/NAME/type.h`, `build/fuzz/NAME FILE`, `--sizes LIST`.
 """
 
 import fnmatch
@@ -174,7 +174,7 @@ class Checker:
                            f"the option {name} of {owner} is not described")
 
     def option_row(self, page, number, section, name, cells):
-        """Side, default, range and meaning are those of the table that the parser reads."""
+        """Side, default, range and meaning must be those of the parser's table."""
         said = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell).replace("\\|", "|") for cell in cells]
         wanted = self.tree.options[section].get(name)
         if wanted and len(said) == len(wanted):

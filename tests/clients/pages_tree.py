@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For pages.py: what the tree has, and what a page says."""
+"""For pages.py: the contents of the tree, and the parts of a page."""
 
 import os
 import re
@@ -16,7 +16,7 @@ def read(path):
 
 
 class Tree:
-    """What there is: files, and what they define."""
+    """The existing files, and what they define."""
 
     def __init__(self):
         self.files = []
@@ -59,7 +59,7 @@ class Tree:
         return names, tags
 
     def find_options(self):
-        """What each transport of the build takes, as its table says: {section of docs/options.md:
+        """The options of each transport in the build, from its table: {section of docs/options.md:
         {name: (side, default, range, meaning)}}."""
         program = os.path.join(os.environ.get("AECONN_BUILD", "build"), "aeconn-doctor")
         lines = subprocess.run([program, "--write-page", "options"], check=True, text=True,
@@ -71,14 +71,14 @@ class Tree:
         return options
 
     def find_option_names(self):
-        """Of all transports, also those that this build leaves out."""
+        """Of all transports, including those that this build lacks."""
         text = "\n".join(t for p, t in self.sources.items() if p.startswith("conn/"))
         names = re.findall(r'(?:Row::\w+|\bbuffer)\(\s*"([a-z-]+)"', text)
         return set(names).union(*self.options.values())
 
 
 class Page:
-    """The parts of a page that name something."""
+    """The parts of a page that contain names."""
 
     def __init__(self, path):
         self.path = path
@@ -107,7 +107,7 @@ class Page:
         self.spans_of(paragraph)
 
     def spans_of(self, paragraph):
-        """A span may go over the end of a line."""
+        """A span may extend beyond the end of a line."""
         text = "\n".join(line for _, line in paragraph)
         for match in re.finditer(r"`([^`]+)`", text):
             number = paragraph[text.count("\n", 0, match.start())][0]

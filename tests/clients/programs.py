@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every program does with its arguments, its standard streams, and texts that peers choose.
+"""Common behaviour of the programs: arguments, standard streams, and texts chosen by peers.
 
 BUILD WORK: the folder with the programs, and one for sockets and files.
 """
@@ -27,7 +27,7 @@ def program(name):
 
 
 def run(name, *arguments, **more):
-    """Status, standard output and error of a program that is to end by itself."""
+    """Status, standard output and error of a program that ends by itself."""
     more.setdefault("stdin", subprocess.DEVNULL)
     if "input" in more:
         del more["stdin"]
@@ -38,7 +38,7 @@ def run(name, *arguments, **more):
 
 
 class Server:
-    """A program of ours that serves, and where."""
+    """A server program of this project, with its URL."""
 
     def __init__(self, name, *arguments, listening=1):
         self.log = open(os.path.join(WORK, f"server{len(running)}.log"), "w+b")
@@ -59,7 +59,7 @@ class Server:
 
 
 class Peer:
-    """A server of few words: `serve` gets each connection."""
+    """A simple server: `serve` is called with each connection."""
 
     def __init__(self, serve):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -156,7 +156,8 @@ def failing_input(server):
 
 
 def input_not_ready(server):
-    """Input that says EAGAIN is waited for: the second half comes once the first was obeyed."""
+    """EAGAIN on standard input makes a program wait: the second half comes after the first
+    was obeyed."""
     for more in ([], ["--pipe"]):
         out_of, into = os.pipe()
         os.set_blocking(out_of, False)
@@ -287,7 +288,7 @@ def named_client(path, number):
 
 
 def until_end(client):
-    """Its end may be a reset."""
+    """The end may be a reset."""
     try:
         while client.recv(1000):
             pass

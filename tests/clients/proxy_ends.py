@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""proxy_ends.py NEAR SERVER MEGABYTES PID...: a client at NEAR, a server at SERVER, proxies between.
+"""proxy_ends.py NEAR SERVER MEGABYTES PID...: a client at NEAR, a server at SERVER, proxies between
 
-The client writes until nobody takes more, and only then the server reads. Then the client says that
-it has no more (shutdown), and the server answers with a sum of what it got. Prints "the same" or
-what differs, then by how many MiB the memory of each PID had grown at most.
+The client writes until it blocks, and only then the server reads. Then the client half-closes, and
+the server answers with a checksum of what it received. Prints "the same" or the difference, then
+the largest growth of each PID's memory in MiB.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """typed.py FOLDER COMPLETION...: types each line of standard input and a TAB into a bash in FOLDER
-that has the completions, and prints what its line is then.
+with these completions, and prints the completed line.
 
-The bash has a terminal. A key that it binds writes the line to a file, so nothing is read off a
-screen.
+The bash has a terminal. A key that it binds writes the line to a file, so the terminal's output
+need not be parsed.
 """
 
 import os

@@ -374,8 +374,7 @@ TEST_CASE("C: a listener that nobody can reach", "[conformance][c]") {
   }
 }
 
-// --- tests that need no transport
-// -----------------------------------------------------------------
+// --- tests that need no transport ----------------------------------------------------------------
 
 TEST_CASE("C: mistakes are told in a sentence", "[c]") {
   const Loop loop(aeconn_loop_new());

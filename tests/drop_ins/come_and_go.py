@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Connections that come and go, 20 at a time: come_and_go.py URL COUNT [URL COUNT...]
+"""Short-lived connections, 20 at a time: come_and_go.py URL COUNT [URL COUNT...]
 
-Each says PING and SET, and ends: in turn closed by us, by us with a request under way, and by the
-server (CLIENT KILL). Prints how many each URL served; any that it did not is an error.
+Each sends PING and SET, and ends: in turn closed by the client, by the client with a request under
+way, and by the server (CLIENT KILL). Prints how many each URL served; a failed one is an error.
 """
 
 import asyncio

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One line changed at a time, and the question whether any test notices: see docs/testing.md."""
+"""Changes one line at a time and checks whether a test notices: see docs/testing.md."""

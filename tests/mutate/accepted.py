@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Changes that make no difference anybody can see; somebody looked, and says why."""
+"""Changes without an observable effect, which were reviewed, with the reasons."""
 
 from .changes import squeeze
 
@@ -9,12 +9,12 @@ class BadFile(Exception):
 
 
 def read(path):
-    """{(file, line before, line after): why}, of blocks as a run prints its survivors:
+    """{(file, line before, line after): reason}, from blocks as a run prints its survivors:
 
-    conn/tcp/dial.cc
-    - the line as it is
-    + the line as it was changed
-    = why nobody can see it, on one line or more
+        conn/tcp/dial.cc
+        - the line as it is
+        + the line as it was changed
+        = why the change has no observable effect, on one line or more
     """
     accepted, block, start = {}, {}, 0
     lines = path.read_text().splitlines() if path.exists() else []
@@ -37,6 +37,6 @@ def read(path):
 
 
 def stale(accepted, candidates):
-    """Those whose line is not there any more, or cannot be changed so."""
+    """Entries whose line no longer exists, or cannot be changed in this way."""
     there = {change.same() for change in candidates}
     return [key for key in accepted if key not in there]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The places of a file where one change makes another program."""
+"""The places of a file where a change makes a different program."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ class Change:
         return text[:self.start] + self.new + text[self.end:]
 
     def same(self):
-        """What it is known by when lines have moved."""
+        """Identifies the change when lines have moved."""
         return self.file, self.before, self.after
 
 
@@ -64,7 +64,7 @@ class _Finder:
         return self.tokens[i].text if 0 <= i < len(self.tokens) else ''
 
     def _skipped(self):
-        """Indices of tokens in asserts, constants, declarations of types: nothing runs there."""
+        """Indices of tokens in asserts, constants and declarations of types, where no code runs."""
         skipped = set()
         for i, token in enumerate(self.tokens):
             if token.kind != 'word':
@@ -95,7 +95,7 @@ class _Finder:
         return len(self.tokens) - 1
 
     def add(self, start, end, new, what, shown=None):
-        """`shown` stands for the new text where that is hard to read."""
+        """`shown` is printed instead of the new text where that is hard to read."""
         # Keep the number of lines.
         new += '\n' * (self.text.count('\n', start, end) - new.count('\n'))
         first = self.text.rfind('\n', 0, start) + 1
@@ -218,7 +218,7 @@ class _Finder:
         return before == ')' and self.at(self.other.get(i - 1, 0) - 1) in ('if', 'for', 'while')
 
     def _statement(self, i):
-        """A call, or an assignment to something that is there already."""
+        """A call, or an assignment to an existing variable."""
         if self.tokens[i].kind != 'word' or self.tokens[i].text in _KEYWORDS:
             return
         j, last_name = i, ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which changes are tried: all there are, in an order that a seed gives."""
+"""Selects the changes to try: all changes, in an order given by a seed."""
 
 import random
 import re
@@ -12,7 +12,7 @@ _FOLDERS = ('ae', 'conn')
 
 
 def sources(root, original, most_users):
-    """The library's files: all *.cc, and headers that `most_users` objects include at most."""
+    """The library's files: all *.cc, and headers that at most `most_users` objects include."""
     for folder in _FOLDERS:
         for path in sorted((root / folder).rglob('*')):
             name = str(path.relative_to(root))
@@ -42,7 +42,7 @@ def candidates(root, files):
 
 
 def _fits(change, pattern):
-    """A pattern of file names, with `:line` or `:first-last` behind it or without."""
+    """Matches a pattern of file names, with or without `:line` or `:first-last` after it."""
     name, _, span = pattern.partition(':')
     first, _, last = span.partition('-')
     return PurePath(change.file).match(name) and \
@@ -50,13 +50,13 @@ def _fits(change, pattern):
 
 
 def survivors(log):
-    """What survived by a run's log, a change being known by its file and its lines."""
+    """The survivors in a run's log; a change is identified by its file and its lines."""
     survivor = r'^\[\d+/\d+\] ([^:]+):.*: SURVIVED.*\n    - (.*)\n    \+ (.*)$'
     return set(re.findall(survivor, log, re.M))
 
 
 def draw(found, seed, patterns, lines, same=None):
-    """`found` in the order of the seed, less what was not asked for."""
+    """`found` in the seed's order, without changes that were not asked for."""
     wanted = [change for change in found
               if (not patterns or any(_fits(change, pattern) for pattern in patterns))
               and (lines is None or change.line in lines.get(change.file, ()))

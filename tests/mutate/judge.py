@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Asks the tests about a change."""
+"""Runs the tests on a change."""
 
 import json
 import threading
@@ -14,10 +14,10 @@ _AT_ONCE = 3
 
 
 class Judge:
-    """Knows how long tests take without a change, and asks them about one with it."""
+    """Measures how long tests take without a change, and runs them on a changed program."""
 
     def __init__(self, original, folder, simulation, budget, tell):
-        """`budget`: seconds for tests that run the line that is changed; None: all are asked."""
+        """`budget`: seconds for tests that run the changed line; None: all tests are run."""
         self._budget = budget
         self._original, self._folder, self._tell = original, folder, tell
         self._simulation = simulation
@@ -34,16 +34,16 @@ class Judge:
             visits.Visits(original, folder, simulation, self._known['of'], tell)
 
     def _without(self, spec):
-        """Tests that fail without any change say nothing."""
+        """Leaves out tests that fail without any change."""
         left_out = ''.join(f'~"{for_catch(name)}"' for name in self._known['left out'])
         return ','.join(alternative + left_out for alternative in spec.split(','))
 
     def _bounds(self, part):
-        """For all of it, and for one test."""
+        """Time limits for the whole part, and for one test."""
         return [3 * seconds + 20 for seconds in self._known['seconds'][' '.join(part)]]
 
     def _measure(self, stage):
-        """How long each part takes on the original, where all of it has to pass."""
+        """Measures each part on the original, where all tests must pass."""
         with self._lock:
             unknown = [part for part in stage if ' '.join(part) not in self._known['seconds']]
 
@@ -70,13 +70,13 @@ class Judge:
             together(unknown, start, finished)
 
     def _ask(self, place, stage):
-        """All parts of a stage at once, till one of them notices."""
+        """Runs all parts of a stage in parallel, until one of them notices the change."""
         self._measure(stage)
         return self._ask_these(place, {part: (self._without(part[1]), self._bounds(part))
                                        for part in stage})
 
     def _ask_these(self, place, stage):
-        """`stage`: of each part which tests, and their bounds."""
+        """`stage`: for each part its tests and their time limits."""
         doubted, answer = set(), Verdict(False)
 
         def start(part):
@@ -101,7 +101,7 @@ class Judge:
         return answer
 
     def _again(self, place, noticed, bounds):
-        """Whether a test that failed fails once more, alone; a crash is no chance."""
+        """Whether a failed test fails again, alone; a crash is never chance."""
         failed = noticed.failed()
         return not failed or self._alone(place.link(noticed.part[0]), noticed.part, failed[0],
                                          place.path / 'build/logs', bounds)
@@ -114,8 +114,8 @@ class Judge:
         return verdict.noticed
 
     def _chosen(self, change):
-        """Two stages of the tests that run the line: what notices most likely, and soon; and what
-        there is time for beside."""
+        """Two stages of the tests that run the line: first the ones most likely to notice, if
+        fast; then the others that fit into the budget."""
         chosen = [test for test in self._visits.of_line(change.file, change.line)
                   if self._simulation or test[0] == parts.UNIT]
         stages, spent = [{}, {}], 0.0

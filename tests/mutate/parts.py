@@ -36,7 +36,7 @@ _SMALL_SIMULATION = '~[torture]~[walk]~[costs]~[profiles]'
 
 
 def first(file):
-    """What most likely notices a change of this file: stages, one after the other."""
+    """The tests most likely to notice a change of this file: stages, one after the other."""
     tags = next((tags for pattern, tags in _FIRST if fnmatch(file, pattern)), [])
     stages = [[(UNIT, ','.join(f'[{tag}]{_HOST}' for tag in tags))]] if tags else []
     if file.startswith('conn/rdma/'):
@@ -45,7 +45,7 @@ def first(file):
 
 
 def rest(file):
-    """Everything, most of which waits: at the same time."""
+    """All tests, in parallel, since most of them wait."""
     small = [] if file.startswith('conn/rdma/') else [(SIMULATION, _SMALL_SIMULATION)]
     return [(UNIT, '~[tls]~[conformance]' + _HOST), (UNIT, '[tls]~[conformance]' + _HOST),
             (UNIT, '[conformance]' + _HOST), (UNIT, _OTHERS_TOO), *small, (SIMULATION, '[walk]'),

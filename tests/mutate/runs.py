@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Test programs under way, and what came of them."""
+"""Running test programs, and their results."""
 
 import enum
 import os
@@ -21,20 +21,20 @@ _stopped = threading.Event()
 
 
 def prepare():
-    """A program that is broken may crash and write without end: no core, no file above 1 GiB."""
+    """A broken program may crash or write endlessly: no core dump, no file above 1 GiB."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 
 
 def stop_all():
-    """None is left, and none begins any more."""
+    """Stops all runs, and prevents new ones."""
     _stopped.set()
     for each in list(_running):
         end(each)
 
 
 def for_catch(name):
-    """A test's name as Catch2 takes it for that one test."""
+    """The specification with which Catch2 selects only this test."""
     return ''.join('\\' + c if c in '\\,[]' else c for c in name)
 
 
@@ -46,11 +46,11 @@ class Verdict:
 
 
 class Run:
-    """A part of the tests on one program, under way."""
+    """A running part of the tests on one program."""
 
     def __init__(self, program, part, spec, folder, cwd, bounds, first_failure=True, visits=''):
-        """Of `part` the tests that `spec` chooses; `bounds` in seconds, for all of it and for one
-        test. Which test runs what goes to the file `visits`, if the program says it."""
+        """The tests of `part` that `spec` selects; `bounds` in seconds, for all of them and for
+        one test. The program writes the blocks that each test runs to `visits`, if it can."""
         name = part[0]
         self.part, self.begun, self.longest = part, time.monotonic(), 0.0
         self._whole, self._silence = bounds
@@ -73,7 +73,7 @@ class Run:
             raise SystemExit
 
     def verdict(self):
-        """None while it runs."""
+        """None while it is running."""
         status = self.process.poll()
         if status is None:
             if not self._hangs():
@@ -87,7 +87,7 @@ class Run:
         return Verdict(status != 0, f'status {status} of {self.part[0]} {self.part[1]}')
 
     def _hangs(self):
-        """Every test that ends is a line in the log."""
+        """Each finished test is a line in the log."""
         now, size = time.monotonic(), self.log.stat().st_size
         if size != self._size:
             self._size, self._grew = size, now
@@ -112,8 +112,8 @@ class Next(enum.Enum):
 
 
 def together(stage, start, finished):
-    """Runs all parts of a stage; `finished(run, verdict)` says what next. Unit tests wait, and run
-    at the same time; the simulation works, so there is one of it at a time."""
+    """Runs all parts of a stage; `finished(run, verdict)` decides what is next. Unit tests mostly
+    wait and run in parallel; the simulation is CPU-bound, so only one instance runs at a time."""
     waiting, running = list(stage), []
     try:
         while waiting or running:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ as tokens: enough to find operators, conditions and statements, and to leave text alone."""
+"""C++ as tokens: enough to find operators, conditions and statements, and to skip strings."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Token:
 
 
 def tokenize(text):
-    """All but comments and directives; whatever is not C++ is passed over."""
+    """All tokens except comments and directives; anything that is not C++ is skipped."""
     tokens = []
     for found in _PATTERN.finditer(text):
         kind = 'string' if found.group('string') else found.lastgroup
@@ -37,7 +37,7 @@ def tokenize(text):
 
 
 def partners(tokens):
-    """Of each bracket, by index, the index of the other one."""
+    """For each bracket's index, the index of its partner."""
     other, opened = {}, []
     for i, token in enumerate(tokens):
         if token.kind != 'operator':

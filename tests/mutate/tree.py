@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A copy of the tree, built once, and places where one file at a time is another."""
+"""A copy of the tree, built once, and workplaces in which one file at a time is changed."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ def _files(root):
 
 
 def copy(root, to):
-    """Makes `to` like `root`, its build/ apart; what did not change keeps its time."""
+    """Makes `to` like `root`, except for build/; unchanged files keep their times."""
     wanted = set(_files(root))
     for path in list(to.rglob('*')) if to.exists() else []:
         name = path.relative_to(to)
@@ -48,7 +48,7 @@ def copy(root, to):
 
 
 class Original:
-    """The tree as it is: its objects, its test programs and how they are made."""
+    """The unchanged tree: its objects, its test programs and how they are made."""
 
     def __init__(self, root, folder):
         self.path = folder / 'original'
@@ -67,7 +67,7 @@ class Original:
         return self.path / 'build/tests' / name
 
     def _read_dependencies(self):
-        """Of each header, the objects that are made with it."""
+        """For each header, the objects that include it."""
         users = {}
         for listed in (self.path / 'build/obj').rglob('*.d'):
             rule = listed.read_text().replace('\\\n', ' ').split('\n', 1)[0]
@@ -82,7 +82,7 @@ class Original:
         return self._users.get(file, [])
 
     def command(self, target, newer):
-        """The command by which make makes `target`, of which `newer` is a source."""
+        """The command by which make makes `target`, if its source `newer` has changed."""
         if target not in self._commands:
             said = run(['make', '-n', 'V=1', *_FLAGS, '-W', newer, target], cwd=self.path).stdout
             lines = [line.split(';')[-1] for line in said.splitlines()
@@ -97,7 +97,7 @@ class Original:
 
 
 class Workplace:
-    """One worker's copy of the sources, and what it makes of a change."""
+    """One worker's copy of the sources, and the programs made with a change."""
 
     def __init__(self, original, root, folder):
         self.original, self.path = original, folder
@@ -105,7 +105,7 @@ class Workplace:
         self._made = []
 
     def compile(self, change):
-        """True if it compiles and is another program."""
+        """True if it compiles, to a different program."""
         source = self.path / change.file
         text = (self.original.path / change.file).read_text()
         for name in ('unit-tests', 'sim-tests'):
@@ -145,7 +145,7 @@ class Workplace:
 
 
 def end(process):
-    """Ends a test program and what it started: it has a session of its own."""
+    """Ends a test program and all that it started, which are in a session of their own."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

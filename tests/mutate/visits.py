@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tests run which line: a build that writes it down, and what it wrote."""
+"""Which tests run which line: a build that records this, and the recorded data."""
 
 import concurrent.futures
 import json
@@ -34,8 +34,8 @@ class Visits:
             kept.write_text(json.dumps(self._known))
 
     def of_line(self, file, line):
-        """[(program, test, seconds)] that run that line or nearly, those that run little first. Of
-        a line that none was seen to run, those that run any of its file."""
+        """[(program, test, seconds)] of tests that run that line or one near it, those that run few
+        lines first. For a line that no test runs, the tests that run any line of its file."""
         lines = self._known['lines'].get(file, {})
         groups = self._near(lines, line)
         if not any(groups):
@@ -50,12 +50,13 @@ class Visits:
         return [tuple(tests[index][:3]) for index in chosen]
 
     def seen(self, file, line):
-        """Whether a test was seen to run that line or nearly."""
+        """Whether a test runs that line or one near it."""
         return any(self._near(self._known['lines'].get(file, {}), line))
 
     @staticmethod
     def _near(lines, line):
-        """Those of the line, of the next above or below that fewer run, and of the other one."""
+        """The tests of the line, of the next line above or below with fewer tests, and of the
+        other one."""
         near = [next((set(lines[str(n)]) for n in others if str(n) in lines), set())
                 for others in (range(line - 1, line - _ABOVE, -1), range(line + 1, line + _BELOW))]
         return [set(lines.get(str(line), ())), *sorted(near, key=len)]
@@ -97,7 +98,7 @@ class Visits:
             raise BuildFailed(made.stdout)
 
     def _run(self):
-        """All tests, and which blocks each of them runs."""
+        """Runs all tests, and records the blocks that each of them runs."""
         files = {}
 
         def start(part):
@@ -135,7 +136,7 @@ class Visits:
                 lines.setdefault(str(number), []).append(index)
 
     def _places(self, program, blocks):
-        """Of each block the lines it begins in, of functions that are inlined there as well."""
+        """For each block the lines where it begins, including those of inlined functions."""
         path = str(self._program(program))
         symbols = run(['nm', path]).stdout.splitlines()
         base = next((int(s.split()[0], 16) for s in symbols if s.endswith('__executable_start')), 0)

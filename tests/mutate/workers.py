@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Takes changes in their order, some at a time, until as many as wanted were judged."""
+"""Processes changes in order, some in parallel, until the wanted number has been judged."""
 
 import threading
 import time
@@ -38,8 +38,8 @@ class Workers:
             raise self._stopped
 
     def _next(self):
-        """Which mutants are judged does not depend on who is quicker: never more than are wanted
-        are under way, so one is drawn anew only for one that was left out."""
+        """Which changes are judged does not depend on timing: at most the wanted number is in
+        progress, so another one is drawn only to replace one that was left out."""
         with self._lock:
             while self._under_way and len(self.results) + self._under_way >= self._count:
                 self._lock.wait()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""recipe_conan.py WORK [OPTION=True|False...]: does what Conan does with recipes/conan/conanfile.py, step
-by step, where there is no Conan: the modules that the recipe imports are played by the few lines here.
+"""recipe_conan.py WORK [OPTION=True|False...]: runs recipes/conan/conanfile.py like Conan, step by
+step, without Conan: the modules that the recipe imports are simulated by a few lines here.
 
-Packages into WORK/package. RECIPE_MAKE, where it is set, is run in place of make, with its arguments.
+Packages into WORK/package. If RECIPE_MAKE is set, it is run instead of make, with its arguments.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds ae/ and conn/ against the list of rooms beside this file: every file is in one, includes
-only what its room may, and no more units include each other than the list says. Prints the picture,
-then what differs, a line each; exits with 1 where something does. A folder may be given instead of
-the tree."""
+"""Compares ae/ and conn/ with the list of rooms (layers) beside this file: each file must be in
+one, include only what its room may, and include cycles must not exceed the list. Prints the
+picture, then the differences, one per line; exits with 1 if there are any. A folder may be given
+instead of the tree."""
 
 import collections
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""sbom_check.py FILE: is it SPDX 2.3, whole and true? Says what is not, a line each."""
+"""sbom_check.py FILE: checks for complete and correct SPDX 2.3; prints a line per problem."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ wrong = []
 
 
 def shape(where, value, wanted, more=()):
-    """All fields that are required, in their form, and none that SPDX does not know."""
+    """All required fields in their form, and no fields unknown to SPDX."""
     if not isinstance(value, dict):
         wrong.append(f"{where} is no object")
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""links.py FOLDER: follows every link of the site in FOLDER that does not leave it.
+"""links.py FOLDER: follows all links within the site in FOLDER.
 
-Looks at each href, src and anchor of its pages, at what the search and the navigation's tree lead
-to, at identifiers that are there twice, and for text that was to be marked up. Prints what is wrong
-and last "pages N, links N, search N, wrong N"; status 1 if anything is.
+Checks each href, src and anchor of the pages, the targets of the search and of the navigation tree,
+duplicate identifiers, and unprocessed markup. Prints the problems and last "pages N, links N,
+search N, wrong N"; status 1 if there are problems.
 """
 
 import os
@@ -71,7 +71,7 @@ def local(target):
 
 
 def links_of_scripts(folder):
-    """What the tree and the search lead to: strings that name a page."""
+    """The targets of the navigation tree and the search: strings that name a page."""
     found = {"tree": [], "search": []}
     for where, folders, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""picture.py FILE WIDTH HEIGHT: whether FILE is a PNG of this size that shows something: many shades,
-in its upper and in its lower half."""
+"""picture.py FILE WIDTH HEIGHT: checks that FILE is a PNG of this size and not empty: with many
+shades both in its upper and in its lower half."""
 
 import struct
 import sys
