@@ -51,20 +51,19 @@ void write_counters(Text& out, const Statistics& s, const Data& data) {
     out.begin(name, kCounter, help);
     out.sample({}, value);
   };
-  counter("kv_connections_received_total", "Clients that came.", s.connections_received);
-  counter("kv_connections_rejected_total", "Clients beyond maxclients.", s.connections_rejected);
-  counter("kv_commands_processed_total", "Commands that were run.", s.commands_processed);
-  counter("kv_commands_rejected_total", "Commands that were not run.", s.commands_rejected);
-  counter("kv_error_replies_total", "Replies that were errors.", s.error_replies);
-  counter("kv_keyspace_hits_total", "Keys that were looked up and were there.", s.keyspace_hits);
-  counter("kv_keyspace_misses_total", "Keys that were looked up and were not there.",
-          s.keyspace_misses);
-  counter("kv_expired_keys_total", "Keys that reached the end of their time.", data.expired);
+  counter("kv_connections_received_total", "Client connections accepted.", s.connections_received);
+  counter("kv_connections_rejected_total", "Client connections rejected because of maxclients.",
+          s.connections_rejected);
+  counter("kv_commands_processed_total", "Commands executed.", s.commands_processed);
+  counter("kv_commands_rejected_total", "Commands rejected before execution.", s.commands_rejected);
+  counter("kv_error_replies_total", "Error replies sent.", s.error_replies);
+  counter("kv_keyspace_hits_total", "Key lookups that found the key.", s.keyspace_hits);
+  counter("kv_keyspace_misses_total", "Key lookups that did not find the key.", s.keyspace_misses);
+  counter("kv_expired_keys_total", "Keys removed because they expired.", data.expired);
   counter("kv_input_bytes_total", "Bytes of requests.", s.bytes_in);
   counter("kv_output_bytes_total", "Bytes of replies.", s.bytes_out);
-  counter("kv_protocol_errors_total", "Clients closed because they sent no RESP.",
-          s.protocol_errors);
-  counter("kv_auth_failures_total", "Passwords that were wrong.", s.auth_failures);
+  counter("kv_protocol_errors_total", "Clients closed because of invalid RESP.", s.protocol_errors);
+  counter("kv_auth_failures_total", "Failed authentications.", s.auth_failures);
   out.begin("kv_clients_closed_total", kCounter, "Clients closed by a limit.");
   out.sample({{"limit", "client-output-buffer-limit"}}, s.output_limit_closed);
   out.sample({{"limit", "client-query-buffer-limit"}}, s.query_limit_closed);
@@ -80,12 +79,12 @@ void write_counters(Text& out, const Statistics& s, const Data& data) {
     }
   };
   using PerCommand = Statistics::PerCommand;
-  each_command("kv_command_calls_total", "Calls of each command that was used.",
+  each_command("kv_command_calls_total", "Calls per command; unused commands are omitted.",
                &PerCommand::calls);
-  each_command("kv_command_failures_total", "Calls of each command that ended with an error.",
+  each_command("kv_command_failures_total", "Calls per command that ended with an error.",
                &PerCommand::failed);
-  each_command("kv_command_rejections_total", "Calls of each command that were not run.",
-               &PerCommand::rejected);
+  each_command("kv_command_rejections_total",
+               "Calls per command that were rejected before execution.", &PerCommand::rejected);
 }
 
 void write_gauges(Text& out, const Figures& sum, const Data& data, const Config& config,
@@ -94,18 +93,18 @@ void write_gauges(Text& out, const Figures& sum, const Data& data, const Config&
     out.begin(name, kGauge, help);
     out.sample({}, value);
   };
-  gauge("kv_loops", "Event loops that serve.", loops);
-  gauge("kv_start_time_seconds", "When it was started, in seconds since 1970.",
+  gauge("kv_loops", "Event loops that serve clients.", loops);
+  gauge("kv_start_time_seconds", "Start time of the server in seconds since 1970.",
         static_cast<std::uint64_t>(started_us / 1'000'000));
-  gauge("kv_clients", "Clients that are connected.", sum.clients);
-  gauge("kv_clients_limit", "Most clients at one time (maxclients).",
+  gauge("kv_clients", "Connected clients.", sum.clients);
+  gauge("kv_clients_limit", "Maximum number of connected clients (maxclients).",
         static_cast<std::uint64_t>(config.maxclients));
-  out.begin("kv_memory_bytes", kGauge, "Memory by what it is used for.");
+  out.begin("kv_memory_bytes", kGauge, "Memory by use.");
   out.sample({{"use", "data"}}, data.bytes);
   out.sample({{"use", "clients"}}, sum.buffer_bytes);
   out.sample({{"use", "values_on_their_way"}}, sum.left_behind);
   gauge("kv_memory_limit_bytes", "maxmemory; 0: no limit.", config.maxmemory);
-  out.begin("kv_keys", kGauge, "Keys of each database that has some.");
+  out.begin("kv_keys", kGauge, "Keys per database; empty databases are omitted.");
   for (std::size_t db = 0; db < data.keys.size(); ++db)
     if (data.keys[db].first != 0) out.sample({{"db", std::to_string(db)}}, data.keys[db].first);
   out.begin("kv_keys_expiring", kGauge, "Keys with a time to live.");
