@@ -71,7 +71,7 @@ class Host(bed.Bed):
         url = self.url("kv-plain", "tls")
         return self.keep("kv-plain", lambda: Server(
             [BUILD / "kv-server", "--listen",
-             f"{url}?cert={self.certificate()}/cert.pem&key={self.folder}/key.pem&tickets=0&resumption=no"],
+             f"{url}?cert={self.certificate()}/cert.pem&key={self.folder}/key.pem&resumption=no"],
             r"listening on tls"))
 
     def redis(self):

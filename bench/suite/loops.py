@@ -47,7 +47,7 @@ class Loops(Host):
         """conn-perf's echo server on `count` loops; every TLS handshake is a full one."""
         name = f"loops{count}" + ("shares" if part else "")
         option, url = self.served(name, transport)
-        url += "&tickets=0&resumption=no" if transport == "tls" else ""
+        url += "&resumption=no" if transport == "tls" else ""
         argv = [BUILD / "conn-perf", "server", "--echo", "--loops", count, option, url]
         ready = r"listening on"
         start = (lambda: SharedServer(argv, ready, part, core=None)) if part else (lambda: Server(argv, ready, core=None))

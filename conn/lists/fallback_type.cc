@@ -26,6 +26,14 @@ const OptionRow* option_of(const Way& way, std::string_view key) noexcept {
   return way.type != nullptr ? way.type->find_option(key) : nullptr;
 }
 
+/// The message of the first transport that had the option in an earlier version; empty if none had.
+std::string gone_from(const std::vector<Way>& ways, std::string_view key) {
+  for (const Way& way : ways)
+    if (const OptionTable* const table = way.type != nullptr ? way.type->option_table() : nullptr)
+      if (std::string why = table->gone(key); !why.empty()) return why;
+  return {};
+}
+
 FallbackType::Times times_of(const Options& options) {
   OptionReader read(list_options(), options);
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
@@ -123,13 +131,17 @@ std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
       std::any_of(chosen.begin(), chosen.end(), [](const Way& way) { return way.type == nullptr; });
   for (const auto& [key, value] : endpoint.options.values()) {
     if (table_.has(key)) continue;
-    bool known = forgiving;
+    bool known = false;
     for (Way& way : chosen) {
       if (option_of(way, key) == nullptr) continue;
       way.to.options.set(key, value);
       known = true;
     }
-    if (!known) throw Error(endpoint.to_string() + ": none of " + name_ + " has an option " + key);
+    if (known) continue;
+    if (const std::string gone = gone_from(chosen, key); !gone.empty())
+      throw Error(endpoint.to_string() + ": " + gone);
+    if (!forgiving)
+      throw Error(endpoint.to_string() + ": none of " + name_ + " has an option " + key);
   }
   for (const Way& way : chosen) {
     if (way.type != nullptr) way.type->check(way.to);

@@ -34,9 +34,11 @@ std::vector<Row> window_rows(const Settings& d) {
                  "windows grow up to this, where they may change")
           .at_least("`window`"),
       Row::number("max-windows", kBoth, d.max_windows, 2, WindowLine::kSlots,
-                  "receive windows at once, towards a peer that takes them ahead; others have two"),
+                  "receive windows at once, towards a peer that takes them ahead; others have two")
+          .tuning(),
       Row::bytes("max-peer-window", kBoth, d.max_peer_window, 4096, kMaxWindow,
-                 "a peer that offers a longer one is refused"),
+                 "a peer that offers a longer one is refused")
+          .tuning(),
       Row::bytes("send-buffer", kBoth, d.send_buffer, 4096, kMaxWindow,
                  "bytes taken and not yet confirmed by the device"),
       Row::bytes("max-send-buffer", kBoth, d.max_send_buffer, 4096, kMaxWindow,
@@ -44,24 +46,25 @@ std::vector<Row> window_rows(const Settings& d) {
           .by_default(size_words(d.max_send_buffer) + ", or `send-buffer` if that is given")
           .at_least("`send-buffer`"),
       Row::number("send-queue", kBoth, d.send_queue, flow::kLeastSendQueue, 16384,
-                  "work requests; cut to what the device allows"),
+                  "work requests; cut to what the device allows")
+          .tuning(),
       Row::number("receive-queue", kBoth, d.receive_queue, 16, 16384,
-                  "receives of a connection with a queue of its own"),
+                  "receives of a connection with a queue of its own")
+          .tuning(),
       Row::number("shared-receive-queue", kBoth, d.shared_receive_queue, 64, 16384,
-                  "receives that the connections of a loop share"),
+                  "receives that the connections of a loop share")
+          .tuning(),
       Row::bytes("inline", kBoth, d.inline_data, 0, 1024,
-                 "writes of this size are copied into the request, if the device can"),
+                 "writes of this size are copied into the request, if the device can")
+          .tuning(),
       Row::bytes("read-budget", kBoth, d.read_budget, 4096, kMaxWindow,
-                 "bytes one connection may read in one iteration"),
+                 "bytes one connection may read in one iteration")
+          .tuning(),
       Row::flag("in-place", kBoth, d.in_place,
                 "peek() shows receive windows themselves, which the peer can still write"),
       Row::bytes("memory-limit", kBoth, d.memory_limit, 0, std::uint64_t{1} << 50,
                  "registered bytes of the process; 0: no limit")
-          .by_default("half the memory"),
-      Row::number("control-rate", kBoth, d.control_rate, flow::kLeastControlRate, 1000000000,
-                  "messages a second that nothing earned the peer"),
-      Row::number("control-burst", kBoth, d.control_burst, flow::kLeastControlBurst, 1000000000,
-                  "of these, how many at once")};
+          .by_default("half the memory")};
 }
 
 std::vector<Row> time_rows(const Settings& d) {
@@ -90,24 +93,37 @@ std::vector<Row> place_rows(const Settings& d) {
                     "who may reach whose receive windows with a guessed key"),
           Row::number("comp-vector", kBoth, 0, 0, 65535,
                       "vector of completions; auto: of N loops each its own")
-              .or_word({"auto"}),
+              .or_word({"auto"})
+              .tuning(),
           Row::number("accept-batch", kListener, d.accept_batch, 1, 10000,
-                      "most handed over in one iteration"),
+                      "most handed over in one iteration")
+              .tuning(),
           Row::number("backlog", kListener, d.backlog, 1, 65535,
                       "not yet handed over; more are rejected"),
           Row::number("prepared", kListener, d.prepared, 0, 10000,
-                      "queue pairs made before they are needed, on each loop"),
+                      "queue pairs made before they are needed, on each loop")
+              .tuning(),
           Row::number("max-connections", kListener, d.max_connections, 1, Quota::kMost,
                       "of this listener; more are rejected")};
 }
 
 std::vector<Row> queue_pair_rows(const QpTimeouts& d) {
   return {Row::number("ack-timeout", kBoth, d.ack_timeout, 1, 31,
-                      "a retry after 4.096 us * 2^n; 14 is 67 ms"),
+                      "a retry after 4.096 us * 2^n; 14 is 67 ms")
+              .tuning(),
           Row::number("retry-count", kBoth, d.retry_count, 0, QpTimeouts::kMaybeForEver,
-                      "retries before the peer counts as dead"),
-          Row::number("min-rnr-timer", kBoth, d.min_rnr_timer, 1, 31,
-                      "the peer's pause after it met no receive; 12 is 0.64 ms")};
+                      "retries before the peer counts as dead")
+              .tuning()};
+}
+
+std::vector<FormerOption> former_options() {
+  constexpr std::string_view kFixed = "leave it out, what a peer may send is a constant";
+  std::vector<FormerOption> all{
+      FormerOption::renamed("dscp", "traffic-class", 4), FormerOption::gone("control-rate", kFixed),
+      FormerOption::gone("control-burst", kFixed),
+      FormerOption::gone("min-rnr-timer", "leave it out, the pause is 0.64 ms")};
+  for (const FormerOption& each : former_spin_options()) all.push_back(each);
+  return all;
 }
 
 }  // namespace
@@ -125,7 +141,8 @@ const OptionTable& Settings::options() {
                                   {"Times", time_rows(d)},
                                   {"Devices, addresses, listeners", place_rows(d)},
                                   {"The network under a connection", Fabric::rows()},
-                                  {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}});
+                                  {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}},
+                                 former_options());
   return table;
 }
 
@@ -151,8 +168,6 @@ Settings Settings::from(const Options& given) {
   s.prepared = u32(o.number("prepared"));
   s.max_connections = o.number("max-connections");
   s.memory_limit = o.number("memory-limit");
-  s.control_rate = u32(o.number("control-rate"));
-  s.control_burst = u32(o.number("control-burst"));
   s.keepalive = o.duration("keepalive");
   s.connect_timeout = o.duration("connect-timeout");
   s.accept_timeout = o.duration("accept-timeout");
@@ -165,7 +180,6 @@ Settings Settings::from(const Options& given) {
   s.device = o.text("device");
   s.source = o.text("source");
   s.spread = spread_from(o);
-  s.timeouts.min_rnr_timer = static_cast<std::uint8_t>(o.number("min-rnr-timer"));
   s.timeouts.ack_timeout = static_cast<std::uint8_t>(o.number("ack-timeout"));
   s.timeouts.retry_count = static_cast<std::uint8_t>(o.number("retry-count"));
   s.fabric = Fabric::from(o);
@@ -181,8 +195,6 @@ StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   config.max_window = max_window;
   config.max_windows = max_windows;
   config.max_peer_window = max_peer_window;
-  config.control_rate = control_rate;
-  config.control_burst = control_burst;
   config.keepalive = keepalive;
   config.device_gives_up = timeouts.retry_count < QpTimeouts::kMaybeForEver;
   return config;

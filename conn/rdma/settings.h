@@ -2,7 +2,8 @@
 #pragma once
 // The options of rdma://. Defaults are the member initializers here, and those in StreamConfig
 // (stream.h) for the stream's own behavior. Names, ranges and documentation texts are in
-// settings.cc; those for the network below a connection (dscp, gid-index, ...) in fabric.cc.
+// settings.cc; those for the network below a connection (traffic-class, gid-index, ...) in
+// fabric.cc.
 
 #include <cstdint>
 #include <string>
@@ -49,8 +50,6 @@ struct Settings {
   std::uint32_t prepared = 0;  ///< queue pairs a listener keeps ready for new connections
   std::uint64_t max_connections = Quota::kDefault;
   std::uint64_t memory_limit = half_of_memory();  ///< registered bytes of the process; 0: no limit
-  std::uint32_t control_rate = StreamConfig{}.control_rate;  ///< unearned messages a second
-  std::uint32_t control_burst = StreamConfig{}.control_burst;
   ae::Duration keepalive = StreamConfig{}.keepalive;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration accept_timeout = std::chrono::seconds(10);

@@ -23,7 +23,8 @@ OptionRow backlog() {
 }
 OptionRow accept_batch() {
   return OptionRow::number("accept-batch", OptionSide::kListener, defaults().accept_batch, 1, 65535,
-                           "most accepted from one address in one iteration");
+                           "most accepted from one address in one iteration")
+      .tuning();
 }
 OptionRow max_connections() {
   return OptionRow::number("max-connections", OptionSide::kListener, defaults().max_connections, 1,
@@ -33,20 +34,14 @@ OptionRow connect_timeout(std::string_view meaning) {
   return OptionRow::duration("connect-timeout", OptionSide::kConnecting, defaults().connect_timeout,
                              1ms, 24h, meaning);
 }
-OptionRow linger(std::string_view meaning) {
-  return OptionRow::duration("linger", OptionSide::kBoth, defaults().linger, 0s, 1h, meaning);
-}
 OptionRow buffer(std::string_view name, int fallback, std::string_view meaning) {
   return OptionRow::bytes(name, OptionSide::kBoth, static_cast<std::uint64_t>(fallback), 0,
-                          kMaxBuffer, meaning);
+                          kMaxBuffer, meaning)
+      .tuning();
 }
 OptionRow send_buffer() {
   return buffer("send-buffer", defaults().send_buffer,
                 "`SO_SNDBUF`; 0: the kernel decides and adapts");
-}
-OptionRow receive_buffer() {
-  return buffer("receive-buffer", defaults().receive_buffer,
-                "`SO_RCVBUF`; 0: the kernel decides and adapts");
 }
 
 void parse_common(OptionReader& options, Settings& s) {
@@ -54,10 +49,7 @@ void parse_common(OptionReader& options, Settings& s) {
   s.accept_batch = static_cast<unsigned>(options.number("accept-batch"));
   s.max_connections = options.number("max-connections");
   s.connect_timeout = options.duration("connect-timeout");
-  s.linger = options.duration("linger");
-  s.end_linger = options.duration("end-linger");
   s.send_buffer = static_cast<int>(options.number("send-buffer"));
-  s.receive_buffer = static_cast<int>(options.number("receive-buffer"));
 }
 
 /// Octal permissions, "770" or "0770".
@@ -90,38 +82,47 @@ const OptionTable& tcp_options() {
   using Row = OptionRow;
   constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
   static const OptionTable table(
-      "tcp", {{"",
-               {backlog(), accept_batch(), max_connections(),
-                Row::flag("reuseport", kListener, defaults().reuseport,
-                          "`SO_REUSEPORT`: several listeners share the port"),
-                connect_timeout("for all of connect(): lookup and every address"),
-                Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
-                          "address to connect from; no name"),
-                spread_row(defaults().spread),
-                Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
-                // 9 h: just below the kernel's limit, 32767 s.
-                Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
-                              "silence before the kernel probes; 0: off"),
-                Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,
-                              "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
-                linger("how long close() may deliver; 0: a plain close(2)"),
-                EndLinger::row("as `linger`, where the loop ends under the connection"),
-                send_buffer(), receive_buffer(),
-                Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
-                           "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
-                    .or_word({"no"})}}});
+      "tcp",
+      {{"",
+        {backlog(), accept_batch(), max_connections(),
+         Row::flag("reuseport", kListener, defaults().reuseport,
+                   "`SO_REUSEPORT`: several listeners share the port"),
+         connect_timeout("for all of connect(): lookup and every address"),
+         Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
+                   "address to connect from; no name"),
+         spread_row(defaults().spread),
+         Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
+         // 9 h: just below the kernel's limit, 32767 s.
+         Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
+                       "silence before the kernel probes; 0: off"),
+         Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,
+                       "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
+         Row::duration("linger", kBoth, defaults().linger, 0s, 1h,
+                       "how long close() may deliver; 0: a plain close(2)"),
+         EndLinger::row("as `linger`, where the loop ends under the connection"), send_buffer(),
+         buffer("receive-buffer", defaults().receive_buffer,
+                "`SO_RCVBUF`; 0: the kernel decides and adapts"),
+         Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
+                    "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
+             .or_word({"no"})
+             .tuning()}}});
   return table;
 }
 
 const OptionTable& unix_options() {
+  constexpr std::string_view kDelivered =
+      "leave it out, what was written is with the peer's kernel already";
   static const OptionTable table(
-      "unix", {{"",
-                {backlog(), accept_batch(), max_connections(),
-                 OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
-                                 "permissions of the socket's file"),
-                 connect_timeout("how long a full backlog is waited for"),
-                 linger("without effect: the bytes are with the peer's kernel already"),
-                 EndLinger::row("without effect, as `linger`"), send_buffer(), receive_buffer()}}});
+      "unix",
+      {{"",
+        {backlog(), accept_batch(), max_connections(),
+         OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
+                         "permissions of the socket's file"),
+         connect_timeout("how long a full backlog is waited for"), send_buffer()}}},
+      {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
+       FormerOption::gone("receive-buffer",
+                          "leave it out, or set the sender's send-buffer: Linux limits what waits "
+                          "in a Unix socket by that alone")});
   return table;
 }
 
@@ -130,6 +131,9 @@ Settings tcp_settings(const Options& options) {
   OptionReader read(tcp_options(), options);
   Settings s;
   parse_common(read, s);
+  s.linger = read.duration("linger");
+  s.end_linger = read.duration("end-linger");
+  s.receive_buffer = static_cast<int>(read.number("receive-buffer"));
   s.nodelay = read.flag("nodelay");
   s.reuseport = read.flag("reuseport");
   s.keepalive = read.duration("keepalive");

@@ -24,10 +24,11 @@ struct Settings {
   unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
+  int send_buffer = 0;  ///< bytes; 0: the kernel chooses and adapts
+  // tcp
   ae::Duration linger = defaults::kLinger;        ///< how long delivery may continue after close()
   ae::Duration end_linger = EndLinger::kDefault;  ///< the same when the loop ends
-  int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel chooses and adapts
-  // tcp
+  int receive_buffer = 0;                         ///< as send_buffer
   bool nodelay = true;
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: off

@@ -3,8 +3,8 @@
 // The transport unix, URL unix:///path/of/the.sock
 //
 // Options: mode (octal permissions of the socket file), backlog, accept-batch, max-connections
-// (listening); connect-timeout (connecting); send-buffer, receive-buffer, linger, end-linger
-// (both). linger and end-linger have no effect: bytes a Unix socket accepted have been delivered.
+// (listening); connect-timeout (connecting); send-buffer (both). close() never lingers: bytes that
+// a Unix socket accepted have been delivered.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

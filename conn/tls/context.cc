@@ -503,6 +503,7 @@ void Context::load_dh_params(SSL_CTX* context) const {
 }
 
 void Context::set_resumption(SSL_CTX* context) const {
+  constexpr std::size_t kTickets = 1;  // after a TLS 1.3 handshake; a client keeps the newest
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(settings_.session_timeout).count();
   SSL_CTX_set_timeout(context, static_cast<long>(seconds));
@@ -517,7 +518,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_tlsext_ticket_key_evp_cb(context, ServerCallbacks::ticket);
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::write_birth,
                                     ServerCallbacks::check_birth, nullptr);
-      SSL_CTX_set_num_tickets(context, settings_.tickets);
+      SSL_CTX_set_num_tickets(context, kTickets);
       break;
     case Settings::Resumption::kCache:
       // TLS 1.3 then sends a session number in place of a ticket.
@@ -525,7 +526,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
       SSL_CTX_sess_set_cache_size(context, static_cast<long>(settings_.session_cache));
-      SSL_CTX_set_num_tickets(context, settings_.tickets);
+      SSL_CTX_set_num_tickets(context, kTickets);
       break;
   }
 }

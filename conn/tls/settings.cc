@@ -29,7 +29,10 @@ constexpr std::array kResumption{OptionWord{"tickets", Settings::Resumption::kTi
                                  OptionWord{"cache", Settings::Resumption::kCache},
                                  OptionWord{"no", Settings::Resumption::kNo}};
 
-bool is_ours(std::string_view key) { return !is_of_both(key) && tls_options().has(key); }
+// An option that is gone is ours as well, so that its error message is.
+bool is_ours(std::string_view key) {
+  return !is_of_both(key) && (tls_options().has(key) || !tls_options().gone(key).empty());
+}
 
 std::vector<std::string> parse_list(OptionReader& options, std::string_view key) {
   std::vector<std::string> items;
@@ -135,12 +138,15 @@ std::vector<Row> protocol_rows(const Settings& d) {
       Row::word("max-version", kBoth, kVersion, d.max_version, "the newest that is spoken")
           .by_default("the newest"),
       Row::text("ciphers", kBoth, "ECDHE and DHE", "OpenSSL's list",
-                "of TLS 1.2; by default with AES-GCM or ChaCha20-Poly1305"),
-      Row::text("ciphersuites", kBoth, "OpenSSL's", "OpenSSL's list", "of TLS 1.3"),
-      Row::text("groups", kBoth, "OpenSSL's", "as `X25519:P-256`", "for the key exchange"),
+                "of TLS 1.2; by default with AES-GCM or ChaCha20-Poly1305")
+          .tuning(),
+      Row::text("ciphersuites", kBoth, "OpenSSL's", "OpenSSL's list", "of TLS 1.3").tuning(),
+      Row::text("groups", kBoth, "OpenSSL's", "as `X25519:P-256`", "for the key exchange").tuning(),
       Row::text("dh-params", kListener, "", "a PEM file", "without it TLS 1.2 has no DHE")
-          .of(kFile),
-      Row::flag("prefer-server-ciphers", kListener, d.prefer_server_ciphers, "whose order counts"),
+          .of(kFile)
+          .tuning(),
+      Row::flag("prefer-server-ciphers", kListener, d.prefer_server_ciphers, "whose order counts")
+          .tuning(),
       Row::text("alpn", kBoth, "", "names, by commas",
                 "a server takes the first of its own that is offered")};
 }
@@ -148,21 +154,25 @@ std::vector<Row> protocol_rows(const Settings& d) {
 std::vector<Row> session_rows(const Settings& d) {
   return {Row::word("resumption", kBoth, kResumption, d.resumption,
                     "how clients come back without a full handshake"),
-          Row::number("tickets", kListener, d.tickets, 0, 16, "sent after a handshake of TLS 1.3"),
           Row::duration("ticket-rotation", kListener, d.ticket_rotation, 1s, 7 * 24h,
-                        "a new key seals tickets; the last one still opens them"),
+                        "a new key seals tickets; the last one still opens them")
+              .tuning(),
           Row::duration("session-timeout", kListener, d.session_timeout, 1s, 7 * 24h,
-                        "how long a session may be resumed"),
+                        "how long a session may be resumed")
+              .tuning(),
           Row::number("session-cache", kListener, d.session_cache, 1, 100'000'000,
-                      "most sessions kept with `resumption=cache`"),
+                      "most sessions kept with `resumption=cache`")
+              .tuning(),
           Row::duration("handshake-timeout", kBoth, d.handshake_timeout, 1ms, 1h,
                         "for the handshake alone"),
           Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
-                      "at once; further arrivals wait in the backlog"),
+                      "at once; further arrivals wait in the backlog")
+              .tuning(),
           Row::flag("ktls", kBoth, d.ktls,
                     "kernel TLS where there is TCP below and the kernel offers it"),
           Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")
-              .of(kFile)};
+              .of(kFile)
+              .tuning()};
 }
 
 std::vector<Row> rows_of_both(const Settings& d) {
@@ -176,10 +186,14 @@ std::vector<Row> rows_of_both(const Settings& d) {
 
 const OptionTable& tls_options() {
   static const Settings d;  // has the defaults of all options
-  static const OptionTable table("tls", {{"Who we are, and whom we trust", trust_rows(d)},
-                                         {"What is spoken", protocol_rows(d)},
-                                         {"Sessions, limits, the rest", session_rows(d)},
-                                         {"Of both layers", rows_of_both(d)}});
+  static const OptionTable table(
+      "tls",
+      {{"Who we are, and whom we trust", trust_rows(d)},
+       {"What is spoken", protocol_rows(d)},
+       {"Sessions, limits, the rest", session_rows(d)},
+       {"Of both layers", rows_of_both(d)}},
+      {FormerOption::gone("tickets",
+                          "leave it out, or give resumption=no to send no tickets at all")});
   return table;
 }
 
@@ -207,7 +221,6 @@ Settings parse_settings(const Options& given) {
   (void)options.text("server-name");  // belongs to a connection, not a context: see TlsType
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);
-  s.tickets = static_cast<unsigned>(options.number("tickets"));
   s.ticket_rotation = options.duration("ticket-rotation");
   s.session_timeout = options.duration("session-timeout");
   s.session_cache = static_cast<unsigned>(options.number("session-cache"));

@@ -38,7 +38,6 @@ struct Settings {
   Verify verify = Verify::kFull;
   std::vector<std::string> alpn;
   Resumption resumption = Resumption::kTickets;
-  unsigned tickets = 1;  ///< sent after each full TLS 1.3 handshake
   ae::Duration ticket_rotation = std::chrono::hours(1);
   ae::Duration session_timeout = std::chrono::minutes(5);
   unsigned session_cache = 20480;  ///< sessions a server keeps with Resumption::kCache

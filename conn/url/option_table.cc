@@ -85,6 +85,11 @@ OptionRow OptionRow::at_least(std::string_view words) && {
   return std::move(*this);
 }
 
+OptionRow OptionRow::tuning() && {
+  tuning_ = true;
+  return std::move(*this);
+}
+
 std::string OptionRow::value_text(std::uint64_t value) const {
   if (kind_ == Kind::kBytes) return size_words(value);
   if (kind_ == Kind::kDuration) return time_words(time_of(value));
@@ -116,14 +121,59 @@ const OptionRow* OptionTable::find(std::string_view name) const noexcept {
   for (const OptionGroup& group : groups_)
     for (const OptionRow& row : group.rows)
       if (row.name() == name) return &row;
+  const FormerOption* const former = find_former(name);
+  return former != nullptr && !former->is_gone() ? find(former->now) : nullptr;
+}
+
+const FormerOption* OptionTable::find_former(std::string_view name) const noexcept {
+  for (const FormerOption& each : former_)
+    if (each.name == name) return &each;
   return nullptr;
+}
+
+bool OptionTable::has_former(const Options& options) const noexcept {
+  return std::any_of(former_.begin(), former_.end(),
+                     [&options](const FormerOption& each) { return options.has(each.name); });
+}
+
+std::string OptionTable::gone(std::string_view name) const {
+  const FormerOption* const former = find_former(name);
+  if (former == nullptr || !former->is_gone()) return {};
+  return owner_ + " has no option " + std::string(name) +
+         " any more: " + std::string(former->advice);
+}
+
+std::optional<Options> OptionTable::renamed(const Options& options) const {
+  if (!has_former(options)) return std::nullopt;
+  Options current;
+  for (const auto& [key, value] : options.values()) {
+    const FormerOption* const former = find_former(key);
+    if (former == nullptr) {
+      current.set(key, value);
+      continue;
+    }
+    if (former->is_gone()) throw Error(gone(key));
+    if (options.has(former->now))
+      throw Error(key + " is the old name of " + std::string(former->now) + ": give one of them");
+    const OptionRow* const row = find(former->now);
+    current.set(row->name(), former->times == 1
+                                 ? value
+                                 : std::to_string(former->times *
+                                                  options.number(key, 0, row->min() / former->times,
+                                                                 row->max() / former->times)));
+  }
+  return current;
 }
 
 void OptionTable::only(const Options& options) const {
   std::vector<std::string_view> known;
   for (const OptionGroup& group : groups_)
     for (const OptionRow& row : group.rows) known.push_back(row.name());
-  options.only(owner_, known);
+  if (!has_former(options)) return options.only(owner_, known);
+  Options current;
+  for (const auto& [key, value] : options.values())
+    if (find_former(key) == nullptr) current.set(key, value);
+  current.only(owner_, known);
 }
 
 const OptionRow& OptionReader::row(std::string_view name,

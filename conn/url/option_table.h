@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -95,6 +96,8 @@ class AECONN_API OptionRow {
   OptionRow by_default(std::string_view words) &&;
   /// Describes the minimum if that is the value of another option: "`window`".
   OptionRow at_least(std::string_view words) &&;
+  /// Marks an option that only an expert needs: pages show these apart from the others.
+  OptionRow tuning() &&;
 
   /// The name, as in a URL.
   const std::string& name() const noexcept { return name_; }
@@ -112,6 +115,7 @@ class AECONN_API OptionRow {
   /// flag.
   std::vector<std::string> words() const;
   OptionPlace place() const noexcept { return place_; }  ///< what the value names
+  bool is_tuning() const noexcept { return tuning_; }    ///< only an expert needs it
   /// The description, without a full stop. Names of options and C names are in `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
 
@@ -126,6 +130,7 @@ class AECONN_API OptionRow {
   Kind kind_;
   OptionSide side_;
   OptionPlace place_ = OptionPlace::kNone;
+  bool tuning_ = false;
   std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // in nanoseconds for a duration
   std::string name_, meaning_, default_, least_, range_;
   std::vector<std::string> words_;
@@ -137,24 +142,58 @@ struct OptionGroup {
   std::vector<OptionRow> rows;  ///< in the order of the pages
 };
 
+/// An option that a table had in an earlier version. Pages and messages do not list it.
+struct FormerOption {
+  /// An old name that stays accepted. The value of `now`, an option of the table, is the given
+  /// value, or `times` the given number.
+  static FormerOption renamed(std::string_view name, std::string_view now,
+                              std::uint64_t times = 1) {
+    return {name, now, times, {}};
+  }
+  /// An option without a replacement is an error, which ends with `advice`: "leave it out".
+  static FormerOption gone(std::string_view name, std::string_view advice) {
+    return {name, {}, 1, advice};
+  }
+  bool is_gone() const noexcept { return now.empty(); }  ///< there is no replacement
+
+  std::string_view name;    ///< as it was in a URL
+  std::string_view now;     ///< the option that replaced it; empty if there is none
+  std::uint64_t times;      ///< see renamed()
+  std::string_view advice;  ///< see gone()
+};
+
 /// All options of a transport, in the order in which pages show them.
 class AECONN_API OptionTable {
  public:
   /// `owner`: the name of the transport, for messages.
-  OptionTable(std::string_view owner, std::vector<OptionGroup> groups)
-      : owner_(owner), groups_(std::move(groups)) {}
+  OptionTable(std::string_view owner, std::vector<OptionGroup> groups,
+              std::vector<FormerOption> former = {})
+      : owner_(owner), groups_(std::move(groups)), former_(std::move(former)) {}
 
   const std::string& owner() const noexcept { return owner_; }  ///< "tcp"
   /// In the order of the pages.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
-  const OptionRow* find(std::string_view name) const noexcept;  ///< null if there is no such row
+  /// Options of earlier versions, which are not in groups().
+  const std::vector<FormerOption>& former() const noexcept { return former_; }
+  /// Null if there is no such row. For the old name of an option, the row of that option.
+  const OptionRow* find(std::string_view name) const noexcept;
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }  ///< as find()
-  /// Throws Error if a key is not in the table; the message lists the keys that are.
+  /// The error message for an option that is gone; empty for any other name.
+  std::string gone(std::string_view name) const;
+  /// `options` with the current names of options; empty if no name is an old one. Throws Error for
+  /// an option that is gone, and for one that is given by both of its names.
+  std::optional<Options> renamed(const Options& options) const;
+  /// Throws Error if a key is not in the table; the message lists the keys that are. Accepts the
+  /// names in former(): OptionReader decides on these.
   void only(const Options& options) const;
 
  private:
+  const FormerOption* find_former(std::string_view name) const noexcept;
+  bool has_former(const Options& options) const noexcept;
+
   std::string owner_;
   std::vector<OptionGroup> groups_;
+  std::vector<FormerOption> former_;
 };
 
 /// Reads options according to their table, which defines kind, default and range. Each function
@@ -162,9 +201,11 @@ class AECONN_API OptionTable {
 /// table does not have.
 class AECONN_API OptionReader {
  public:
-  /// Both must outlive this object.
+  /// Both must outlive this object. Throws Error as OptionTable::renamed() does.
   OptionReader(const OptionTable& table, const Options& options)
-      : table_(table), options_(options) {}
+      : table_(table), renamed_(table.renamed(options)), options_(renamed_ ? *renamed_ : options) {}
+  OptionReader(const OptionReader&) = delete;
+  OptionReader& operator=(const OptionReader&) = delete;
 
   bool given(std::string_view name);  ///< whether the option was given
   bool flag(std::string_view name);   ///< yes or no
@@ -197,6 +238,7 @@ class AECONN_API OptionReader {
   std::string one_of(std::string_view name);
 
   const OptionTable& table_;
+  const std::optional<Options> renamed_;
   const Options& options_;
   std::vector<std::string_view> read_;
 };

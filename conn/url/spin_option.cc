@@ -37,13 +37,14 @@ std::vector<OptionRow> spin_rows() {
                         "how the loop waits: docs/spin.md")
               .or_word(kWords),
           Row::duration("spin-max", kBoth, ae::Spin{}.most, microseconds(1), milliseconds(100),
-                        "`auto` and `fast` spin no longer"),
-          Row::duration("sleep-cost", kBoth, kNone, kNone, milliseconds(1),
-                        "CPU of a sleep; auto (and 0): measured")
-              .or_word({"auto"}),
-          Row::duration("sleep-latency", kBoth, kNone, kNone, milliseconds(1),
-                        "how late a wake-up is; auto (and 0): from the cost")
-              .or_word({"auto"})};
+                        "`auto` and `fast` spin no longer")
+              .tuning()};
+}
+
+std::vector<FormerOption> former_spin_options() {
+  constexpr std::string_view kMeasured = "leave it out, the loop measures it";
+  return {FormerOption::gone("sleep-cost", kMeasured),
+          FormerOption::gone("sleep-latency", kMeasured)};
 }
 
 ae::Spin spin_from(OptionReader& options) {
@@ -62,13 +63,11 @@ ae::Spin spin_from(OptionReader& options) {
     throw Error("spin=" + how + ": use " + all + " or a time such as 20us");
   }
   spin.most = options.duration("spin-max");
-  spin.sleep_cost = options.duration("sleep-cost");  // 0: it is measured
-  spin.sleep_latency = options.duration("sleep-latency");
   return spin;
 }
 
 const OptionTable& spin_options() {
-  static const OptionTable table("spin", {{"", spin_rows()}});
+  static const OptionTable table("spin", {{"", spin_rows()}}, former_spin_options());
   return table;
 }
 

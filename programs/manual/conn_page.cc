@@ -53,17 +53,23 @@ std::string_view side_words(conn::OptionSide side) {
   return side == conn::OptionSide::kConnecting ? " (connecting)" : "";
 }
 
+void describe(std::string& out, const conn::OptionRow& row) {
+  out += ".TP\n" + bold(row.name()) + plain(side_words(row.side())) + "\n";
+  out += marked(row.meaning()) + ".\n.br\n";
+  if (!row.default_text().empty()) out += "Default: " + marked(row.default_text()) + ". ";
+  out += "Values: " + (row.range_text() == "flag" ? "yes, no" : marked(row.range_text())) + ".\n";
+}
+
+/// The groups of a table, then its tuning options under a title of their own.
 void describe(std::string& out, const conn::OptionTable& table) {
+  std::string tuning;
   for (const conn::OptionGroup& group : table.groups()) {
-    if (!group.title.empty()) out += ".SS " + plain(group.title) + "\n";
-    for (const conn::OptionRow& row : group.rows) {
-      out += ".TP\n" + bold(row.name()) + plain(side_words(row.side())) + "\n";
-      out += marked(row.meaning()) + ".\n.br\n";
-      if (!row.default_text().empty()) out += "Default: " + marked(row.default_text()) + ". ";
-      out +=
-          "Values: " + (row.range_text() == "flag" ? "yes, no" : marked(row.range_text())) + ".\n";
-    }
+    std::string rows;
+    for (const conn::OptionRow& row : group.rows) describe(row.is_tuning() ? tuning : rows, row);
+    if (!group.title.empty() && !rows.empty()) out += ".SS " + plain(group.title) + "\n";
+    out += rows;
   }
+  if (!tuning.empty()) out += ".SS Tuning\n" + tuning;
 }
 
 std::string upper(std::string_view text) {
@@ -90,6 +96,7 @@ An option that the transport does not know is an error that lists the known ones
 .PP
 Some options apply only to listeners, some only to the connecting side, as marked.
 All others apply to both.
+Options under the title Tuning are for experts; their defaults suit most programs.
 .TP
 .B size
 65536, 64k, 1m, 1g, 1t: powers of 1024
@@ -168,9 +175,9 @@ std::string option_lines() {
         const std::string_view side = row.side() == conn::OptionSide::kListener     ? "L"
                                       : row.side() == conn::OptionSide::kConnecting ? "C"
                                                                                     : "";
-        out +=
-            fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", each.schemes.front(), row.name(), side,
-                        row.default_text(), row.range_text(), row.meaning(), Value::of(row).text());
+        out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", each.schemes.front(), row.name(),
+                           side, row.default_text(), row.range_text(), row.meaning(),
+                           row.is_tuning() ? "tuning" : "", Value::of(row).text());
       }
   return out;
 }

@@ -21,9 +21,15 @@ def chapters(lines):
     return out
 
 
+def part(lines, tuning):
+    """The lines before the title Tuning, or those below it."""
+    end = lines.index("Tuning") if "Tuning" in lines else len(lines)
+    return lines[end:] if tuning else lines[:end]
+
+
 def entry(option):
     """The lines of an option's entry."""
-    _, name, side, default, values, meaning, _ = option
+    _, name, side, default, values, meaning, _, _ = option
     side = {"L": " (listeners)", "C": " (connecting)"}.get(side, "")
     default = f"Default: {default}. " if default else ""
     values = "yes, no" if values == "flag" else values
@@ -39,7 +45,7 @@ def main():
         wanted = [words(line) for line in entry(option)]
         # man(1) prints the text after a short name on the same line.
         for form in (wanted, [" ".join(wanted[:2]), wanted[2]]):
-            lines = page.get(option[0].upper(), [])
+            lines = part(page.get(option[0].upper(), []), option[6] == "tuning")
             if any(lines[i:i + len(form)] == form for i in range(len(lines))):
                 break
         else:

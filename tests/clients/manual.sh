@@ -30,6 +30,9 @@ differs() { python3 -B tests/clients/conn_page.py "$work/options" "$1"; }
 is 'conn(7): each option of the tables is there, as they say' '' "$(differs "$work/conn.txt")"
 sed '0,/Default: 511/s//Default: 512/; 0,/^nodelay$/s//no-delay/; 0,/ (connecting)$/s///' "$work/conn.txt" >"$work/wrong.txt"
 is 'conn(7): what is missing or different is noticed' $'tcp backlog\ntcp connect-timeout\ntcp nodelay' "$(differs "$work/wrong.txt")"
+sed '0,/^Tuning$/s//Others/' "$work/conn.txt" >"$work/wrong.txt"
+is 'conn(7): a tuning option that is not shown apart is noticed' \
+  "$(awk -F'\t' '$1 == "tcp" && $7 == "tuning" {print $1, $2}' "$work/options" | sort)" "$(differs "$work/wrong.txt" | sort)"
 is 'completion: options' $'--listen\n--loglevel\n--loops' "$(complete_as kv-server --l | sort)"
 is 'completion: subcommands' $'client\nplot\nserver' "$(complete_as conn-perf '' | sort)"
 is "completion: a subcommand's options" $'--echo\n--event-loop' "$(complete_as conn-perf server --e | sort)"
@@ -133,7 +136,7 @@ is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp:/
 # Each value must be offered as in the table; aeconn-doctor, which checks all URLs first, must
 # accept it.
 urls=()
-while IFS=$'\037' read -r section name side _ _ _ value; do
+while IFS=$'\037' read -r section name side _ _ _ _ value; do
   scheme=$section program=kv-server flag=--listen
   [ "$section" != 'Lists of schemes' ] || scheme='tcp|unix'
   [ "$side" != C ] || program=kv-cli flag=-u

@@ -14,7 +14,8 @@ of them are wrong: "KIND CHECKED WRONG". The kinds:
   tags       `[tag]` of a test
   targets    `make target`, and the variables that are given to it
   options    the tables of docs/options.md, both ways and cell by cell against the tables of the
-             parsers (aeconn-doctor --write-page options); key=value and URLs in `code`
+             parsers (aeconn-doctor --write-page options), and that tuning options, and no others,
+             are below a heading "Tuning"; key=value and URLs in `code`
   flags      --flag of this project's programs and scripts
   counters   the last columns of docs/limits.md and docs/options.md
   variables  AECONN_...
@@ -129,11 +130,12 @@ class Checker:
 
     # ---- tables ---------------------------------------------------------------------------------
     def tables(self, page):
-        header, section = None, ""
+        header, section, tuning = None, "", ""
         documented = {}
         for number, line in page.prose:
             if line.startswith("#"):
-                section = line.lstrip("# ")
+                tuning = "tuning" if line.startswith("### Tuning") else ""
+                section = section if tuning else line.lstrip("# ")
             if not line.startswith("|"):
                 header = None
                 continue
@@ -166,18 +168,23 @@ class Checker:
                     documented.setdefault(section, set()).add(name)
                     self.check("options", page.path, number, name in self.tree.options[section],
                                f"{section} has no option {name}")
-                    self.option_row(page, number, section, name, cells[1:])
+                    self.option_row(page, number, section, name, cells[1:], tuning)
         # The page that describes one transport's options must describe those of all transports.
         for owner in self.tree.options if documented else ():
             for name in sorted(self.tree.options[owner]):
                 self.check("options", page.path, 1, name in documented.get(owner, ()),
                            f"the option {name} of {owner} is not described")
 
-    def option_row(self, page, number, section, name, cells):
-        """Side, default, range and meaning must be those of the parser's table."""
+    def option_row(self, page, number, section, name, cells, tuning):
+        """Side, default, range and meaning must be those of the parser's table, and tuning options
+        must be shown apart."""
         said = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell).replace("\\|", "|") for cell in cells]
         wanted = self.tree.options[section].get(name)
-        if wanted and len(said) == len(wanted):
+        if wanted:
+            place = "below the heading Tuning" if wanted[4] else "above the heading Tuning"
+            self.check("options", page.path, number, tuning == wanted[4],
+                       f"{section}'s {name} is to be {place}")
+        if wanted and len(said) == len(wanted[:4]):
             for column, have, want in zip(("side", "default", "range", "meaning"), said, wanted):
                 self.check("options", page.path, number, have == want,
                            f'{column} of {section}\'s {name} is "{want}", not "{have}"')

@@ -66,11 +66,15 @@ done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
 page=$work/options.md
 printf '## unix\n\n| option | | default |\n|---|---|---|\n| `mode` | | |\n| `colour` | | |\n' >"$page"
 echo '| `backlog` | L | 512 | 1 to 65535 | arrivals that wait; the kernel caps it at `somaxconn` |' >>"$page"
+printf '| `send-buffer` | | |\n\n### Tuning\n\n| option | | default |\n|---|---|---|\n| `accept-batch` | | |\n| `max-connections` | | |\n' >>"$page"
 said=$(pages "$page")
 has 'a wrong cell is noticed' ":7: default of unix's backlog is \"511\", not \"512\"" "$said"
 is 'and no right one' 1 "$(grep -c "of unix's backlog" <<<"$said")"
 has 'an option that is described and is none is noticed' ":6: unix has no option colour" "$said"
-has 'an option that is not described is noticed' ":1: the option linger of unix is not described" "$said"
+has 'an option that is not described is noticed' ":1: the option connect-timeout of unix is not described" "$said"
+has 'a tuning option among the others is noticed' ":8: unix's send-buffer is to be below the heading Tuning" "$said"
+has 'another one below Tuning is noticed' ":15: unix's max-connections is to be above the heading Tuning" "$said"
+is 'and no right one' '' "$(grep "unix's accept-batch is" <<<"$said")"
 is 'one that is both is not' '' "$(grep 'mode of unix' <<<"$said")"
 
 # ---- the pages of this tree ---------------------------------------------------------------------

@@ -60,14 +60,14 @@ class Tree:
 
     def find_options(self):
         """The options of each transport in the build, from its table: {section of docs/options.md:
-        {name: (side, default, range, meaning)}}."""
+        {name: (side, default, range, meaning, "tuning" or "")}}."""
         program = os.path.join(os.environ.get("AECONN_BUILD", "build"), "aeconn-doctor")
         lines = subprocess.run([program, "--write-page", "options"], check=True, text=True,
                                stdout=subprocess.PIPE).stdout.splitlines()
         options = {}
         for line in lines:
             owner, name, *rest = line.split("\t")
-            options.setdefault(owner, {})[name] = tuple(rest[:4])
+            options.setdefault(owner, {})[name] = tuple(rest[:5])
         return options
 
     def find_option_names(self):

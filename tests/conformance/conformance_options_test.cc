@@ -155,6 +155,38 @@ TEST_CASE("options: each is accepted over its whole range and not beyond, by URL
   }
 }
 
+TEST_CASE("options: an old name is accepted, and one that is gone says what to do",
+          "[conformance][options]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    if (transport.name.ends_with("memory")) return;
+    Site site(transport);
+    const conn::Options before = current_options(site);
+    const auto check = [&](std::string_view key, const std::string& value) {
+      conn::Endpoint to = site.fresh();
+      to.options.set(std::string(key), value);
+      site.type.check(to);
+      site.type.configure(before.merged_with({{std::string(key), value}}));
+      site.type.configure(before);
+    };
+    for (const std::string& scheme : site.fresh().schemes()) {
+      const conn::ConnectionType* const type = site.registry.find(scheme);
+      if (type == nullptr) continue;
+      for (const conn::FormerOption& former : type->option_table()->former()) {
+        CAPTURE(scheme, former.name);
+        if (!former.is_gone()) {
+          REQUIRE(site.type.find_option(former.name) == site.type.find_option(former.now));
+          REQUIRE_NOTHROW(check(former.name, "1"));
+        } else if (site.type.find_option(former.name) == nullptr) {
+          REQUIRE_THROWS_WITH(check(former.name, "1"),
+                              Contains(type->option_table()->gone(former.name)));
+        } else {  // another transport of the list has it
+          REQUIRE_NOTHROW(check(former.name, "1"));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("options: times are accepted over their whole range wherever a connection is made",
           "[conformance][options]") {
   FOR_EVERY_TRANSPORT(transport) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tables of options: they must agree with what the parsers accept.
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include "conn/url/option_table.h"
 #include "tests/support/catch.h"
 
+using conn::FormerOption;
 using conn::OptionReader;
 using conn::OptionRow;
 using conn::Options;
@@ -42,7 +44,10 @@ const OptionTable& table() {
              .at_least("`size`"),
          OptionRow::duration("spin", OptionSide::kBoth, 0s, 0s, 1s, "or a word").or_word(kColours),
          OptionRow::text("name", OptionSide::kBoth, "nobody's", "a name", "whose")
-             .of(conn::OptionPlace::kFile)}}});
+             .of(conn::OptionPlace::kFile)
+             .tuning()}}},
+      {FormerOption::renamed("amount", "count"), FormerOption::renamed("blocks", "more", 16),
+       FormerOption::gone("tar", "leave it out, glue has none")});
   return all;
 }
 
@@ -79,6 +84,68 @@ TEST_CASE("options: a table says defaults and values as a URL has them", "[conn]
   CHECK(row(table(), "name").words().empty());
   CHECK(row(table(), "count").place() == conn::OptionPlace::kNone);
   CHECK(row(table(), "name").place() == conn::OptionPlace::kFile);
+  CHECK(row(table(), "name").is_tuning());
+  CHECK_FALSE(row(table(), "count").is_tuning());
+}
+
+TEST_CASE("options: an old name is read as the option that replaced it", "[conn][options]") {
+  const Options old = Options::parse("amount=9&blocks=4");
+  table().only(old);
+  OptionReader read(table(), old);
+  CHECK(read.given("count"));
+  CHECK(read.number("count") == 9);
+  CHECK(read.number("more") == 64);
+  CHECK(table().find("amount") == table().find("count"));
+  CHECK(table().has("blocks"));
+  CHECK_FALSE(table().renamed(Options::parse("count=9")));
+  CHECK(table().renamed(old)->to_string() == "count=9&more=64");
+
+  const auto reads = [](const char* text) { OptionReader(table(), Options::parse(text)); };
+  CHECK_THROWS_WITH(reads("amount=1&count=1"), "amount is the old name of count: give one of them");
+  CHECK_NOTHROW(reads("blocks=64"));
+  CHECK_THROWS_WITH(reads("blocks=65"), Contains("blocks=65: must be a number from 0 to 64"));
+  CHECK_THROWS_WITH(reads("blocks=4k"), Contains("blocks=4k: must be"));
+}
+
+TEST_CASE("options: one that is gone is an error that says what to do", "[conn][options]") {
+  const Options old = Options::parse("tar=1");
+  CHECK_NOTHROW(table().only(old));
+  CHECK_THROWS_WITH(OptionReader(table(), old),
+                    "glue has no option tar any more: leave it out, glue has none");
+  CHECK(table().find("tar") == nullptr);
+  CHECK(table().gone("tar") == "glue has no option tar any more: leave it out, glue has none");
+  CHECK(table().gone("amount").empty());
+  CHECK(table().gone("count").empty());
+  CHECK_THROWS_WITH(table().only(Options::parse("tar=1&weight=2")),
+                    Contains("glue has no option weight; there are dry, ") && !Contains("tar"));
+}
+
+// Every transport: at most 90 rows, of which an old name is none, and each former option does what
+// its table says.
+TEST_CASE("options: all transports together have at most 90", "[conn][options]") {
+  const conn::Registry registry = conn::all_transports();
+  std::vector<const OptionTable*> tables{&conn::list_options()};
+  for (const auto& type : registry.types())
+    if (std::find(tables.begin(), tables.end(), type->option_table()) == tables.end())
+      tables.push_back(type->option_table());
+  std::size_t count = 0, tuning = 0;
+  for (const OptionTable* each : tables) {
+    for (const conn::OptionGroup& group : each->groups()) {
+      count += group.rows.size();
+      for (const OptionRow& one : group.rows) tuning += one.is_tuning() ? 1 : 0;
+    }
+    for (const FormerOption& former : each->former()) {
+      CAPTURE(each->owner(), former.name);
+      const auto is_it = [&](const OptionRow& one) { return one.name() == former.name; };
+      for (const conn::OptionGroup& group : each->groups())
+        CHECK(std::none_of(group.rows.begin(), group.rows.end(), is_it));
+      CHECK(former.is_gone() == !former.advice.empty());
+      CHECK((former.is_gone() || each->find(former.now) != nullptr));
+    }
+  }
+  CHECK(count <= 90);
+  CHECK(tuning > 0);
+  CHECK(tuning < count / 2);
 }
 
 TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[conn][options]") {

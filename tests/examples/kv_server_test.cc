@@ -30,7 +30,7 @@ struct KvSite : Site {
     if (has_sockets()) where.options.set("send-buffer", "16k");
     network.listen(where.to_string());
     address = conn::Endpoint::parse(network.urls().front());
-    if (has_sockets()) address.options.set("receive-buffer", "16k");
+    if (type.find_option("receive-buffer") != nullptr) address.options.set("receive-buffer", "16k");
     watch = loop.add_before_sleep([this] { peak = std::max(peak, server.buffer_bytes); });
   }
   ~KvSite() { loop.remove_hook(watch); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Flow control between two ends of this library: neither end may exceed the other's budget of
 // control messages or use up its receives, whatever numbers they were told, at any rate, with the
-// smallest budget that the options allow.
+// smallest budget that is enough for both.
 #if AECONN_RDMA
 
 #include "conn/rdma/protocol/flow_control.h"
@@ -29,8 +29,8 @@ constexpr std::uint64_t kProbeBelow020 = 256;  // the rule of release 0.2.0: min
 
 StreamConfig least_budget(Role role, std::uint32_t receives, std::uint32_t window = 64) {
   StreamConfig config = config_of(role, window);
-  config.control_rate = 1;
-  config.control_burst = 64;
+  config.control_rate = flow::kLeastControlRate;
+  config.control_burst = flow::kLeastControlBurst;
   config.receives = receives;
   return config;
 }

@@ -63,7 +63,7 @@ check 'nor a word of the protocol' not has_text "$work/tls.pcap" 'SET'
 
 # Options must take effect in packets of both directions: the traffic class of each end (in
 # rdma_cm's messages the connecting end's), and no packet longer than the lesser path-mtu allows.
-"$build/kv-server" --listen "rdma://$AECONN_RDMA_ADDRESS:7003?dscp=26&path-mtu=1024" >"$work/marked.log" 2>&1 &
+"$build/kv-server" --listen "rdma://$AECONN_RDMA_ADDRESS:7003?traffic-class=104&path-mtu=1024" >"$work/marked.log" 2>&1 &
 pids+=($!)
 marked_listening() { grep -q '^listening on' "$work/marked.log"; }
 soon marked_listening || cat "$work/marked.log"

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "conn/error.h"
+#include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
@@ -69,8 +70,7 @@ TEST_CASE("tls: a value that cannot be is refused in a sentence with the key and
       Case{"min-version", "1.1", "1.2, 1.3"}, Case{"max-version", "TLSv1.3", "1.2, 1.3"},
       Case{"verify", "maybe", "yes, chain, no"}, Case{"auth-clients", "sometimes", "optional"},
       Case{"resumption", "always", "tickets, cache, no"}, Case{"peer-user", "ou", "cn, uri"},
-      Case{"crl-check", "all", "leaf, chain"}, Case{"tickets", "17", "16"},
-      Case{"tickets", "-1", "tickets=-1"}, Case{"handshake-timeout", "0", "1ms"},
+      Case{"crl-check", "all", "leaf, chain"}, Case{"handshake-timeout", "0", "1ms"},
       Case{"handshake-timeout", "soon", "soon"}, Case{"ticket-rotation", "0s", "1s"},
       Case{"session-timeout", "8000h", "8000h"}, Case{"session-cache", "0", "1"},
       Case{"max-handshakes", "0", "1"}, Case{"ktls", "perhaps", "perhaps"},
@@ -96,6 +96,28 @@ TEST_CASE("tls: options that contradict each other are refused", "[tls][options]
                Contains("key names 1 files and cert 2"));
   REQUIRE_THAT(complaint(site, with(site, "auth-clients", "yes")), Contains("ca=FILE"));
   REQUIRE_THAT(complaint(site, with(site, "auth-clients", "optional")), Contains("ca=FILE"));
+}
+
+TEST_CASE("tls: an option that is gone from a layer says what to do", "[tls][options]") {
+  TlsSite site;
+  REQUIRE_THAT(complaint(site, with(site, "tickets", "2")),
+               Contains("tls has no option tickets any more: leave it out, or give resumption=no"));
+  const conn::Registry registry = conn::all_transports();
+  const conn::ConnectionType& over_unix = registry.require("tls+unix");
+  REQUIRE_NOTHROW(over_unix.check(conn::Endpoint::parse("tls+unix:///x?linger=1s")));
+  std::string said;
+  try {
+    over_unix.check(conn::Endpoint::parse("tls+unix:///x?receive-buffer=1m"));
+  } catch (const conn::Error& error) {
+    said = error.what();
+  }
+  REQUIRE_THAT(said, StartsWith("tls+unix:///x?receive-buffer=1m: unix has no option "
+                                "receive-buffer any more: leave it out"));
+  REQUIRE_THAT(said, !Contains("those of tls"));
+  const conn::ConnectionType& list = registry.require("tls+unix|unix");
+  REQUIRE_NOTHROW(list.check(conn::Endpoint::parse("tls+unix|unix:///x?linger=1s")));
+  REQUIRE_THROWS_WITH(list.check(conn::Endpoint::parse("tls+unix|unix:///x?receive-buffer=1m")),
+                      Contains(": unix has no option receive-buffer any more: leave it out"));
 }
 
 TEST_CASE("tls: an option that neither layer has is refused", "[tls][options]") {

@@ -283,7 +283,7 @@ TEST_CASE("tls: configure() without a certificate is refused while a listener ne
 
 TEST_CASE("tls: a listener that is gone needs no certificate, and what it counted stays",
           "[tls][reload]") {
-  const conn::Options own = GENERATE(conn::Options{}, conn::Options{{"tickets", "3"}});
+  const conn::Options own = GENERATE(conn::Options{}, conn::Options{{"session-timeout", "4m"}});
   TlsSite site({{"resumption", "cache"}, {"session-cache", "1"}});
   const conn::Options cert = site.options_of(site.identity);
   const auto dropped = [&] {

@@ -186,16 +186,15 @@ TEST_CASE("tls: what was verified less is not resumed where more is asked", "[tl
 
 // --- sessions at servers -------------------------------------------------------------------------
 
-TEST_CASE("tls: tickets says how many a server sends after a handshake of TLS 1.3",
+TEST_CASE("tls: a server sends one ticket after a handshake of TLS 1.3, without resumption none",
           "[tls][resumption]") {
-  const unsigned count = GENERATE(0u, 1u, 3u);
-  const std::string kind = GENERATE(as<std::string>{}, "tickets", "cache");
-  CAPTURE(count, kind);
-  TlsSite site({{"tickets", std::to_string(count)}, {"resumption", kind}}, {});
+  const std::string kind = GENERATE(as<std::string>{}, "tickets", "cache", "no");
+  CAPTURE(kind);
+  TlsSite site({{"resumption", kind}}, {});
   const conn::ListenerPtr listener = site.listen();
   Hoarder client(site, TLS1_3_VERSION);
   REQUIRE_FALSE(client.resumes(*listener, nullptr));
-  REQUIRE(client.kept() == count);
+  REQUIRE(client.kept() == (kind == "no" ? 0 : 1));
 }
 
 TEST_CASE("tls: a session that was offered before may be offered again", "[tls][resumption]") {

@@ -27,16 +27,6 @@ std::optional<Small> number(OptionReader& options, const char* key) {
   return options.given(key) ? std::optional(static_cast<Small>(value)) : std::nullopt;
 }
 
-std::optional<std::uint8_t> traffic_class_from(OptionReader& options) {
-  const auto dscp = number<std::uint8_t>(options, "dscp");
-  const auto whole = number<std::uint8_t>(options, "traffic-class");
-  if (dscp && whole)
-    throw Error(
-        "dscp and traffic-class are one field: give one of them (traffic-class is 4 * dscp)");
-  if (dscp) return static_cast<std::uint8_t>(*dscp << 2);
-  return whole;
-}
-
 std::optional<ibv_mtu> mtu_from(OptionReader& options) {
   const std::string text = options.text("path-mtu");
   if (!options.given("path-mtu")) return std::nullopt;
@@ -104,22 +94,26 @@ std::vector<OptionRow> Fabric::rows() {
       Row::number("traffic-class", kBoth, 0, 0, 255,
                   "of the packets; the upper six bits are the DSCP")
           .by_default(kTheirs),
-      Row::number("dscp", kBoth, 0, 0, 63, "the same field: four times this").by_default(kTheirs),
       Row::number("service-level", kBoth, 0, 0, 15, "InfiniBand's; on Ethernet a priority, 0 to 7")
-          .by_default(kTheirs),
+          .by_default(kTheirs)
+          .tuning(),
       Row::word("path-mtu", kBoth, kPathMtu, ibv_mtu{}, "most bytes of a packet, at both ends")
-          .by_default("the port's"),
+          .by_default("the port's")
+          .tuning(),
       Row::number("gid-index", kBoth, 0, 0, 255, "of the port's GID table: another kind of packet")
-          .by_default(kTheirs),
+          .by_default(kTheirs)
+          .tuning(),
       Row::number("pkey-index", kBoth, 0, 0, 65535, "of the port's partition keys")
-          .by_default(kTheirs),
+          .by_default(kTheirs)
+          .tuning(),
       Row::flag("ece", kBoth, Fabric{}.ece,
-                "what both devices can beyond the standard, agreed on at set-up")};
+                "what both devices can beyond the standard, agreed on at set-up")
+          .tuning()};
 }
 
 Fabric Fabric::from(OptionReader& options) {
   Fabric fabric;
-  fabric.traffic_class = traffic_class_from(options);
+  fabric.traffic_class = number<std::uint8_t>(options, "traffic-class");
   fabric.service_level = number<std::uint8_t>(options, "service-level");
   fabric.gid_index = number<std::uint8_t>(options, "gid-index");
   fabric.pkey_index = number<std::uint16_t>(options, "pkey-index");

@@ -16,7 +16,7 @@
 //              device retries.
 //   windows    At most kMostAnnounced are open. A window that was filled, or replaced before it was
 //              full, pays for the next one. The others (kMostAnnounced at first, one for each
-//              replacement, at least kWindowsQuiet apart) fit into the smallest budget.
+//              replacement, at least kWindowsQuiet apart) fit into the least budget.
 //   keepalives An aeconn peer sends at most one in kKeepalivePrice; behind a stopped loop at most
 //              as many queue up as there are receives. Both are free, so the budget is spent only
 //              on messages that an aeconn peer does not send.
@@ -85,6 +85,7 @@ inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
 /// A peer's budget of control messages that it did not earn: per second, and at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
+/// The least budget that an aeconn peer does not exceed. The rest is for other implementations.
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
 /// Receives kept free of data, and of offers that the peer does not need yet.

@@ -39,9 +39,8 @@ std::uint64_t number_from(const char* variable, std::uint64_t usual) {
 // --- a busy connection beside idle ones ----------------------------------------------------------
 
 struct Crowd : Room {
-  explicit Crowd(std::size_t count, const std::string& options)
-      : Room({.weather = {.most_delay = 2us}},
-             "?backlog=20000&window=4096&max-window=64k" + options) {
+  explicit Crowd(std::size_t count)
+      : Room({.weather = {.most_delay = 2us}}, "?backlog=20000&window=4096&max-window=64k") {
     std::vector<conn::ConnectionPtr> next;
     while (others.size() < count) {
       while (next.size() < 500 && others.size() + next.size() < count)
@@ -368,10 +367,9 @@ struct BusyWorld : Room {
 TEST_CASE("simulation: one busy connection beside many is not ended, whatever it does",
           "[simulation][busy]") {
   const std::size_t count = GENERATE(from_range(crowds()));
-  const bool least = count > 64;  // the lowest budget that the options accept
-  CAPTURE(count, least);
-  Crowd crowd(count, least ? "&control-rate=1&control-burst=64" : "");
-  const auto client = crowd.connected(least ? "control-rate=1&control-burst=64" : "");
+  CAPTURE(count);
+  Crowd crowd(count);
+  const auto client = crowd.connected();
   SECTION("requests and answers") {
     std::uint64_t answers = 0;
     client->set_read_handler([&](Connection& here) {

@@ -41,7 +41,7 @@ const Profile& mlx5() { return profile_named("mlx5"); }
 
 TEST_CASE("simulation: a traffic class is each end's own, in its packets and in rdma_cm's",
           "[simulation]") {
-  Room room({}, "?dscp=26", mlx5(), mlx5());
+  Room room({}, "?traffic-class=104", mlx5(), mlx5());
   room.address.options = conn::Options::parse("source=10.77.0.2");
   const auto client = room.connected("traffic-class=33");
   CHECK(queue_pair_on(room, *room.near).way.grh.traffic_class == 104);

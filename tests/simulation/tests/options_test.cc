@@ -100,7 +100,7 @@ TEST_CASE("simulation: the device is told how long to try, whatever the peer say
   Profile profile = profile_named("mlx5");
   profile.ack_delay = GENERATE(std::uint8_t{16}, std::uint8_t{31}, std::uint8_t{200});
   const int ack_timeout = profile.ack_delay == 16 ? 17 : 31;
-  const std::string options = "ack-timeout=17&retry-count=5&min-rnr-timer=9";
+  const std::string options = "ack-timeout=17&retry-count=5";
   Room room({}, "?" + options, profile, profile);
   const auto client = room.connected(options);
   testing::RawNet net(room.loop);
@@ -116,7 +116,7 @@ TEST_CASE("simulation: the device is told how long to try, whatever the peer say
     CHECK(qp->ack_timeout == ack_timeout);
     CHECK(qp->retry_count == 5);
     CHECK(qp->rnr_retry == 7);
-    CHECK(qp->rnr_timer == 9);
+    CHECK(qp->rnr_timer == 12);
   }
   CHECK(seen == 3);
 }
