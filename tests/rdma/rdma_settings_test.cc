@@ -7,6 +7,7 @@
 #include <string>
 
 #include "conn/error.h"
+#include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
@@ -89,6 +90,17 @@ TEST_CASE("rdma settings: what the network is asked for", "[rdma][options]") {
           .fabric;
   CHECK(all.words() ==
         "traffic-class=4, service-level=2, gid-index=3, pkey-index=4, path-mtu=4096");
+}
+
+TEST_CASE("rdma settings: a list of schemes knows old names, too", "[rdma][options]") {
+  const Registry registry = all_transports();
+  const ConnectionType& list = registry.require("rdma|tcp");
+  CHECK(list.find_option("dscp") == list.find_option("traffic-class"));
+  CHECK_NOTHROW(list.check(Endpoint::parse("rdma|tcp://127.0.0.1:1?dscp=46&linger=1s")));
+  CHECK_THROWS_WITH(
+      list.check(Endpoint::parse("rdma|tcp://127.0.0.1:1?sleep-cost=5us")),
+      "rdma|tcp://127.0.0.1:1?sleep-cost=5us: rdma has no option sleep-cost any more: "
+      "leave it out, the loop measures it");
 }
 
 TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {

@@ -114,10 +114,6 @@ TEST_CASE("tls: an option that is gone from a layer says what to do", "[tls][opt
   REQUIRE_THAT(said, StartsWith("tls+unix:///x?receive-buffer=1m: unix has no option "
                                 "receive-buffer any more: leave it out"));
   REQUIRE_THAT(said, !Contains("those of tls"));
-  const conn::ConnectionType& list = registry.require("tls+unix|unix");
-  REQUIRE_NOTHROW(list.check(conn::Endpoint::parse("tls+unix|unix:///x?linger=1s")));
-  REQUIRE_THROWS_WITH(list.check(conn::Endpoint::parse("tls+unix|unix:///x?receive-buffer=1m")),
-                      Contains(": unix has no option receive-buffer any more: leave it out"));
 }
 
 TEST_CASE("tls: an option that neither layer has is refused", "[tls][options]") {
