@@ -51,7 +51,14 @@ OptionWord(std::string_view, Value) -> OptionWord<Value>;
 class AECONN_API OptionRow {
  public:
   /// What a value looks like.
-  enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
+  enum class Kind : std::uint8_t {
+    kFlag,      ///< yes or no
+    kNumber,    ///< a count
+    kBytes,     ///< a size in bytes
+    kDuration,  ///< a time
+    kWord,      ///< one of the row's words
+    kText,      ///< anything that the parser accepts
+  };
   /// A value of yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
                         std::string_view meaning);
