@@ -138,10 +138,6 @@ void add_resp_cases(Cases& cases) {
       keep(kv::find_command({&word, 1}));
     };
   });
-  cases.add("glob/user:*:name", [] {
-    return [pattern = std::string_view("user:*:name"),
-            key = std::string_view("user:1234567:name")] { keep(kv::glob_match(pattern, key)); };
-  });
   cases.add("session/GET of 64 B", converse(kGet));
   cases.add("session/SET of 64 B", converse(kSet));
   cases.add("session/GET of 64 B x 16", converse(repeat(kGet, 16)));

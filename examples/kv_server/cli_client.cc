@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 
-#include "cli_tls.h"
 #include "conn/connection_type.h"
 #include "conn/endpoint.h"
 
@@ -96,9 +95,9 @@ conn::Error CliClient::connection_ended() const {
 
 /// A TLS server that is spoken to in the clear answers with an alert.
 void CliClient::refuse_tls_alert() const {
-  if (answered_ || is_tls_scheme(scheme_) || !input_.starts_with("\x15\x03")) return;
-  throw conn::Error("the server at " + url_ + " answered with TLS: use " + tls_scheme(scheme_) +
-                    "://");
+  if (answered_ || scheme_.starts_with("tls") || !input_.starts_with("\x15\x03")) return;
+  throw conn::Error("the server at " + url_ + " answered with TLS: use " +
+                    (scheme_ == "tcp" ? "tls" : "tls+" + scheme_) + "://");
 }
 
 bool CliClient::poll(Reply& reply) {

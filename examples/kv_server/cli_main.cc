@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // kv-cli: a client for every transport of the library, with redis-cli's manners.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 
 #include "ae/libev_loop.h"
-#include "cli_bench.h"
 #include "cli_client.h"
 #include "cli_pipe.h"
 #include "cli_redial.h"
-#include "cli_tls.h"
 #include "conn/transports/transports.h"
 #include "programs/manual/manual.h"
 #include "programs/service/standard_streams.h"
@@ -27,7 +28,7 @@ struct Options {
   bool raw = false, no_raw = false, pipe = false, fail_on_error = false, resp3 = false;
   bool verbose = false, redial = false;
   std::vector<std::string> command;
-  kv::CliTls tls;
+  conn::Options tls;
 };
 
 /// Runs commands and prints what they answer.
@@ -98,6 +99,29 @@ bool run_input(Shell& shell, const Options& options) {
   return !failed;
 }
 
+/// Round trips of one command, one after another; prints one line of results.
+void bench(kv::CliClient& client, const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  const std::vector<std::string> ping = {"PING"};
+  const auto& command = options.command.empty() ? ping : options.command;
+  for (std::size_t i = 0; i < std::min<std::size_t>(options.bench / 10, 1000); ++i)
+    client.call(command);
+  std::vector<double> times(options.bench);  // in microseconds
+  double sum = 0;
+  for (double& time : times) {
+    const auto sent = Clock::now();
+    client.call(command);
+    time = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
+    sum += time;
+  }
+  std::sort(times.begin(), times.end());
+  const double count = static_cast<double>(times.size());
+  service::print(fmt::format(
+      "{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n",
+      times.size(), count * 1e6 / sum, sum / count, times[times.size() / 2],
+      times[times.size() * 99 / 100]));
+}
+
 bool run(Options& options) {
   conn::Registry registry = conn::all_transports();
   registry.on_fallback([&options](const conn::Fallback& fallback) {
@@ -105,7 +129,13 @@ bool run(Options& options) {
     service::complain("kv-cli", fallback.to + " by " + fallback.taken + "; " +
                                     conn::describe(fallback.not_taken));
   });
-  options.url = kv::use_tls(registry, options.tls, options.url);
+  if (!options.tls.empty()) {
+    const std::string scheme = conn::Endpoint::parse(options.url).scheme;
+    // To go on in the clear is not what a user wants who names a certificate.
+    if (!scheme.starts_with("tls"))
+      throw conn::Error(options.url + " is not TLS, and there are options for TLS");
+    registry.require(scheme).configure(options.tls);
+  }
   ae::LibevLoop loop;
   if (options.redial) {
     kv::CliRedial::Plan plan;
@@ -127,7 +157,7 @@ bool run(Options& options) {
 
   if (options.pipe) return kv::run_pipe(client);
   if (options.bench != 0) {
-    kv::run_bench(client, options.bench, options.command);
+    bench(client, options);
     return true;
   }
   Shell shell(client, options);
@@ -141,29 +171,6 @@ bool run(Options& options) {
     }
   }
   return good || !options.fail_on_error;
-}
-
-void add_tls_options(CLI::App& app, kv::CliTls& tls, manual::Values& values) {
-  const auto text = [&app](const char* flags, std::string& value, const char* description) {
-    return app.add_option(flags, value, description)->group("TLS");
-  };
-  using Value = manual::Value;
-  app.add_flag("--tls", tls.on, "TLS over the URL's transport: tcp://... becomes tls://...")
-      ->group("TLS");
-  values.add(
-      text("--cacert,--tls-ca", tls.ca, "Whose certificates count, PEM (the system's authorities)"),
-      Value::file());
-  values.add(
-      text("--cacertdir,--tls-ca-dir", tls.ca_folder, "The same as a folder (openssl rehash)"),
-      Value::folder());
-  values.add(text("--cert,--tls-cert", tls.cert, "Our certificate and its chain, PEM"),
-             Value::file());
-  values.add(text("--key,--tls-key", tls.key, "Its private key, PEM"), Value::file());
-  text("--sni", tls.name, "The server's name to ask for and to check (the URL's host)");
-  app.add_flag("--insecure", tls.insecure, "Take whatever certificate the server shows")
-      ->group("TLS");
-  text("--tls-ciphers", tls.ciphers, "Ciphers of TLS 1.2");
-  text("--tls-ciphersuites", tls.ciphersuites, "Ciphers of TLS 1.3");
 }
 
 }  // namespace
@@ -191,7 +198,23 @@ int main(int argc, char** argv) {
   app.add_flag("--verbose", options.verbose, "Say what carries the connection, on standard error");
   app.add_flag("--redial", options.redial,
                "Keep connecting: the command goes on over restarts and flaps (see -r)");
-  add_tls_options(app, options.tls, values);
+  const auto tls = [&](const char* flag, const char* key, const char* description) {
+    return app
+        .add_option_function<std::string>(
+            flag, [&options, key](const std::string& value) { options.tls.set(key, value); },
+            description)
+        ->group("TLS; the URL takes these options and more");
+  };
+  values.add(tls("--cacert", "ca", "Whose certificates count, PEM (the system's authorities)"),
+             manual::Value::file());
+  values.add(tls("--cert", "cert", "The client's certificate and its chain, PEM"),
+             manual::Value::file());
+  values.add(tls("--key", "key", "Its private key, PEM"), manual::Value::file());
+  tls("--sni", "server-name", "The server's name to ask for and to check (the URL's host)");
+  app.add_flag_callback(
+         "--insecure", [&options] { options.tls.set("verify", "no"); },
+         "Accept any certificate of the server")
+      ->group("TLS; the URL takes these options and more");
   app.add_option("command", options.command, "A command; without one, lines of standard input");
   manual::add_to(
       app,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking commands up, and what many handlers share.
+// The table of commands, its lookup, and what several handlers share. Arities are those of
+// Redis 7.0 (7.2 for CLIENT SETINFO and CLIENT NO-TOUCH).
 
 #include <fmt/format.h>
 
@@ -8,35 +9,68 @@
 #include "command.h"
 
 namespace kv {
-
-// command_table.cc
-std::span<const Command> command_table();
-Handler divided_handler(std::string_view name);
-
 namespace {
+
+const Command kCommands[] = {
+    {"get", 2, 0, get_command, 1, 1, 1},
+    {"set", -3, kDenyOom, set_command, 1, 1, 1},
+    {"mset", -3, kDenyOom, mset_command, 1, -1, 2, mset_divided},
+    {"mget", -2, 0, mget_command, 1, -1, 1, mget_divided},
+    {"append", 3, kDenyOom, append_command, 1, 1, 1},
+    {"strlen", 2, 0, strlen_command, 1, 1, 1},
+    {"setrange", 4, kDenyOom, setrange_command, 1, 1, 1},
+    {"getrange", 4, 0, getrange_command, 1, 1, 1},
+    {"incr", 2, kDenyOom, incr_command, 1, 1, 1},
+    {"decr", 2, kDenyOom, decr_command, 1, 1, 1},
+    {"incrby", 3, kDenyOom, incrby_command, 1, 1, 1},
+    {"decrby", 3, kDenyOom, decrby_command, 1, 1, 1},
+    {"del", -2, 0, del_command, 1, -1, 1, del_divided},
+    {"exists", -2, 0, exists_command, 1, -1, 1, exists_divided},
+    {"expire", 3, 0, expire_command, 1, 1, 1},
+    {"pexpire", 3, 0, pexpire_command, 1, 1, 1},
+    {"ttl", 2, 0, ttl_command, 1, 1, 1},
+    {"pttl", 2, 0, pttl_command, 1, 1, 1},
+    {"persist", 2, 0, persist_command, 1, 1, 1},
+    {"dbsize", 1, 0, dbsize_command, 0, 0, 0, dbsize_divided},
+    {"flushall", -1, 0, flushall_command, 0, 0, 0, flushall_divided},
+    {"ping", -1, 0, ping_command},
+    {"echo", 2, 0, echo_command},
+    {"hello", -1, kNoAuth, hello_command},
+    {"auth", -2, kNoAuth, auth_command},
+    {"select", 2, 0, select_command},
+    {"quit", -1, kNoAuth, quit_command},
+    {"reset", 1, kNoAuth, reset_command},
+    {"client", -2, 0, nullptr},
+    {"client|id", 2, 0, client_id_command},
+    {"client|getname", 2, 0, client_getname_command},
+    {"client|setname", 3, 0, client_setname_command},
+    {"client|setinfo", 4, 0, client_setinfo_command},
+    {"client|list", 2, 0, client_list_command, 0, 0, 0, client_list_divided},
+    {"client|info", 2, 0, client_info_command},
+    {"client|no-evict", 3, 0, client_switch_command},
+    {"client|no-touch", 3, 0, client_switch_command},
+    {"command", -1, 0, command_command},
+    {"config", -2, 0, nullptr},
+    {"config|get", -3, 0, config_get_command, 0, 0, 0, config_get_divided},
+    {"config|set", -4, 0, config_set_command, 0, 0, 0, config_set_divided},
+    {"debug", -2, 0, nullptr},
+    {"debug|sleep", 3, 0, debug_sleep_command},
+    {"info", -1, 0, info_command, 0, 0, 0, info_divided},
+    {"shutdown", -1, 0, shutdown_command},
+};
 
 std::size_t name_hash(std::string_view name, std::size_t hash = 0) noexcept {
   for (const char c : name) hash = hash * 31 + (static_cast<unsigned char>(c) | 0x20u);
   return hash;
 }
 
-/// Open addressing over the table, built once.
+/// A hash table with open addressing over kCommands, built once.
 class Index {
  public:
-  Index() {
-    for (const Command& row : command_table()) {
-      Command& command = commands_.emplace_back(row);
-      command.index = commands_.size() - 1;
-      command.divided = divided_handler(row.name);
-      const auto bar = row.name.find('|');
-      if (bar != std::string_view::npos) {
-        command.subcommand = true;
-        for (Command& other : commands_) {
-          if (other.name == row.name.substr(0, bar)) other.container = true;
-        }
-      }
-    }
-    for (const Command& command : commands_) {
+  Index() : commands_(std::begin(kCommands), std::end(kCommands)) {
+    for (Command& command : commands_) {
+      command.index = static_cast<std::size_t>(&command - commands_.data());
+      command.subcommand = command.name.find('|') != std::string_view::npos;
       std::size_t slot = name_hash(command.name) % kSlots;
       while (slots_[slot] != nullptr) slot = (slot + 1) % kSlots;
       slots_[slot] = &command;
@@ -54,12 +88,12 @@ class Index {
       return command.name.size() == name.size() + 1 + subcommand.size() &&
              command.name[name.size()] == '|' &&
              equals_ignore_case(command.name.substr(0, name.size()), name) &&
-             equals_ignore_case(command.own_name(), subcommand);
+             equals_ignore_case(command.name.substr(name.size() + 1), subcommand);
     });
   }
 
  private:
-  static constexpr std::size_t kSlots = 512;
+  static constexpr std::size_t kSlots = 256;
   template <class Match>
   const Command* probe(std::size_t hash, Match match) const noexcept {
     std::size_t slot = hash % kSlots;
@@ -78,51 +112,30 @@ const Index& index() {
   return instance;
 }
 
-/// Up to `most` bytes, and only to the first NUL: error texts are C strings in Redis.
-std::string_view printable(std::string_view text, std::size_t most) {
-  text = text.substr(0, most);
-  return text.substr(0, text.find('\0'));
-}
-
 }  // namespace
 
 std::span<const Command> commands() { return index().all(); }
 std::size_t command_count() { return index().all().size(); }
 
-std::span<const Command> subcommands(const Command& container) {
-  const auto all = commands().subspan(container.index + 1);
-  std::size_t count = 0;
-  while (count < all.size() && all[count].name.find('|') != std::string_view::npos &&
-         all[count].name.starts_with(container.name)) {
-    ++count;
-  }
-  return all.first(container.container ? count : 0);
-}
-
-const Command* find_command(std::string_view name) { return index().find(name); }
-const Command* find_command(std::string_view name, std::string_view subcommand) {
-  return index().find(name, subcommand);
-}
-
 const Command* find_command(Arguments argv) {
   const Command* command = index().find(argv[0]);
   if (command == nullptr || command->subcommand) return nullptr;  // not as "client|list"
-  if (!command->container || argv.size() == 1) return command;
+  if (command->handler != nullptr || argv.size() == 1) return command;
   return index().find(argv[0], argv[1]);
 }
 
 std::string unknown_command(Arguments argv) {
+  constexpr std::size_t kMost = 128;  // characters of a name, and of the arguments together
   const Command* container = index().find(argv[0]);
-  if (container != nullptr && container->container && argv.size() > 1) {
-    return fmt::format("ERR unknown subcommand '{}'. Try {} HELP.", printable(argv[1], 128),
-                       to_upper(argv[0]));
+  if (container != nullptr && container->handler == nullptr && argv.size() > 1) {
+    return fmt::format("ERR unknown subcommand '{}'.", c_string(argv[1].substr(0, kMost)));
   }
   std::string list;
-  for (std::size_t i = 1; i < argv.size() && list.size() < 128; ++i) {
-    list += fmt::format("'{}' ", printable(argv[i], 128 - list.size()));
+  for (std::size_t i = 1; i < argv.size() && list.size() < kMost; ++i) {
+    list += fmt::format("'{}' ", c_string(argv[i].substr(0, kMost - list.size())));
   }
   return fmt::format("ERR unknown command '{}', with args beginning with: {}",
-                     printable(argv[0], 128), list);
+                     c_string(argv[0].substr(0, kMost)), list);
 }
 
 Entry* Call::store_arrived(Database& to, Entry* existing, std::string_view key,
@@ -135,8 +148,6 @@ std::string wrong_arity(const Command& command) {
   return fmt::format("ERR wrong number of arguments for '{}' command", command.name);
 }
 
-void wrong_arity(ReplyWriter& reply, const Command& command) { reply.error(wrong_arity(command)); }
-
 void reply_invalid_expiry(Call& call) {
   call.reply.error(fmt::format("ERR invalid expire time in '{}' command", call.command.name));
 }
@@ -146,16 +157,6 @@ std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
   const auto value = parse_integer(text);
   if (!value) call.reply.error(error);
   return value;
-}
-
-void reply_help(Call& call, std::span<const std::string_view> lines) {
-  const std::string_view name = call.command.name;
-  call.reply.array(lines.size() + 3);
-  call.reply.simple(
-      fmt::format("{} takes one of these subcommands:", to_upper(name.substr(0, name.find('|')))));
-  for (const std::string_view line : lines) call.reply.simple(line);
-  call.reply.simple("HELP");
-  call.reply.simple("    These lines.");
 }
 
 }  // namespace kv

@@ -1,14 +1,42 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Commands on the connection itself, except CLIENT.
+// Commands on the connection itself: PING to RESET, and CLIENT.
 
 #include <fmt/format.h>
 
-#include "command.h"
+#include <map>
+
+#include "divided.h"
 
 namespace kv {
+namespace {
+
+bool valid_client_name(std::string_view name) {
+  for (const char c : name) {
+    if (c < '!' || c > '~') return false;
+  }
+  return true;
+}
+
+using Lines = std::map<std::uint64_t, std::string>;  ///< of CLIENT LIST, by client
+
+Lines list_clients(const Server& server) {
+  Lines lines;
+  for (const auto& [id, session] : server.sessions) {
+    if (!session->killed()) lines.emplace(id, session->describe() + '\n');
+  }
+  return lines;
+}
+
+void reply_lines(Call& call, const Lines& lines) {
+  std::string text;
+  for (const auto& [id, line] : lines) text += line;
+  call.reply.verbatim(text);
+}
+
+}  // namespace
 
 void ping_command(Call& call) {
-  if (call.argv.size() > 2) return wrong_arity(call.reply, call.command);
+  if (call.argv.size() > 2) return call.reply.error(wrong_arity(call.command));
   if (call.argv.size() == 2)
     call.reply.bulk(call.argv[1]);
   else
@@ -54,8 +82,8 @@ void hello_command(Call& call) {
         return call.reply.error(kBadName);
       }
     } else {
-      return call.reply.error(fmt::format("ERR Syntax error in HELLO option '{}'",
-                                          call.argv[i].substr(0, call.argv[i].find('\0'))));
+      return call.reply.error(
+          fmt::format("ERR Syntax error in HELLO option '{}'", c_string(call.argv[i])));
     }
   }
   if (!call.session.authenticated()) {
@@ -69,7 +97,7 @@ void hello_command(Call& call) {
   ReplyWriter& reply = call.reply;
   reply.map(7);
   reply.bulk("server");
-  reply.bulk("redis");  // what clients compare with; INFO has our own name
+  reply.bulk("redis");  // clients compare this name; INFO has the name kv-server
   reply.bulk("version");
   reply.bulk(kRedisVersion);
   reply.bulk("proto");
@@ -103,6 +131,60 @@ void quit_command(Call& call) {
 void reset_command(Call& call) {
   call.session.reset();
   call.reply.simple("RESET");
+}
+
+void client_id_command(Call& call) {
+  call.reply.integer(static_cast<std::int64_t>(call.session.id()));
+}
+
+void client_getname_command(Call& call) {
+  if (call.session.name().empty())
+    call.reply.null();
+  else
+    call.reply.bulk(call.session.name());
+}
+
+void client_setname_command(Call& call) {
+  if (!valid_client_name(call.argv[2])) return call.reply.error(kBadName);
+  call.session.set_name(call.argv[2]);
+  call.reply.ok();
+}
+
+/// Client libraries send this when they connect. The values are checked, and are not kept.
+void client_setinfo_command(Call& call) {
+  const std::string_view option = call.argv[2];
+  const bool name = is_word(option, "lib-name");
+  if (!name && !is_word(option, "lib-ver")) {
+    return call.reply.error(fmt::format("ERR Unrecognized option '{}'", c_string(option)));
+  }
+  if (!valid_client_name(call.argv[3])) {
+    return call.reply.error(
+        fmt::format("ERR {} cannot contain spaces, newlines or special characters.",
+                    name ? "lib-name" : "lib-ver"));
+  }
+  call.reply.ok();
+}
+
+void client_list_command(Call& call) { reply_lines(call, list_clients(call.server)); }
+
+void client_list_divided(Call& call) {
+  ask_loops<Lines>(call, list_clients, [](Call& resumed, std::vector<Lines>& answers) {
+    Lines all;
+    for (Lines& lines : answers) all.merge(lines);
+    reply_lines(resumed, all);
+  });
+}
+
+void client_info_command(Call& call) {
+  call.reply.verbatim(call.session.describe_with_facts() + '\n');
+}
+
+/// NO-EVICT and NO-TOUCH: no client is evicted by key and no access time is kept, so both hold.
+void client_switch_command(Call& call) {
+  if (is_word(call.argv[2], "on") || is_word(call.argv[2], "off"))
+    call.reply.ok();
+  else
+    call.reply.error(kSyntaxError);
 }
 
 }  // namespace kv

@@ -2,8 +2,6 @@
 // INFO.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,21 +50,12 @@ struct Report {
 
 void server_section(const Report& report, Fields& fields) {
   const Server& server = report.server;
-  const std::int64_t now = server.now_us();
-  const std::int64_t up = (now - server.started_us()) / 1'000'000;
   add(fields, "redis_version", kRedisVersion);
   add(fields, "kv_server_version", kVersion);
-  add(fields, "redis_mode", "standalone");
-  add(fields, "arch_bits", 8 * sizeof(void*));
   add(fields, "multiplexing_api", fmt::format("aeconn ({})", server.config.event_loop));
   add(fields, "process_id", getpid());
-  add(fields, "run_id", server.run_id());
-  add(fields, "server_time_usec", now);
-  add(fields, "uptime_in_seconds", up);
-  add(fields, "uptime_in_days", up / 86400);
-  add(fields, "hz", 10);
+  add(fields, "uptime_in_seconds", (server.now_us() - server.started_us()) / 1'000'000);
   if (!report.loops.empty()) add(fields, "loops", report.loops.size());
-  add(fields, "listeners", fmt::format("{}", fmt::join(server.config.listen, " ")));
 }
 
 void clients_section(const Report& report, Fields& fields) {
@@ -80,25 +69,13 @@ void clients_section(const Report& report, Fields& fields) {
 
 void memory_section(const Report& report, Fields& fields) {
   const std::size_t used = report.data_bytes + report.buffer_bytes + report.left_behind;
-  const std::size_t peak = report.server.peak_memory(used);
   const Config& config = report.server.config;
   add(fields, "used_memory", used);
-  add(fields, "used_memory_human", format_memory(used));
   add(fields, "used_memory_rss", resident_bytes());
-  add(fields, "used_memory_peak", peak);
-  add(fields, "used_memory_peak_human", format_memory(peak));
   add(fields, "used_memory_dataset", report.data_bytes);
   add(fields, "mem_clients_normal", report.buffer_bytes);
   add(fields, "maxmemory_clients", config.clients_memory_limit);
   add(fields, "maxmemory", config.maxmemory);
-  add(fields, "maxmemory_human", format_memory(config.maxmemory));
-  add(fields, "maxmemory_policy", "noeviction");
-}
-
-void persistence_section(const Report&, Fields& fields) {
-  add(fields, "loading", 0);
-  add(fields, "rdb_bgsave_in_progress", 0);
-  add(fields, "aof_enabled", 0);
 }
 
 void stats_section(const Report& report, Fields& fields) {
@@ -109,7 +86,6 @@ void stats_section(const Report& report, Fields& fields) {
   add(fields, "total_net_output_bytes", statistics.bytes_out);
   add(fields, "rejected_connections", statistics.connections_rejected);
   add(fields, "expired_keys", report.expired);
-  add(fields, "evicted_keys", 0);
   add(fields, "keyspace_hits", statistics.keyspace_hits);
   add(fields, "keyspace_misses", statistics.keyspace_misses);
   add(fields, "total_error_replies", statistics.error_replies);
@@ -122,23 +98,6 @@ void stats_section(const Report& report, Fields& fields) {
   add(fields, "timed_out_clients", statistics.timed_out);
 }
 
-void replication_section(const Report&, Fields& fields) {
-  add(fields, "role", "master");
-  add(fields, "connected_slaves", 0);
-}
-
-void cpu_section(const Report&, Fields& fields) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto text = [](const timeval& t) {
-    return fmt::format("{}.{:06}", static_cast<long>(t.tv_sec), static_cast<long>(t.tv_usec));
-  };
-  add(fields, "used_cpu_sys", text(usage.ru_stime));
-  add(fields, "used_cpu_user", text(usage.ru_utime));
-}
-
-void modules_section(const Report&, Fields&) {}
-
 void commandstats_section(const Report& report, Fields& fields) {
   for (const Command& command : commands()) {
     const auto& counts = report.statistics.commands[command.index];
@@ -148,14 +107,6 @@ void commandstats_section(const Report& report, Fields& fields) {
                     counts.failed));
   }
 }
-
-void errorstats_section(const Report& report, Fields& fields) {
-  for (const auto& [code, count] : report.statistics.errors) {
-    add(fields, "errorstat_" + code, fmt::format("count={}", count));
-  }
-}
-
-void cluster_section(const Report&, Fields& fields) { add(fields, "cluster_enabled", 0); }
 
 void keyspace_section(const Report& report, Fields& fields) {
   for (std::size_t i = 0; i < report.keyspace.size(); ++i) {
@@ -182,14 +133,8 @@ constexpr struct {
     {"Server", server_section, true},
     {"Clients", clients_section, true},
     {"Memory", memory_section, true},
-    {"Persistence", persistence_section, true},
     {"Stats", stats_section, true},
-    {"Replication", replication_section, true},
-    {"CPU", cpu_section, true},
-    {"Modules", modules_section, true},
     {"Commandstats", commandstats_section, false},
-    {"Errorstats", errorstats_section, true},
-    {"Cluster", cluster_section, true},
     {"Keyspace", keyspace_section, true},
     {"Loops", loops_section, true},
 };

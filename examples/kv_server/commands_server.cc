@@ -1,127 +1,235 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TIME, DEBUG, SHUTDOWN and COMMAND.
+// COMMAND, CONFIG, DEBUG SLEEP and SHUTDOWN.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <thread>
 
-#include "command.h"
-#include "resp_text.h"
+#include "divided.h"
 
 namespace kv {
 namespace {
 
-bool is_subcommand(const Command& command) {
-  return command.name.find('|') != std::string_view::npos;
-}
+// --- CONFIG --------------------------------------------------------------------------------------
 
-/// Words as a RESP set of status replies.
-void reply_words(Call& call, const std::vector<std::string>& words) {
-  call.reply.set(words.size());
-  for (const std::string& word : words) call.reply.simple(word);
-}
+/// The answer of a loop that has nothing to report.
+struct Done {};
 
-std::vector<std::string> flag_words(const Command& command) {
-  static constexpr struct {
-    std::uint32_t flag;
-    std::string_view word;
-  } kWords[] = {{kWrite, "write"},         {kReadOnly, "readonly"}, {kDenyOom, "denyoom"},
-                {kAdmin, "admin"},         {kNoScript, "noscript"}, {kLoading, "loading"},
-                {kStale, "stale"},         {kFast, "fast"},         {kNoAuth, "no_auth"},
-                {kAllowBusy, "allow_busy"}};
-  std::vector<std::string> words;
-  for (const auto& known : kWords) {
-    if ((command.flags & known.flag) != 0) words.emplace_back(known.word);
+/// Returns the reason of a refusal, or "".
+using Setter = std::string (*)(Server&, std::string_view);
+using Getter = std::string (*)(const Server&);
+
+std::string set_number(std::string_view text, std::int64_t& target, std::int64_t low,
+                       std::int64_t high) {
+  const auto value = parse_integer(text);
+  if (!value) return "argument couldn't be parsed into an integer";
+  if (*value < low || *value > high) {
+    return fmt::format("argument must be between {} and {} inclusive", low, high);
   }
-  return words;
+  target = *value;
+  return {};
 }
 
-std::vector<std::string> category_words(const Command& command) {
-  std::vector<std::string> words;
-  if (command.group == "generic") words.emplace_back("@keyspace");
-  if ((command.flags & kReadOnly) != 0) words.emplace_back("@read");
-  if ((command.flags & kWrite) != 0) words.emplace_back("@write");
-  if (command.group == "string") words.emplace_back("@string");
-  if ((command.flags & kAdmin) != 0) words.emplace_back("@admin");
-  if ((command.flags & kDangerous) != 0) words.emplace_back("@dangerous");
-  words.emplace_back((command.flags & kFast) != 0 ? "@fast" : "@slow");
-  if (command.group == "connection") words.emplace_back("@connection");
-  return words;
+std::string set_memory(std::string_view text, std::uint64_t& target) {
+  const auto value = parse_memory(text);
+  if (!value) return "argument must be a memory value";
+  target = *value;
+  return {};
 }
 
-void reply_command_info(Call& call, const Command* command) {
-  if (command == nullptr) return call.reply.null();
-  ReplyWriter& reply = call.reply;
-  reply.array(10);
-  reply.bulk(command->name);
-  reply.integer(command->arity);
-  reply_words(call, flag_words(*command));
-  reply.integer(command->first_key);
-  reply.integer(command->last_key);
-  reply.integer(command->key_step);
-  reply_words(call, category_words(*command));
-  reply.array(0);  // tips
-  reply.array(0);  // key specifications
-  const auto children = subcommands(*command);
-  reply.array(children.size());
-  for (const Command& child : children) reply_command_info(call, &child);
-}
+struct Parameter {
+  std::string_view name;
+  Getter get;
+  Setter set;  ///< null: read-only
+};
 
-void reply_command_docs(Call& call, const Command& command) {
-  ReplyWriter& reply = call.reply;
-  const auto children = subcommands(command);
-  reply.bulk(command.name);
-  reply.map(children.empty() ? 3 : 4);
-  reply.bulk("summary");
-  reply.bulk(command.summary);
-  reply.bulk("since");
-  reply.bulk(command.since);
-  reply.bulk("group");
-  reply.bulk(command.group);
-  if (children.empty()) return;
-  reply.bulk("subcommands");
-  reply.map(children.size());
-  for (const Command& child : children) reply_command_docs(call, child);
-}
+/// The server's own parameters; `save` and `appendonly` are what redis-benchmark asks for.
+constexpr Parameter kParameters[] = {
+    {"maxclients", [](const Server& s) { return fmt::format("{}", s.config.maxclients); },
+     [](Server& s, std::string_view v) {
+       return set_number(v, s.config.maxclients, 1, UINT32_MAX);
+     }},
+    {"maxmemory", [](const Server& s) { return fmt::format("{}", s.config.maxmemory); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.maxmemory); }},
+    {"maxmemory-clients",
+     [](const Server& s) { return fmt::format("{}", s.config.clients_memory_limit); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.clients_memory_limit); }},
+    {"client-query-buffer-limit",
+     [](const Server& s) { return fmt::format("{}", s.config.client_query_limit); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.client_query_limit); }},
+    {"proto-max-bulk-len", [](const Server& s) { return fmt::format("{}", s.config.parser.bulk); },
+     [](Server& s, std::string_view v) {
+       std::uint64_t size = 0;
+       std::string reason = set_memory(v, size);
+       if (!reason.empty()) return reason;
+       if (size < (1 << 20) || size > (std::uint64_t{2} << 30)) {
+         return fmt::format("argument must be between {} and {} inclusive", 1 << 20,
+                            std::uint64_t{2} << 30);
+       }
+       s.config.parser.bulk = static_cast<std::int64_t>(size);
+       return std::string();
+     }},
+    {"requirepass", [](const Server& s) { return s.config.requirepass; },
+     [](Server& s, std::string_view v) {
+       s.config.requirepass = v;
+       return std::string();
+     }},
+    {"timeout", [](const Server& s) { return fmt::format("{}", s.config.timeout_seconds); },
+     [](Server& s, std::string_view v) {
+       return set_number(v, s.config.timeout_seconds, 0, INT32_MAX);
+     }},
+    {"client-output-buffer-limit",
+     [](const Server& s) { return fmt::format("{}", s.config.client_output_limit); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.client_output_limit); }},
+    {"loglevel", [](const Server& s) { return s.config.loglevel; },
+     [](Server& s, std::string_view v) {
+       for (const std::string_view each : kLogLevels) {
+         if (is_word(v, each)) {
+           s.config.loglevel = each;
+           return std::string();
+         }
+       }
+       return fmt::format("argument(s) must be one of the following: {}",
+                          fmt::join(kLogLevels, ", "));
+     }},
+    {"loops",
+     [](const Server& s) {
+       return fmt::format("{}", s.together != nullptr ? s.together->loops() : 1);
+     },
+     nullptr},
+    {"event-loop", [](const Server& s) { return s.config.event_loop; }, nullptr},
+    {"save", [](const Server&) { return std::string(); }, nullptr},
+    {"appendonly", [](const Server&) { return std::string("no"); }, nullptr},
+};
 
-const Command* find_named(std::string_view name) {
-  const auto bar = name.find('|');
-  return bar == std::string_view::npos ? find_command(name)
-                                       : find_command(name.substr(0, bar), name.substr(bar + 1));
-}
-
-std::size_t top_level_count() {
-  std::size_t count = 0;
-  for (const Command& command : commands()) count += !is_subcommand(command);
-  return count;
-}
-
-void reply_all_info(Call& call) {
-  call.reply.array(top_level_count());
-  for (const Command& command : commands()) {
-    if (!is_subcommand(command)) reply_command_info(call, &command);
+const Parameter* find_parameter(std::string_view name) {
+  for (const Parameter& parameter : kParameters) {
+    if (is_word(name, parameter.name)) return &parameter;
   }
+  return nullptr;
+}
+
+/// Overwrites the password of a request: its memory is used again, and not freed.
+void forget_password(Arguments argv) {
+  for (std::size_t i = 2; i + 1 < argv.size(); i += 2) {
+    if (!is_word(argv[i], "requirepass")) continue;
+    explicit_bzero(const_cast<char*>(argv[i + 1].data()), argv[i + 1].size());
+  }
+}
+
+/// Sets all parameters of the request or none. Returns false after replying the error.
+bool set_parameters(Call& call) {
+  if (call.argv.size() % 2 != 0) {
+    call.reply.error(kSyntaxError);
+    return false;
+  }
+  const Config before = call.server.config;
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const Parameter* parameter = find_parameter(call.argv[i]);
+    if (parameter == nullptr) {
+      call.server.config = before;
+      call.reply.error(
+          fmt::format("ERR Unknown option or number of arguments for CONFIG SET - '{}'",
+                      c_string(call.argv[i])));
+      return false;
+    }
+    std::string reason = parameter->set == nullptr ? "can't set immutable config" : "";
+    for (std::size_t j = 2; j < i; j += 2) {
+      if (is_word(call.argv[j], parameter->name)) reason = "duplicate parameter";
+    }
+    if (reason.empty()) reason = parameter->set(call.server, call.argv[i + 1]);
+    if (reason.empty()) continue;
+    call.server.config = before;
+    call.reply.error(fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",
+                                 parameter->name, reason));
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
 
-void time_command(Call& call) {
-  const std::int64_t now = call.server.now_us();
-  call.reply.array(2);
-  call.reply.bulk(fmt::format("{}", now / 1'000'000));
-  call.reply.bulk(fmt::format("{}", now % 1'000'000));
+std::string configure(Server& server, std::string_view name, std::string_view value) {
+  const Parameter* parameter = find_parameter(name);
+  if (parameter == nullptr) return "there is no such parameter";
+  if (parameter->set == nullptr) return "can't set immutable config";
+  return parameter->set(server, value);
 }
 
-// Blocks the event loop, which is what it is for; so it has to be allowed, as in Redis 7.
+/// The parameters of these names; a name that does not exist is left out, as in Redis.
+void config_get_command(Call& call) {
+  std::map<const Parameter*, std::string_view> found;  // with the name as the client wrote it
+  for (const std::string_view name : call.argv.subspan(2)) {
+    if (const Parameter* parameter = find_parameter(name)) found.emplace(parameter, name);
+  }
+  call.reply.map(found.size());
+  for (const auto& [parameter, name] : found) {
+    call.reply.bulk(name);
+    call.reply.bulk(parameter->get(call.server));
+  }
+}
+
+void config_set_command(Call& call) {
+  if (set_parameters(call)) call.reply.ok();
+  forget_password(call.argv);
+}
+
+/// Changes the shared copy, from which each loop then takes it: OK means that it holds everywhere.
+void config_set_divided(Call& call) {
+  Together& together = *call.server.together;
+  bool done = false;
+  {
+    const std::lock_guard lock(together.config_mutex);
+    call.server.config = together.config;
+    done = set_parameters(call);
+    together.config = call.server.config;
+  }
+  forget_password(call.argv);
+  if (!done) return;
+  ask_loops<Done>(
+      call,
+      [](Server& server) {
+        server.adopt_config();
+        return Done();
+      },
+      [](Call& resumed, std::vector<Done>&) { resumed.reply.ok(); });
+}
+
+void config_get_divided(Call& call) {
+  const std::lock_guard lock(call.server.together->config_mutex);
+  config_get_command(call);
+}
+
+// --- the rest ------------------------------------------------------------------------------------
+
+/// COUNT gives the number of commands. What else clients ask for, such as redis-cli's COMMAND DOCS,
+/// gets an empty array.
+void command_command(Call& call) {
+  if (call.argv.size() != 2 || !is_word(call.argv[1], "count")) return call.reply.array(0);
+  const auto all = commands();
+  call.reply.integer(std::count_if(all.begin(), all.end(),
+                                   [](const Command& command) { return !command.subcommand; }));
+}
+
+/// Blocks the event loop on purpose, so it must be enabled at start, as in Redis 7.
 void debug_sleep_command(Call& call) {
   if (!call.server.config.debug_command)
     return call.reply.error(
         "ERR DEBUG command not allowed: start the server with --enable-debug-command");
-  constexpr long double kLongest = 3600;
-  const auto seconds = parse_float(call.argv[2]);
-  if (!seconds || *seconds < 0 || *seconds > kLongest) return call.reply.error(kNotFloat);
-  std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(*seconds)));
+  constexpr double kLongest = 3600;
+  const std::string_view text = call.argv[2];
+  double seconds = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !(seconds >= 0 && seconds <= kLongest))
+    return call.reply.error("ERR value is not a valid float");
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   call.reply.simple("OK");
 }
 
@@ -145,76 +253,8 @@ void shutdown_command(Call& call) {
     return call.reply.error(kSyntaxError);
   }
   if (abort) return call.reply.error("ERR No shutdown in progress.");
-  // There is nothing to save, with or without SAVE; the client sees the connection end.
+  // There is nothing to save, with or without SAVE. The client sees the connection end.
   if (call.server.request_shutdown) call.server.request_shutdown(now);
-}
-
-void command_command(Call& call) { reply_all_info(call); }
-
-void command_count_command(Call& call) {
-  call.reply.integer(static_cast<std::int64_t>(top_level_count()));
-}
-
-void command_info_command(Call& call) {
-  if (call.argv.size() == 2) return reply_all_info(call);
-  call.reply.array(call.argv.size() - 2);
-  for (const std::string_view name : call.argv.subspan(2)) {
-    reply_command_info(call, find_named(name));
-  }
-}
-
-void command_docs_command(Call& call) {
-  std::vector<const Command*> chosen;
-  for (const std::string_view name : call.argv.subspan(2)) {
-    if (const Command* command = find_named(name)) chosen.push_back(command);
-  }
-  if (call.argv.size() == 2) {
-    for (const Command& command : commands()) {
-      if (!is_subcommand(command)) chosen.push_back(&command);
-    }
-  }
-  call.reply.map(chosen.size());
-  for (const Command* command : chosen) reply_command_docs(call, *command);
-}
-
-void command_list_command(Call& call) {
-  std::vector<std::string_view> names;
-  const bool filtered = call.argv.size() == 5 && is_word(call.argv[2], "filterby");
-  if (call.argv.size() != 2 && !filtered) return call.reply.error(kSyntaxError);
-  const std::string_view kind = filtered ? call.argv[3] : "";
-  const std::string_view value = filtered ? call.argv[4] : "";
-  if (filtered && !is_word(kind, "pattern") && !is_word(kind, "aclcat") &&
-      !is_word(kind, "module")) {
-    return call.reply.error(kSyntaxError);
-  }
-  for (const Command& command : commands()) {
-    bool match = !filtered && !is_subcommand(command);
-    if (is_word(kind, "pattern")) match = glob_match(value, command.name, true);
-    if (is_word(kind, "aclcat")) {
-      for (const std::string& word : category_words(command)) {
-        match |= is_word(value, std::string_view(word).substr(1));
-      }
-    }
-    if (match) names.push_back(command.name);
-  }
-  call.reply.array(names.size());
-  for (const std::string_view name : names) call.reply.bulk(name);
-}
-
-void command_help_command(Call& call) {
-  static constexpr std::string_view kLines[] = {
-      "(no subcommand)",
-      "    What INFO says, of every command.",
-      "COUNT",
-      "    How many commands there are.",
-      "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
-      "    Their names.",
-      "INFO [<command> ...]",
-      "    Arity, flags and key positions of these commands, or of all.",
-      "DOCS [<command> ...]",
-      "    Summary, version and group of these commands, or of all.",
-  };
-  reply_help(call, kLines);
 }
 
 }  // namespace kv

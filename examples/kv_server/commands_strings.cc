@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Commands on strings.
+// Commands on strings, and on strings that are numbers.
 
 #include <algorithm>
 #include <cstring>
@@ -9,55 +9,30 @@
 namespace kv {
 namespace {
 
-enum class Unit { kSeconds, kMilliseconds };
-enum class Base { kNow, kEpoch };
-
-/// EX, PX, EXAT, PXAT and what else SET and GETEX understand.
+/// The options of SET.
 struct Options {
-  bool nx = false, xx = false, get = false, keep_ttl = false, persist = false;
+  bool nx = false, xx = false, get = false, keep_ttl = false;
   const std::string_view* expiry = nullptr;
-  Unit unit = Unit::kSeconds;
-  Base base = Base::kNow;
+  std::int64_t unit = 0;  ///< of `expiry`, in milliseconds
 };
 
-bool parse_expiry_option(std::string_view word, Options& options) {
-  static constexpr struct {
-    std::string_view word;
-    Unit unit;
-    Base base;
-  } kWords[] = {{"ex", Unit::kSeconds, Base::kNow},
-                {"px", Unit::kMilliseconds, Base::kNow},
-                {"exat", Unit::kSeconds, Base::kEpoch},
-                {"pxat", Unit::kMilliseconds, Base::kEpoch}};
-  for (const auto& known : kWords) {
-    if (!is_word(word, known.word)) continue;
-    // The same word again replaces the value, another one is an error (as in Redis).
-    if (options.expiry != nullptr && (options.unit != known.unit || options.base != known.base)) {
-      return false;
-    }
-    options.unit = known.unit;
-    options.base = known.base;
-    return true;
-  }
-  return false;
-}
-
-/// False after the syntax error was replied.
-bool parse_options(Call& call, std::size_t first, bool set, Options& options) {
-  for (std::size_t i = first; i < call.argv.size(); ++i) {
+/// Returns false after replying a syntax error.
+bool parse_options(Call& call, Options& options) {
+  for (std::size_t i = 3; i < call.argv.size(); ++i) {
     const std::string_view word = call.argv[i];
-    if (set && is_word(word, "nx") && !options.xx) {
+    const std::int64_t unit = is_word(word, "ex") ? 1000 : is_word(word, "px") ? 1 : 0;
+    if (is_word(word, "nx") && !options.xx) {
       options.nx = true;
-    } else if (set && is_word(word, "xx") && !options.nx) {
+    } else if (is_word(word, "xx") && !options.nx) {
       options.xx = true;
-    } else if (set && is_word(word, "get")) {
+    } else if (is_word(word, "get")) {
       options.get = true;
-    } else if (set && is_word(word, "keepttl") && options.expiry == nullptr) {
+    } else if (is_word(word, "keepttl") && options.expiry == nullptr) {
       options.keep_ttl = true;
-    } else if (!set && is_word(word, "persist") && options.expiry == nullptr) {
-      options.persist = true;
-    } else if (i + 1 < call.argv.size() && !options.keep_ttl && !options.persist &&
-               parse_expiry_option(word, options)) {
+    } else if (unit != 0 && i + 1 < call.argv.size() && !options.keep_ttl &&
+               (options.expiry == nullptr || options.unit == unit)) {
+      // The same word again replaces the value; the other word is an error (as in Redis).
+      options.unit = unit;
       options.expiry = &call.argv[++i];
     } else {
       call.reply.error(kSyntaxError);
@@ -67,27 +42,20 @@ bool parse_options(Call& call, std::size_t first, bool set, Options& options) {
   return true;
 }
 
-/// The absolute time in milliseconds; nothing after an error was replied.
-std::optional<std::int64_t> expiry_time(Call& call, std::string_view text, Unit unit, Base base) {
-  const auto value = integer_argument(call, text);
+/// The absolute time in milliseconds; nullopt after replying an error.
+std::optional<std::int64_t> expiry_time(Call& call, const Options& options) {
+  const auto value = integer_argument(call, *options.expiry);
   if (!value) return std::nullopt;
-  std::int64_t when = *value;
-  if (when <= 0 || (unit == Unit::kSeconds && when > INT64_MAX / 1000)) {
+  std::int64_t when = 0;
+  if (*value <= 0 || __builtin_mul_overflow(*value, options.unit, &when) ||
+      __builtin_add_overflow(when, call.now_ms, &when)) {
     reply_invalid_expiry(call);
     return std::nullopt;
-  }
-  if (unit == Unit::kSeconds) when *= 1000;
-  if (base == Base::kNow) {
-    if (when > INT64_MAX - call.now_ms) {
-      reply_invalid_expiry(call);
-      return std::nullopt;
-    }
-    when += call.now_ms;
   }
   return when == kNoExpiry ? kNoExpiry - 1 : when;
 }
 
-/// Replies the error of a value beyond proto-max-bulk-len.
+/// Replies the error of a value longer than proto-max-bulk-len.
 bool fits(Call& call, std::uint64_t size, std::uint64_t more) {
   const auto limit = static_cast<std::uint64_t>(call.server.config.parser.bulk);
   if (size <= limit && more <= limit - size) return true;
@@ -102,34 +70,13 @@ void reply_value(Call& call, Entry* entry) {
     call.reply.value(*entry);
 }
 
-void set_with_expiry(Call& call, Unit unit) {
-  const auto when = expiry_time(call, call.argv[2], unit, Base::kNow);
-  if (!when) return;
-  Entry* entry = call.store(*call.db, call.argv[1], call.argv[3]);
-  call.db->expire_at(entry, *when);
-  call.reply.ok();
-}
-
 template <class Where>
 void mset(Call& call, const Where& where) {
-  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
+  if (call.argv.size() % 2 == 0) return call.reply.error(wrong_arity(call.command));
   for (std::size_t i = 1; i < call.argv.size(); i += 2) {
     call.store(where(call.argv[i]), call.argv[i], call.argv[i + 1]);
   }
   call.reply.ok();
-}
-
-template <class Where>
-void msetnx(Call& call, const Where& where) {
-  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
-  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    const std::string_view key = call.argv[i];
-    if (where(key).find(key, call.now_ms) != nullptr) return call.reply.integer(0);
-  }
-  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    call.store(where(call.argv[i]), call.argv[i], call.argv[i + 1]);
-  }
-  call.reply.integer(1);
 }
 
 template <class Where>
@@ -138,6 +85,23 @@ void mget(Call& call, const Where& where) {
   for (const std::string_view key : call.argv.subspan(1)) {
     reply_value(call, call.read(where(key), key));
   }
+}
+
+void add(Call& call, std::int64_t delta) {
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
+  std::int64_t value = 0;
+  if (entry != nullptr) {
+    const auto parsed = integer_argument(call, entry->value());
+    if (!parsed) return;
+    value = *parsed;
+  }
+  if (__builtin_add_overflow(value, delta, &value)) {
+    return call.reply.error("ERR increment or decrement would overflow");
+  }
+  char digits[20];
+  const std::string_view text(digits, format_integer(digits, value));
+  call.db->set_found(entry, call.argv[1], text, true);
+  call.reply.integer(value);
 }
 
 }  // namespace
@@ -150,10 +114,10 @@ void set_command(Call& call) {
     return call.reply.ok();
   }
   Options options;
-  if (!parse_options(call, 3, true, options)) return;
+  if (!parse_options(call, options)) return;
   std::int64_t when = kNoExpiry;
   if (options.expiry != nullptr) {
-    const auto time = expiry_time(call, *options.expiry, options.unit, options.base);
+    const auto time = expiry_time(call, options);
     if (!time) return;
     when = *time;
   }
@@ -168,49 +132,8 @@ void set_command(Call& call) {
   if (!options.get) call.reply.ok();
 }
 
-void getset_command(Call& call) {
-  Entry* entry = call.read(call.argv[1]);
-  reply_value(call, entry);
-  call.store(*call.db, entry, call.argv[1], call.argv[2]);
-}
-
-void getdel_command(Call& call) {
-  Entry* entry = call.read(call.argv[1]);
-  reply_value(call, entry);
-  if (entry != nullptr) call.db->erase(entry);
-}
-
-void getex_command(Call& call) {
-  Options options;
-  if (!parse_options(call, 2, false, options)) return;
-  Entry* entry = call.read(call.argv[1]);
-  if (entry == nullptr) return call.reply.null();
-  std::int64_t when = kNoExpiry;
-  if (options.expiry != nullptr) {
-    const auto time = expiry_time(call, *options.expiry, options.unit, options.base);
-    if (!time) return;
-    when = *time;
-  }
-  call.reply.value(*entry);
-  if (when < call.now_ms)
-    call.db->erase(entry);
-  else if (options.expiry != nullptr || options.persist)
-    call.db->expire_at(entry, when);
-}
-
-void setnx_command(Call& call) {
-  if (call.db->find(call.argv[1], call.now_ms) != nullptr) return call.reply.integer(0);
-  call.store(*call.db, nullptr, call.argv[1], call.argv[2]);
-  call.reply.integer(1);
-}
-
-void setex_command(Call& call) { set_with_expiry(call, Unit::kSeconds); }
-void psetex_command(Call& call) { set_with_expiry(call, Unit::kMilliseconds); }
-
 void mset_command(Call& call) { mset(call, OneDatabase(call)); }
 void mset_divided(Call& call) { mset(call, LockedKeys(call)); }
-void msetnx_command(Call& call) { msetnx(call, OneDatabase(call)); }
-void msetnx_divided(Call& call) { msetnx(call, LockedKeys(call)); }
 void mget_command(Call& call) { mget(call, OneDatabase(call)); }
 void mget_divided(Call& call) { mget(call, LockedKeys(call)); }
 
@@ -276,6 +199,20 @@ void getrange_command(Call& call) {
   if (start > end || size == 0) return call.reply.bulk({});
   call.reply.bulk(
       value.substr(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start + 1)));
+}
+
+void incr_command(Call& call) { add(call, 1); }
+void decr_command(Call& call) { add(call, -1); }
+
+void incrby_command(Call& call) {
+  if (const auto delta = integer_argument(call, call.argv[2])) add(call, *delta);
+}
+
+void decrby_command(Call& call) {
+  const auto delta = integer_argument(call, call.argv[2]);
+  if (!delta) return;
+  if (*delta == INT64_MIN) return call.reply.error("ERR decrement would overflow");
+  add(call, -*delta);
 }
 
 }  // namespace kv

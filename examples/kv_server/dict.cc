@@ -7,17 +7,6 @@
 #include <utility>
 
 namespace kv {
-namespace {
-
-std::uint64_t reverse_bits(std::uint64_t v) noexcept {
-  v = ((v >> 1) & 0x5555555555555555u) | ((v & 0x5555555555555555u) << 1);
-  v = ((v >> 2) & 0x3333333333333333u) | ((v & 0x3333333333333333u) << 2);
-  v = ((v >> 4) & 0x0f0f0f0f0f0f0f0fu) | ((v & 0x0f0f0f0f0f0f0f0fu) << 4);
-  return __builtin_bswap64(v);
-}
-
-}  // namespace
-
 HashSeed HashSeed::random() {
   std::random_device device;
   const auto word = [&device] {
@@ -28,10 +17,6 @@ HashSeed HashSeed::random() {
 }
 
 Dict::~Dict() { forget_all(); }
-
-std::uint64_t Dict::next_cursor(std::uint64_t cursor, std::uint64_t mask) noexcept {
-  return reverse_bits(reverse_bits(cursor | ~mask) + 1);
-}
 
 Dict::Table Dict::make_table(std::size_t buckets) {
   Table table;

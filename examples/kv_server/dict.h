@@ -9,12 +9,10 @@
 // makes a new block.
 
 #include <atomic>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "siphash.h"
 
@@ -100,35 +98,6 @@ class Dict {
   /// Moves up to `buckets` buckets. True while there are more.
   bool rehash(std::size_t buckets) noexcept;
 
-  /// One step of SCAN: `visit(Entry*)` for the entries at `cursor`; returns the next cursor, 0 at
-  /// the end. An entry that is there during the whole scan is visited at least once, whatever
-  /// resizing happens between steps: the cursor counts with its bits reversed, so that the buckets
-  /// a bucket splits into (or merges with) are its neighbours. `visit` must not change the table.
-  template <class Visit>
-  std::uint64_t scan(std::uint64_t cursor, Visit visit) const {
-    if (size() == 0) return 0;
-    const auto walk = [&visit](Entry* entry) {
-      while (entry != nullptr) {
-        Entry* next = entry->next;
-        visit(entry);
-        entry = next;
-      }
-    };
-    const Table* small = &tables_[0];
-    if (!rehashing()) {
-      walk(small->heads[cursor & small->mask]);
-      return next_cursor(cursor, small->mask);
-    }
-    const Table* large = &tables_[1];
-    if (small->mask > large->mask) std::swap(small, large);
-    walk(small->heads[cursor & small->mask]);
-    do {
-      walk(large->heads[cursor & large->mask]);
-      cursor = next_cursor(cursor, large->mask);
-    } while ((cursor & (small->mask ^ large->mask)) != 0);
-    return cursor;
-  }
-
   /// Every entry once; `visit` may free the entry (and then forget_all() must follow).
   template <class Visit>
   void each(Visit visit) const {
@@ -143,23 +112,6 @@ class Dict {
   }
   /// Empties the tables without looking at entries.
   void forget_all() noexcept;
-  /// An entry of a random bucket; `random()` gives 64 random bits. The table is not empty.
-  template <class Random>
-  Entry* random_entry(Random random) noexcept {
-    if (rehashing()) rehash(1);
-    for (;;) {
-      const std::size_t count = buckets();
-      assert(count != 0);
-      const std::uint64_t bits = random() % count;
-      const Table& table = tables_[bits < tables_[0].buckets() ? 0 : 1];
-      Entry* head = table.heads[(&table == &tables_[0] ? bits : bits - tables_[0].buckets())];
-      if (head == nullptr) continue;
-      std::size_t length = 0;
-      for (const Entry* entry = head; entry != nullptr; entry = entry->next) ++length;
-      for (std::size_t skip = random() % length; skip > 0; --skip) head = head->next;
-      return head;
-    }
-  }
   /// Takes one entry out, any one; null when empty. For emptying in small steps.
   Entry* pop_any() noexcept;
 
@@ -174,7 +126,6 @@ class Dict {
   static constexpr std::size_t kNotRehashing = static_cast<std::size_t>(-1);
   static constexpr std::size_t kSmallest = 16;
 
-  static std::uint64_t next_cursor(std::uint64_t cursor, std::uint64_t mask) noexcept;
   static Table make_table(std::size_t buckets);
   void resize(std::size_t buckets);
   void shrink_if_sparse() noexcept;

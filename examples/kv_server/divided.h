@@ -16,9 +16,6 @@ namespace kv {
 struct OneDatabase {
   explicit OneDatabase(Call& call) : database(*call.db) {}
   Database& operator()(std::string_view) const noexcept { return database; }
-  void rename(std::string_view, Entry* entry, std::string_view to) const {
-    database.rename(entry, to);
-  }
   Database& database;
 };
 
@@ -31,13 +28,6 @@ class LockedKeys {
         index_(call.session.database_index()) {}
   Database& operator()(std::string_view key) const noexcept {
     return lock_.of(key).database(index_);
-  }
-  void rename(std::string_view from, Entry* entry, std::string_view to) const {
-    Database &source = (*this)(from), &target = (*this)(to);
-    if (&source == &target)
-      source.rename(entry, to);
-    else
-      source.rename_into(target, entry, to);
   }
 
  private:

@@ -2,6 +2,7 @@
 #include "reply_writer.h"
 
 #include <algorithm>
+#include <string>
 
 namespace kv {
 
@@ -13,12 +14,12 @@ void ReplyWriter::simple(std::string_view text) {
 
 void ReplyWriter::error(std::string_view text) {
   ++errors_;
-  last_error_ = text;
-  for (char& c : last_error_) {
+  std::string line(text);
+  for (char& c : line) {
     if (c == '\r' || c == '\n') c = ' ';
   }
   out_.append("-");
-  out_.append(last_error_);
+  out_.append(line);
   out_.append("\r\n");
 }
 

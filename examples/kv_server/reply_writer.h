@@ -19,9 +19,8 @@ class ReplyWriter {
 
   int version() const noexcept { return version_; }
   void set_version(int version) noexcept { version_ = version; }
-  /// Errors written since the beginning, and the last one's text.
+  /// The number of errors written so far.
   std::uint64_t errors() const noexcept { return errors_; }
-  const std::string& last_error() const noexcept { return last_error_; }
 
   /// A bulk that would follow when more than `bytes` are unsent is left out, and overflowed() says
   /// so: one value of any size passes, a thousand of them in one reply do not.
@@ -63,8 +62,6 @@ class ReplyWriter {
   void map(std::size_t pairs) {
     header(version_ >= 3 ? '%' : '*', static_cast<std::int64_t>(version_ >= 3 ? pairs : 2 * pairs));
   }
-  void set(std::size_t size) { header(version_ >= 3 ? '~' : '*', static_cast<std::int64_t>(size)); }
-  void null_array() { out_.append(version_ >= 3 ? "_\r\n" : "*-1\r\n"); }
   /// Text for people: RESP3 marks it as such.
   void verbatim(std::string_view text);
 
@@ -86,7 +83,6 @@ class ReplyWriter {
   bool overflowed_ = false;
   std::size_t limit_ = static_cast<std::size_t>(-1);
   std::uint64_t errors_ = 0;
-  std::string last_error_;
 };
 
 }  // namespace kv

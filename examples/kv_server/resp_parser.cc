@@ -179,9 +179,7 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
 }
 
 std::string_view RequestParser::key_of_large(std::string_view input) const noexcept {
-  const bool of_four = spans_.size() == 3 && remaining_ == 1;  // SETEX key seconds value
-  const TextSpan& key = spans_[of_four ? 1 : spans_.size() - 1];
-  return input.substr(key.offset, key.size);
+  return input.substr(spans_.back().offset, spans_.back().size);
 }
 
 void RequestParser::take_out() noexcept {

@@ -54,8 +54,7 @@ class RequestParser {
   std::size_t large() const noexcept {
     return missing_ != 0 && !spans_.empty() && outside_.size == 0 ? bulk_size_ : 0;
   }
-  /// Its key, as far as the parser can tell: what comes before it, or two before it in a request of
-  /// four. `input` as given to next().
+  /// The argument before it, which is its key if it is a value. `input` as given to next().
   std::string_view key_of_large(std::string_view input) const noexcept;
   /// What next() gets from now on has CR LF at size(), and it is called when the argument's bytes
   /// are where moved_to() says, until arguments() are not needed any more. Once for each request.

@@ -39,47 +39,11 @@ char unescape(char c) noexcept {
   }
 }
 
-/// Matches one character against the class that starts after '['; `p` ends on its last character.
-bool match_class(std::string_view pattern, std::size_t& p, char c, bool ignore_case) {
-  const bool negated = p < pattern.size() && pattern[p] == '^';
-  if (negated) ++p;
-  bool match = false;
-  const auto fold = [ignore_case](char x) { return ignore_case ? lower(x) : x; };
-  for (;; ++p) {
-    if (p >= pattern.size()) {  // an unclosed class ends with the pattern
-      --p;
-      break;
-    }
-    if (pattern[p] == '\\' && p + 1 < pattern.size()) {
-      ++p;
-      if (pattern[p] == c) match = true;
-    } else if (pattern[p] == ']') {
-      break;
-    } else if (p + 2 < pattern.size() && pattern[p + 1] == '-') {
-      auto low = static_cast<unsigned char>(fold(pattern[p]));
-      auto high = static_cast<unsigned char>(fold(pattern[p + 2]));
-      if (low > high) std::swap(low, high);
-      const auto byte = static_cast<unsigned char>(fold(c));
-      p += 2;
-      if (byte >= low && byte <= high) match = true;
-    } else if (fold(pattern[p]) == fold(c)) {
-      match = true;
-    }
-  }
-  return match != negated;
-}
-
 }  // namespace
 
 std::string to_lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = lower(c);
-  return result;
-}
-
-std::string to_upper(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
   return result;
 }
 
@@ -93,29 +57,6 @@ std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::optional<long double> parse_float(std::string_view text) {
-  if (text.empty() || text.size() >= 5 * 1024 || is_space(text[0])) return std::nullopt;
-  const std::string copy(text);
-  char* end = nullptr;
-  errno = 0;
-  const long double value = std::strtold(copy.c_str(), &end);
-  if (end != copy.c_str() + copy.size() || std::isnan(value)) return std::nullopt;
-  if (errno == ERANGE && (std::isinf(value) || value == 0)) return std::nullopt;
-  return value;
-}
-
-std::string format_float(long double value) {
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char text[5 * 1024];
-  const int length = std::snprintf(text, sizeof text, "%.17Lf", value);
-  std::string result(text, static_cast<std::size_t>(length));
-  if (result.find('.') != std::string::npos) {
-    result.erase(result.find_last_not_of('0') + 1);
-    if (result.back() == '.') result.pop_back();
-  }
-  return result == "-0" ? "0" : result;
 }
 
 std::size_t format_integer(char* out, std::int64_t value) noexcept {
@@ -139,57 +80,6 @@ std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept {
     return value * known.factor;
   }
   return std::nullopt;
-}
-
-std::string format_memory(std::uint64_t bytes) {
-  static constexpr char kUnits[] = {'K', 'M', 'G', 'T', 'P'};
-  if (bytes < 1024) return fmt::format("{}B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < sizeof kUnits; ++unit) value /= 1024;
-  return fmt::format("{:.2f}{}", value, kUnits[unit]);
-}
-
-bool glob_match(std::string_view pattern, std::string_view text, bool ignore_case) {
-  const auto fold = [ignore_case](char c) { return ignore_case ? lower(c) : c; };
-  std::size_t p = 0, t = 0;
-  // Only the last star can need another try: an earlier one matching more never helps.
-  std::size_t star = std::string_view::npos, star_text = 0;
-  while (t < text.size()) {
-    bool match = false;
-    std::size_t next = p;
-    if (p < pattern.size()) {
-      switch (pattern[p]) {
-        case '*':
-          star = ++p;
-          star_text = t;
-          continue;
-        case '?':
-          match = true;
-          break;
-        case '[':
-          next = p + 1;
-          match = match_class(pattern, next, text[t], ignore_case);
-          break;
-        case '\\':
-          if (p + 1 < pattern.size()) next = p + 1;
-          [[fallthrough]];
-        default:
-          match = fold(pattern[next]) == fold(text[t]);
-      }
-    }
-    if (match) {
-      p = next + 1;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star;
-      t = ++star_text;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 bool split_arguments(std::string_view line, std::string& storage, std::vector<TextSpan>& spans) {

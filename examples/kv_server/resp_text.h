@@ -25,25 +25,14 @@ inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept 
   return true;
 }
 std::string to_lower(std::string_view text);
-std::string to_upper(std::string_view text);
 
 /// A decimal integer exactly as Redis prints it: no '+', no leading zeros, no "-0", no spaces.
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;
-/// A whole text that strtold accepts, without leading space, finite range, not NaN.
-std::optional<long double> parse_float(std::string_view text);
-/// 17 fractional digits without trailing zeros, as INCRBYFLOAT stores them.
-std::string format_float(long double value);
 /// Writes digits at `out` (room for 20 characters) and returns how many.
 std::size_t format_integer(char* out, std::int64_t value) noexcept;
 
 /// "100", "100k" (1000), "100kb" (1024), and m, mb, g, gb, b.
 std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept;
-/// "1.50M", as INFO's *_human fields.
-std::string format_memory(std::uint64_t bytes);
-
-/// Glob with * ? [a-z] [^a] and \x. Linear in text times pattern: no input makes it explode.
-bool glob_match(std::string_view pattern, std::string_view text, bool ignore_case = false);
-
 /// Splits a line into arguments: "..." with \n \r \t \b \a \xHH and \c escapes, '...' with \',
 /// blanks between. The arguments' bytes go one after another into `storage` and their
 /// (offset, size) into `spans`. False for unbalanced quotes or text right after a closing quote.

@@ -122,7 +122,6 @@ void LoopNetwork<OneSession>::add(conn::ListenerPtr listener) {
   listeners_.push_back(std::move(listener));
   listeners_.back()->on_refused(
       [this](const conn::Failure& failure) { server_.log_refused(failure.text); });
-  server_.config.listen = urls();
 }
 
 template <class OneSession>

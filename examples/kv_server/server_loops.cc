@@ -76,7 +76,6 @@ void ServerOnLoops::add(conn::ListenerGroupPtr listener) {
   listeners_.push_back(std::move(listener));
   listeners_.back()->on_refused(
       [&together = together_](const conn::Failure& why) { together.log_refused(why.text); });
-  together_.set_config([this](Config& config) { config.listen = urls(); });
 }
 
 std::vector<std::string> ServerOnLoops::urls() const {

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "ae/loop_group.h"
@@ -71,7 +70,6 @@ struct Places {
 void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   tls.attach(registry);
-  server.more_parameters = &tls;
   const auto its_loop = ae::loops_named(server.config.event_loop)(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
@@ -97,14 +95,9 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
   kv::Together together(config, count);
   together.log = write_log;
-  together.more_parameters = &tls;
   together.request_shutdown = [end](bool) { end(); };
   const service::Signals signals(
-      loop, [&] { end_service(loop); },
-      [&] {
-        const std::lock_guard lock(together.config_mutex);
-        reload_certificates(tls);
-      });
+      loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
   ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
@@ -134,7 +127,6 @@ std::size_t processors() {
 int main(int argc, char** argv) try {
   service::open_standard_streams();
   kv::TlsSettings tls;
-  const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
   server.log = write_log;
 
@@ -232,15 +224,12 @@ int main(int argc, char** argv) try {
   for (const kv::TlsSettings::Option& each : kv::TlsSettings::options()) {
     values
         .add(app.add_option_function<std::string>(
-                 each.flags,
-                 [&tls, flag = each.flags, name = each.parameter](const std::string& value) {
-                   const std::string reason = tls.store(name, value);
-                   if (!reason.empty()) throw CLI::ValidationError(flag, reason);
-                 },
+                 each.flag,
+                 [&tls, key = each.key](const std::string& value) { tls.set(key, value); },
                  each.description),
              manual::Value::of(each.words, each.place))
-        ->default_str(each.fallback)
-        ->group("TLS, for tls:// and other tls URLs; SIGHUP reads the files again");
+        ->group(
+            "TLS, for tls:// and other tls URLs, which take more; SIGHUP reads the files again");
   }
   manual::add_to(
       app,
@@ -266,7 +255,7 @@ int main(int argc, char** argv) try {
        .values = std::move(values)});
   manual::add_version(app, "kv-server");
   try {
-    (void)manual::parse(app, arguments);
+    (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
   } catch (const CLI::ParseError& error) {
     return manual::explain(app, error, 1);
   }

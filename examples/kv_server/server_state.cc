@@ -31,19 +31,12 @@ void Statistics::add(const Statistics& other) {
       &S::commands_rejected, &S::error_replies, &S::keyspace_hits, &S::keyspace_misses,
       &S::bytes_in, &S::bytes_out, &S::output_limit_closed, &S::query_limit_closed,
       &S::clients_evicted, &S::timed_out, &S::protocol_errors, &S::auth_failures);
-  for (const auto& [code, count] : other.errors) errors[code] += count;
   commands.resize(std::max(commands.size(), other.commands.size()));
   for (std::size_t i = 0; i < other.commands.size(); ++i) {
     commands[i].calls += other.commands[i].calls;
     commands[i].rejected += other.commands[i].rejected;
     commands[i].failed += other.commands[i].failed;
   }
-}
-
-std::string new_run_id(Store& store) {
-  std::string id;
-  for (int i = 0; i < 5; ++i) id += fmt::format("{:08x}", store.random() & 0xffffffffu);
-  return id;
 }
 
 Server::Clock Server::system_clock() { return system_clock_us; }
@@ -54,8 +47,7 @@ Server::Server(Clock clock, std::size_t databases)
       loop(0),
       database_count(databases),
       clock_(clock != nullptr ? clock : system_clock_us),
-      started_us_(clock_()),
-      run_id_(new_run_id(store)) {
+      started_us_(clock_()) {
   statistics.commands.resize(command_count());
 }
 
@@ -66,10 +58,8 @@ Server::Server(Together& all, std::size_t its_loop)
       database_count(all.database_count()),
       request_shutdown(all.request_shutdown),
       log(all.log),
-      more_parameters(all.more_parameters),
       clock_(all.clock()),
-      started_us_(all.started_us()),
-      run_id_(all.run_id()) {
+      started_us_(all.started_us()) {
   statistics.commands.resize(command_count());
   all.join(*this);
 }
@@ -82,12 +72,6 @@ std::uint64_t Server::next_session_id() noexcept {
   return together != nullptr ? together->next_session_id() : ++last_session_id_;
 }
 
-std::size_t Server::peak_memory(std::size_t used) noexcept {
-  if (together != nullptr) return together->note_peak(used);
-  peak_memory_ = std::max(peak_memory_, used);
-  return peak_memory_;
-}
-
 bool Server::out_of_memory_of_all() const noexcept {
   return config.maxmemory != 0 && together->used_memory(*this) > config.maxmemory;
 }
@@ -97,12 +81,6 @@ void Server::limit_clients_memory_of_all() { together->limit_clients_memory(*thi
 void Server::adopt_config() {
   const std::lock_guard lock(together->config_mutex);
   config = together->config;
-}
-
-void Server::reset_statistics() {
-  statistics = Statistics{};
-  statistics.commands.resize(command_count());
-  store.reset_statistics();
 }
 
 void Server::log_limited(std::string_view text) {
@@ -146,7 +124,6 @@ void Server::close_largest(std::uint64_t most) {
 
 bool Server::tend(std::int64_t now_us) {
   refusals_.sum_up(now_us / 1'000'000, log);
-  peak_memory(used_memory());
   return store.maintain(now_us / 1000, kMaintained);
 }
 
@@ -154,7 +131,6 @@ bool Server::tend_all(std::int64_t now_us) {
   together->sum_up_refused();
   const bool more = together->maintain(*this, now_us / 1000, kMaintained);
   together->publish(*this, true);
-  peak_memory(together->used_memory(*this));
   limit_clients_memory_of_all();
   return more;
 }

@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,7 +50,6 @@ struct Config {
   bool logs_clients() const noexcept {
     return loglevel == kLogLevels[0] || loglevel == kLogLevels[1];
   }
-  std::vector<std::string> listen;                   ///< for CONFIG GET bind
   std::string event_loop{ae::loop_names().front()};  ///< for INFO and CONFIG GET event-loop
 };
 
@@ -64,7 +61,6 @@ struct Statistics {
   std::uint64_t bytes_in = 0, bytes_out = 0;
   std::uint64_t output_limit_closed = 0, query_limit_closed = 0, clients_evicted = 0;
   std::uint64_t timed_out = 0, protocol_errors = 0, auth_failures = 0;
-  std::map<std::string, std::uint64_t, std::less<>> errors;  ///< by code; codes are ours, so few
   struct PerCommand {
     std::uint64_t calls = 0, rejected = 0, failed = 0;
   };
@@ -82,23 +78,6 @@ struct TransportCounters {
   std::string transport;
   std::vector<std::pair<std::string, std::uint64_t>> counters;
 };
-
-/// Parameters of CONFIG that somebody else keeps, such as a transport's certificates.
-class MoreParameters {
- public:
-  struct Refusal {
-    std::string name, reason;
-  };
-  using Values = std::vector<std::pair<std::string_view, std::string_view>>;  ///< name, value
-  virtual ~MoreParameters() = default;
-  virtual std::vector<std::string_view> names() const = 0;
-  virtual std::string get(std::string_view name) const = 0;
-  /// Takes all of them, or none.
-  virtual std::optional<Refusal> set(const Values& values) = 0;
-};
-
-/// 40 hex digits.
-std::string new_run_id(Store& store);
 
 class Server {
  public:
@@ -133,7 +112,6 @@ class Server {
   std::function<std::vector<InfoSection>()> transport_sections;
   std::function<std::vector<TransportCounters>()> transport_counters;
   std::function<void(std::string_view)> log;
-  MoreParameters* more_parameters = nullptr;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
@@ -141,12 +119,9 @@ class Server {
   /// A session's, from its constructor and destructor.
   void enter(std::uint64_t id, Session& session);
   void leave(std::uint64_t id) noexcept;
-  /// 40 hex digits, new for each start.
-  const std::string& run_id() const noexcept { return run_id_; }
   /// Values on their way whose clients are gone; nobody can be closed for them.
   std::size_t left_behind() const noexcept { return sent_values->left_behind; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
-  std::size_t peak_memory(std::size_t used) noexcept;
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;
   }
@@ -155,7 +130,6 @@ class Server {
   bool out_of_memory_of_all() const noexcept;
   void limit_clients_memory_of_all();
   void adopt_config();
-  void reset_statistics();
   /// Logs at most a few lines a second, so that no peer can fill a disk.
   void log_limited(std::string_view text);
   /// An arrival that did not become a client: ten lines a second, then how many more there were.
@@ -177,8 +151,6 @@ class Server {
   Clock clock_;
   std::int64_t started_us_;
   std::uint64_t last_session_id_ = 0;
-  std::string run_id_;
-  std::size_t peak_memory_ = 0;
   std::int64_t log_second_ = 0;
   int logged_ = 0;
   service::LimitedLog refusals_{"refused"};

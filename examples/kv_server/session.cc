@@ -147,8 +147,7 @@ void Session::note_progress() noexcept {
 }
 
 std::size_t Session::own_memory() const noexcept {
-  return parser_.memory() + heap_bytes(name_) + heap_bytes(library_name_) +
-         heap_bytes(library_version_) + arriving_.memory() + references_.bytes();
+  return parser_.memory() + heap_bytes(name_) + arriving_.memory() + references_.bytes();
 }
 
 /// The buffers count themselves.
@@ -331,24 +330,19 @@ bool Session::begins_with_tls() const noexcept {
   return (input_.empty() ? shown_ : input_.view()).starts_with("\x16\x03");
 }
 
-[[gnu::always_inline]] inline void Session::end_request(std::size_t output_before) {
+[[gnu::always_inline]] inline void Session::end_request() {
   ++commands_;
-  if (reply_.overflowed()) return give_up_on_reader();
-  if (replies_off_ || skip_this_) truncate_output(output_before);
-  skip_this_ = skip_next_;
-  skip_next_ = false;
+  if (reply_.overflowed()) give_up_on_reader();
 }
 
 /// There was no memory for one of its arguments.
 [[gnu::noinline]] void Session::lose_request() {
-  const std::size_t output_before = output_.size();
   reject(nullptr, "OOM out of memory");
-  end_request(output_before);
+  end_request();
 }
 
 template <class Data>
 void Session::run(Arguments arguments) {
-  const std::size_t output_before = output_.size();
   const std::uint64_t limit = server_.config.client_output_limit;
   std::size_t room = limit == 0 ? SIZE_MAX : limit;
   if (references_.bytes() != 0 && limit != 0) [[unlikely]] {
@@ -359,13 +353,13 @@ void Session::run(Arguments arguments) {
   if constexpr (Data::kDivided) {
     if (std::exchange(parked_, false)) return;
   }
-  end_request(output_before);
+  end_request();
 }
 
 /// Most clients ask for the same again and again: that is found without a search.
 bool Session::asks_again(std::string_view name) const noexcept {
   return last_command_ != nullptr && equals_ignore_case(last_command_->name, name) &&
-         !last_command_->container && !last_command_->subcommand;
+         !last_command_->subcommand;
 }
 
 template <class Data>
@@ -408,7 +402,9 @@ void Session::dispatch(Arguments arguments) {
 void Session::count_call(const Command& command, std::uint64_t errors_before) {
   ++server_.statistics.commands_processed;
   ++server_.statistics.commands[command.index].calls;
-  if (reply_.errors() != errors_before) count_errors(errors_before, &command);
+  if (reply_.errors() == errors_before) return;
+  server_.statistics.error_replies += reply_.errors() - errors_before;
+  ++server_.statistics.commands[command.index].failed;
 }
 
 void Session::finish_wait(const std::function<void(Call&)>& reply) {
@@ -424,7 +420,7 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
       reply_.error("OOM out of memory");
     }
     count_call(*last_command_, errors_before);
-    end_request(output_before);
+    end_request();
   } catch (const std::bad_alloc&) {
     kill();
   }
@@ -432,29 +428,15 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
 }
 
 void Session::reject(const Command* command, std::string_view error) {
-  const std::uint64_t before = reply_.errors();
   reply_.error(error);
+  ++server_.statistics.error_replies;
   ++server_.statistics.commands_rejected;
   if (command != nullptr) ++server_.statistics.commands[command->index].rejected;
-  count_errors(before, nullptr);
-}
-
-void Session::count_errors(std::uint64_t before, const Command* command) {
-  server_.statistics.error_replies += reply_.errors() - before;
-  if (command != nullptr) ++server_.statistics.commands[command->index].failed;
-  const std::string_view text = reply_.last_error();
-  const std::string_view code = text.substr(0, text.find(' '));
-  const auto found = server_.statistics.errors.find(code);
-  if (found != server_.statistics.errors.end())
-    ++found->second;
-  else
-    server_.statistics.errors.emplace(code, 1);
 }
 
 void Session::protocol_error() {
-  const std::uint64_t before = reply_.errors();
   reply_.error("ERR " + parser_.error());
-  count_errors(before, nullptr);
+  ++server_.statistics.error_replies;
   ++server_.statistics.protocol_errors;
   server_.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
                                   info().peer, parser_.error()));
@@ -473,13 +455,6 @@ void Session::kill() {
   if (killed_) return;
   killed_ = true;
   if (server_.session_killed) server_.session_killed(*this);
-}
-
-void Session::close_by_command(const Session& requester) {
-  if (this == &requester)
-    closing_ = true;
-  else
-    kill();
 }
 
 bool Session::log_in(std::string_view user, std::string_view password) {
@@ -510,13 +485,7 @@ void Session::reset() {
   database_ = 0;
   reply_.set_version(2);
   authenticated_ = !server_.password_needed();
-  set_replies(true);
   name_.clear();
-}
-
-void Session::set_replies(bool on) noexcept {
-  replies_off_ = !on;
-  if (on) skip_this_ = skip_next_ = false;
 }
 
 std::string Session::describe() const {
@@ -524,7 +493,7 @@ std::string Session::describe() const {
   std::string line = fmt::format(
       "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
       "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll={} omem={} "
-      "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
+      "tot-mem={} events=r cmd={} user=default redir=-1 resp={} "
       "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
       id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
       (now - last_interaction_us_) / 1'000'000, database_, waiting_input(),
@@ -532,8 +501,8 @@ std::string Session::describe() const {
           std::min(input_.capacity() + arriving_.memory(), waiting_input()),
       output_.capacity(), output_.size(), references_.count(),
       output_.capacity() + references_.bytes(), memory() + sizeof(Session),
-      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
-      library_version_, bytes_in_, bytes_out_, commands_, info().transport);
+      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), bytes_in_,
+      bytes_out_, commands_, info().transport);
   if (info().path) {
     line.append(" path=").append(list_field(info().path()));
   }

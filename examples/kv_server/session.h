@@ -96,8 +96,6 @@ class Session {
   void kill();
   /// Of a killed one, at once: the end of its connection may take a turn.
   void drop_buffers() noexcept;
-  /// Like kill() if someone else asks; the session that is running gets its reply first.
-  void close_by_command(const Session& requester);
   /// Bytes that its peer made it hold: input, output, what was parsed of it, names.
   std::size_t memory() const noexcept {
     return input_.capacity() + output_.capacity() + own_memory();
@@ -131,11 +129,6 @@ class Session {
   void finish_wait(const std::function<void(Call&)>& reply);
   const std::string& name() const noexcept { return name_; }
   void set_name(std::string_view name) { name_ = name; }
-  void set_library(std::string_view name) { library_name_ = name; }
-  void set_library_version(std::string_view version) { library_version_ = version; }
-  /// CLIENT REPLY.
-  void set_replies(bool on) noexcept;
-  void skip_next_reply() noexcept { skip_next_ = !replies_off_; }
   /// Back to a new connection's state (RESET).
   void reset();
   /// Aborts: the peer is not speaking our protocol.
@@ -155,10 +148,9 @@ class Session {
   void dispatch(std::span<const std::string_view> arguments);
   bool asks_again(std::string_view name) const noexcept;
   void count_call(const Command& command, std::uint64_t errors_before);
-  void end_request(std::size_t output_before);
+  void end_request();
   void lose_request();
   void reject(const Command* command, std::string_view error);
-  void count_errors(std::uint64_t before, const Command* command);
   void protocol_error();
   bool over_output_limit() noexcept;
   void give_up_on_reader() noexcept;
@@ -191,10 +183,9 @@ class Session {
   const Command* last_command_ = nullptr;
   std::int64_t now_us_;  ///< time of the batch that is running
   bool authenticated_ = false, closing_ = false, killed_ = false;
-  bool replies_off_ = false, skip_this_ = false, skip_next_ = false;
   bool waiting_ = false;  ///< for other loops' answers
   bool parked_ = false;   ///< the request that runs ends in finish_wait()
-  std::string name_, library_name_, library_version_;
+  std::string name_;
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;

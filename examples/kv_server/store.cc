@@ -16,13 +16,6 @@ std::size_t block_bytes(const Entry* entry) noexcept { return block_bytes(entry-
 
 }  // namespace
 
-std::uint64_t StoreShared::random() noexcept {  // splitmix64
-  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 // --- entries -------------------------------------------------------------------------------------
 
 std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept {
@@ -192,45 +185,11 @@ void Database::erase(Entry* entry) noexcept {
   account_tables();
 }
 
-void Database::rename(Entry* entry, std::string_view to) {
-  Entry* renamed = allocate(to, siphash13(to, shared_.seed), entry->value_size);
-  std::memcpy(renamed->value_bytes(), entry->value_bytes(), entry->value_size);
-  const std::int64_t expiry = entry->expire_ms;
-  try {
-    dict_.insert(renamed);
-  } catch (...) {
-    release(renamed);
-    throw;
-  }
-  erase(entry);  // first: its place in the heap is room enough for the new one
-  expire_at(renamed, expiry);
-}
-
-void Database::rename_into(Database& other, Entry* entry, std::string_view to) {
-  // What can fail comes first, so that nothing is lost.
-  if (entry->expire_ms != kNoExpiry && other.heap_.size() == other.heap_.capacity()) {
-    other.heap_.reserve(2 * other.heap_.size() + 1);
-  }
-  Entry* renamed = other.set_found(nullptr, to, entry->value());
-  other.expire_at(renamed, entry->expire_ms);
-  erase(entry);
-}
-
 void Database::clear() noexcept {
   dict_.each([this](Entry* entry) { release(entry); });
   dict_.forget_all();
   std::vector<Entry*>().swap(heap_);
   account_tables();
-}
-
-Entry* Database::random(std::int64_t now_ms) noexcept {
-  while (size() > 0) {
-    Entry* entry = dict_.random_entry([this] { return shared_.random(); });
-    if (entry->expire_ms >= now_ms) return entry;
-    erase(entry);
-    ++shared_.expired;
-  }
-  return nullptr;
 }
 
 std::size_t Database::expire_some(std::int64_t now_ms, std::size_t budget) noexcept {
@@ -321,7 +280,6 @@ void Database::heap_remove(Entry* entry) noexcept {
 
 Store::Store(std::size_t databases, HashSeed seed) {
   shared_.seed = seed;
-  shared_.random_state = seed.k0 ^ seed.k1;
   for (std::size_t i = 0; i < databases; ++i) {
     databases_.push_back(std::make_unique<Database>(shared_));
   }

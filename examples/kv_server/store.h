@@ -17,8 +17,6 @@ struct StoreShared {
   HashSeed seed;
   std::size_t memory = 0;     ///< entries, tables and heaps of all databases
   std::uint64_t expired = 0;  ///< keys removed because their time came
-  std::uint64_t random_state = 1;
-  std::uint64_t random() noexcept;
 };
 
 class Database {
@@ -53,27 +51,8 @@ class Database {
   void erase(Entry* entry) noexcept;
   /// kNoExpiry removes the expiry.
   void expire_at(Entry* entry, std::int64_t when_ms);
-  /// A key's value and expiry under a new name, which must not be there.
-  void rename(Entry* entry, std::string_view to);
-  /// The same where the new name belongs to another database.
-  void rename_into(Database& other, Entry* entry, std::string_view to);
 
   void clear() noexcept;
-  /// A key that is not expired, at random; null if there is none.
-  Entry* random(std::int64_t now_ms) noexcept;
-  /// Dict::scan() over entries that are not expired.
-  template <class Visit>
-  std::uint64_t scan(std::uint64_t cursor, std::int64_t now_ms, Visit visit) const {
-    return dict_.scan(cursor, [&](Entry* entry) {
-      if (entry->expire_ms >= now_ms) visit(entry);
-    });
-  }
-  template <class Visit>
-  void each(std::int64_t now_ms, Visit visit) const {
-    dict_.each([&](Entry* entry) {
-      if (entry->expire_ms >= now_ms) visit(entry);
-    });
-  }
   /// Removes up to `budget` keys whose time has come, the oldest first. Returns how many.
   std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
   /// Goes on with resizing. True while there is more to do.
@@ -107,8 +86,6 @@ class Store {
   Database& database(std::size_t index) noexcept { return *databases_[index]; }
   std::size_t memory() const noexcept { return shared_.memory; }
   std::uint64_t expired() const noexcept { return shared_.expired; }
-  void reset_statistics() noexcept { shared_.expired = 0; }
-  std::uint64_t random() noexcept { return shared_.random(); }
 
   /// Empties a database. `lazily`: in small steps of maintain(), so that nobody waits.
   void flush(std::size_t index, bool lazily);

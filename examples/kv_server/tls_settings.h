@@ -1,73 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Redis's tls-* settings, from the command line and CONFIG SET, for every TLS transport there is.
+// The --tls-* options: options of the TLS transports that hold for all URLs, and can be read again
+// while the server runs.
 
-#include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "conn/registry.h"
 #include "conn/url/option_table.h"
-#include "server_state.h"
 
 namespace kv {
 
-/// A text whose memory is overwritten before it is given back.
-class Secret {
- public:
-  Secret() = default;
-  Secret(const Secret&) = delete;
-  Secret& operator=(const Secret&) = delete;
-  ~Secret() { wipe(); }
-  void assign(std::string_view text);
-  std::string_view view() const noexcept { return text_; }
-
- private:
-  void wipe() noexcept;
-  std::string text_;
-};
-
-class TlsSettings final : public MoreParameters {
+class TlsSettings {
  public:
   struct Option {
-    const char* flags;  ///< "--tls-cert,--tls-cert-file"
-    std::string_view parameter;
+    const char* flag;  ///< "--tls-cert"
+    const char* key;   ///< the option of the transport: "cert"
     const char* description;
-    std::string fallback;            ///< empty: in the description, if there is one
-    std::vector<std::string> words;  ///< that it takes; empty: other things
-    conn::OptionPlace place;         ///< what its value names
+    std::vector<std::string> words = {};  ///< the accepted words; empty: any text
+    conn::OptionPlace place = conn::OptionPlace::kNone;
   };
-  /// For the command line.
   static std::vector<Option> options();
 
-  /// Takes the pass phrase out of the command line and overwrites it there; returns the rest.
-  std::vector<const char*> take_pass_phrase(int argc, char** argv);
-  /// A value of the command line. Empty if it is good, else the reason.
-  std::string store(std::string_view parameter, std::string_view value);
-  /// Configures every TLS transport of `registry`, which is borrowed. Throws conn::Error, also if
-  /// there are settings and no such transport.
+  /// The values are checked in attach().
+  void set(const std::string& key, const std::string& value) { options_.set(key, value); }
+  /// Configures the registry's TLS transports, which reload() will configure again. Throws
+  /// conn::Error.
   void attach(const conn::Registry& registry);
-  /// Whether there is a TLS transport.
   bool attached() const noexcept { return !types_.empty(); }
-  /// Reads all files again. Empty if it worked, else the reason; nothing has changed then.
+  /// Reads all files again. Returns "", or the reason why they cannot be used: a transport then
+  /// keeps what it has.
   std::string reload();
 
-  std::vector<std::string_view> names() const override;
-  std::string get(std::string_view name) const override;
-  std::optional<Refusal> set(const Values& values) override;
-
  private:
-  using Texts = std::map<std::string_view, std::string>;  ///< by parameter; those that were given
+  void apply() const;
 
-  static conn::Options translate(const Texts& texts);
-  void apply(const Texts& texts, std::string_view phrase);
-  void undo(conn::ConnectionType& type) const;
-
+  conn::Options options_;
   std::vector<conn::ConnectionType*> types_;
-  Texts texts_;
-  Secret phrase_;
 };
 
 }  // namespace kv

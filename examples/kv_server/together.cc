@@ -15,8 +15,7 @@ Together::Together(Config its_config, std::size_t loop_count, Server::Clock its_
       config(std::move(its_config)),
       clock_(its_clock != nullptr ? its_clock : Server::system_clock()),
       started_us_(clock_()),
-      databases_(databases),
-      run_id_(new_run_id(shards[0].store)) {
+      databases_(databases) {
   for (std::size_t i = 0; i < loop_count; ++i) parts_.push_back(std::make_unique<Part>());
 }
 
@@ -53,20 +52,6 @@ void Together::send_back(std::size_t loop, const std::function<void(Server*)>& f
     } catch (const std::bad_alloc&) {
       std::this_thread::yield();
     }
-  }
-}
-
-// --- configuration -------------------------------------------------------------------------------
-
-void Together::set_config(const std::function<void(Config&)>& change) {
-  {
-    const std::lock_guard lock(config_mutex);
-    change(config);
-  }
-  for (std::size_t i = 0; i < loops(); ++i) {
-    (void)to(i, [](Server* server) {
-      if (server != nullptr) server->adopt_config();
-    });
   }
 }
 
@@ -110,13 +95,6 @@ std::size_t Together::used_memory(const Server& here) const noexcept {
   }
   // One loop may have published what it freed before another what it had stored.
   return static_cast<std::size_t>(std::max<std::int64_t>(sum, 0));
-}
-
-std::size_t Together::note_peak(std::size_t used) noexcept {
-  std::size_t peak = peak_.load(std::memory_order_relaxed);
-  while (peak < used && !peak_.compare_exchange_weak(peak, used, std::memory_order_relaxed)) {
-  }
-  return std::max(peak, used);
 }
 
 void Together::limit_clients_memory(Server& here) {

@@ -35,14 +35,12 @@ class Together {
   std::function<bool(std::size_t loop, std::function<void()>)> post;
   std::function<void(bool now)> request_shutdown;
   std::function<void(std::string_view)> log;  ///< any thread
-  MoreParameters* more_parameters = nullptr;  ///< with config_mutex
 
   Shards shards;
   std::size_t loops() const noexcept { return parts_.size(); }
   std::size_t database_count() const noexcept { return databases_; }
   Server::Clock clock() const noexcept { return clock_; }
   std::int64_t started_us() const noexcept { return started_us_; }
-  const std::string& run_id() const noexcept { return run_id_; }
 
   // --- a loop's Server ---------------------------------------------------------------------------
   void join(Server& server);
@@ -60,9 +58,6 @@ class Together {
   // --- configuration -----------------------------------------------------------------------------
   std::mutex config_mutex;
   Config config;  ///< the one that counts, with the mutex; each Server has a copy
-  /// Changes it while nobody serves yet, or from a thread that is no loop's: the copies follow
-  /// soon.
-  void set_config(const std::function<void(Config&)>& change);
 
   // --- connections -------------------------------------------------------------------------------
   std::uint64_t next_session_id() noexcept { return ++last_session_id_; }
@@ -81,7 +76,6 @@ class Together {
   /// Bytes of the data, of clients' buffers and of what left-behind values there are: of this loop
   /// as they are, of others as published.
   std::size_t used_memory(const Server& here) const noexcept;
-  std::size_t note_peak(std::size_t used) noexcept;
   /// maxmemory-clients: the loop whose clients hold the most closes its largest ones.
   void limit_clients_memory(Server& here);
   /// As Store::maintain(), for the shards that are this loop's to tend, all together.
@@ -99,11 +93,9 @@ class Together {
   Server::Clock clock_;
   const std::int64_t started_us_;
   const std::size_t databases_;
-  std::string run_id_;
   std::vector<std::unique_ptr<Part>> parts_;
   std::atomic<std::uint64_t> last_session_id_{0};
   std::atomic<std::int64_t> clients_{0};
-  std::atomic<std::size_t> peak_{0};
   service::LimitedLog refusals_{"refused"};
 };
 

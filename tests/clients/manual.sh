@@ -166,7 +166,6 @@ kv-server --tls-cert=my\ c	kv-server --tls-cert=my\ cert.pem
 kv-server --tls-cert a.pem,my\ c	kv-server --tls-cert a.pem,my\ cert.pem 
 kv-server --tls-key my\ folder/k	kv-server --tls-key my\ folder/key.pem 
 kv-server --tls-ca-dir m	kv-server --tls-ca-dir my\ folder/
-kv-server --tls-protocols TLSv1.3	kv-server --tls-protocols TLSv1.3 
 kv-server --listen tc	kv-server --listen tcp://
 kv-server --listen tcp://localhost:1?nod	kv-server --listen tcp://localhost:1?nodelay=
 kv-server --listen tcp://localhost:1?nodelay=y	kv-server --listen tcp://localhost:1?nodelay=yes

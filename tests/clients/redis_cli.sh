@@ -49,13 +49,11 @@ for served in 'tcp 3' 'unix 3' 'tcp 1' 'unix 1'; do
   is "$(t 'SET NX XX GET KEEPTTL EX')" $'\nOK\nhello world\n1\n' \
     "$(r SET greeting no NX; r SET greeting yes XX EX 100; r SET greeting 'hello world' GET KEEPTTL >/dev/null
        r GET greeting; r PERSIST greeting; r SET new no XX)"$'\n'
-  is "$(t 'numbers')" $'1\n11\n10\n-5\n0.5' \
-    "$(r INCR n; r INCRBY n 10; r DECR n; r DECRBY n 15; r INCRBYFLOAT f 0.5)"
+  is "$(t 'numbers')" $'1\n11\n10\n-5' "$(r INCR n; r INCRBY n 10; r DECR n; r DECRBY n 15)"
   is "$(t 'APPEND STRLEN SETRANGE GETRANGE')" $'3\n6\n6\n6\nabXYef\nXY' \
     "$(r APPEND s abc; r APPEND s def; r STRLEN s; r SETRANGE s 2 XY; r GET s; r GETRANGE s 2 3)"
   is "$(t 'MSET MGET')" $'OK\n1\n\n3' "$(r MSET a 1 c 3; r MGET a b c)"
-  is "$(t 'keys')" $'2\n1\nstring\nnone\nOK\n0\n1' \
-    "$(r EXISTS a c b; r DEL a; r TYPE c; r TYPE a; r RENAME c d; r EXISTS c; r UNLINK d)"
+  is "$(t 'keys')" $'2\n1\n1' "$(r EXISTS a c b; r DEL a; r EXISTS a c)"
   is "$(t 'expiry')" $'1\n100\n-1\n-2' "$(r EXPIRE s 100; r TTL s; r TTL n; r TTL missing)"
   is "$(t 'a key expires')" $'OK\n' "$(r SET brief x PX 30; sleep 0.1; r GET brief)"$'\n'
   is "$(t 'SELECT with -n')" $'OK\n\n1' "$(r -n 3 SET there 1; r GET there; r -n 3 GET there)"
@@ -75,11 +73,7 @@ for served in 'tcp 3' 'unix 3' 'tcp 1' 'unix 1'; do
   r FLUSHALL >/dev/null
   has "$(t '--pipe')" 'errors: 0, replies: 500' "$(load | r --pipe)"
   has "$(t '--pipe counts errors')" $'unknown command \'NOPE\'\nerrors: 1, replies: 501' "$(load e | r --pipe)"
-  is "$(t '--scan finds each key once')" "500 500" \
-    "$(r --scan >"$work/scan"; echo "$(wc -l <"$work/scan") $(sort -u "$work/scan" | wc -l)")"
-  is "$(t '--scan --pattern')" 11 "$(r --scan --pattern 'key:1?' | cat - <(r --scan --pattern 'key:777' ) <(r --scan --pattern 'key:42') | wc -l)"
   filled 5000 | r -x SET key:big >/dev/null
-  has "$(t '--bigkeys')" $'Biggest string found .*key:big.* has 5000 bytes\n501 strings with' "$(r --bigkeys)"
   has "$(t '--stat')" 'keys.*mem.*clients.*requests
 ^.*501 ' "$(timeout 1 stdbuf -oL "${cli[@]}" -i 0.2 --stat 2>&1)"
   has "$(t '--latency')" '^[0-9]' "$(timeout 1 "${cli[@]}" --raw --latency -i 0.3 2>&1)"
@@ -105,7 +99,6 @@ connected_clients:1
 # Keyspace
 db0:keys=501,expires=0' "$(r INFO)"
   has "$(t 'COMMAND COUNT')" '^[1-9][0-9]' "$(r COMMAND COUNT)"
-  has "$(t 'COMMAND DOCS')" $'summary\nsince\ngroup' "$(r COMMAND DOCS get)"
   has "$(t 'CONFIG SET, CONFIG GET')" $'OK\nmaxclients\n5000' "$(r CONFIG SET maxclients 5000; r CONFIG GET maxclients)"
   filled 3000000 >"$work/big"
   r -x SET large <"$work/big" >/dev/null

@@ -127,10 +127,9 @@ for url in "tls://localhost:$port" "tls://127.0.0.1:$port" "tls+unix://$work/kv.
   is "kv-cli: ${url%[:/]*}" $'OK\nhello\n-' \
     "$(printf 'SET greeting hello\nGET greeting\n' | timeout 10 "$kv_cli" -u "$url" --cacert ca.pem 2>&1; echo -)"
 done
-is 'kv-cli --tls' PONG "$("$kv_cli" -u "tcp://localhost:$port" --tls --cacert ca.pem PING 2>&1)"
 is 'kv-cli --insecure' PONG "$("$kv_cli" -u "tls://localhost:$port" --insecure PING 2>&1)"
-is 'kv-cli: --cacertdir' PONG "$(mkdir cas; cp ca.pem cas; openssl rehash cas >/dev/null 2>&1
-  "$kv_cli" -u "tls://localhost:$port" --cacertdir cas PING 2>&1)"
+is 'kv-cli: ca-dir=' PONG "$(mkdir cas; cp ca.pem cas; openssl rehash cas >/dev/null 2>&1
+  "$kv_cli" -u "tls://localhost:$port?ca-dir=cas" PING 2>&1)"
 is 'nobody was refused' '' "$(grep -v '^listening' "$log")"
 
 # ---- clients that do not use TLS -----------------------------------------------------------------
@@ -253,9 +252,10 @@ has 'early data is not offered' $'Reused, TLSv1.3\nMax Early Data: 0\nEarly data
   "$(speak -tls1_3 -sess_in ticket -early_data early.data)"
 is 'early data: nothing was executed' '' "$(k GET early)"
 stop "$server"
-if tls server --tls-protocols TLSv1.3 --tls-session-caching no; then
-  both '--tls-protocols TLSv1.3' 'unsupported protocol' 'alert protocol version' s -tls1_2
-  is '--tls-session-caching no' '' "$(s -tls1_3 -ign_eof -sess_out none <<<QUIT | grep 'New Session Ticket'; cat none 2>/dev/null)"
+if start --listen 'tls://127.0.0.1:0?cert=server.pem&key=server.key&min-version=1.3&resumption=no'; then
+  port=${urls[0]##*:}
+  both 'min-version=1.3' 'unsupported protocol' 'alert protocol version' s -tls1_2
+  is 'resumption=no' '' "$(s -tls1_3 -ign_eof -sess_out none <<<QUIT | grep 'New Session Ticket'; cat none 2>/dev/null)"
   stop "$server"
 fi
 
@@ -355,15 +355,16 @@ starts_not 'no CRL in the file' 'the revocation list ca.pem holds no CRL in PEM 
   --tls-cert server.pem --tls-key server.key --tls-ca ca.pem --tls-crl ca.pem
 starts_not 'an encrypted key, no pass phrase' 'the key locked.key is encrypted: give its pass phrase, .*' \
   --tls-cert server.pem --tls-key locked.key
+echo wrong >wrong.pass
 starts_not 'an encrypted key, a wrong pass phrase' 'the key locked.key cannot be decrypted with this pass phrase' \
-  --tls-cert server.pem --tls-key locked.key --tls-key-file-pass wrong
+  --tls-cert server.pem --tls-key locked.key --tls-key-pass-file wrong.pass
 starts_not 'no certificate given' 'tls://127.0.0.1:0: a TLS server needs a certificate and its key: .*'
 starts_not 'certificates of clients without a CA' 'option auth-clients=yes: say whose certificates count, .*' \
   --tls-cert server.pem --tls-key server.key --tls-auth-clients yes
-if start --listen tls://127.0.0.1:0 --tls-cert server.pem --tls-key locked.key --tls-key-file-pass sesame; then
+echo sesame >right.pass
+if start --listen tls://127.0.0.1:0 --tls-cert server.pem --tls-key locked.key --tls-key-pass-file right.pass; then
   port=${urls[0]##*:}
   is 'an encrypted key, its pass phrase' PONG "$(k PING)"
-  is 'the pass phrase is not among the arguments' 0 "$(tr '\0' '\n' <"/proc/$server/cmdline" | grep -c sesame)"
   stop "$server"
 fi
 
@@ -399,26 +400,6 @@ if tls live; then
   rm live.pem
   hup 'SIGHUP, no file' \
     'TLS certificates not reloaded, the old ones stay: read the certificate live.pem: No such file or directory' renewed.pem
-
-  is 'CONFIG SET, both files' OK "$(r CONFIG SET tls-cert-file server.pem tls-key-file server.key)"
-  is 'CONFIG SET: what is served' "$(serial server.pem)" "$(shown)"
-  old_goes_on 'CONFIG SET'
-  not_set() {  # NAME REGEX ARGUMENTS...
-    has "$1" "^ERR CONFIG SET failed \(possibly related to argument '$3'\) - $2" "$(r CONFIG SET "${@:3}")"
-    is "$1: what stays" $'tls-cert-file\nserver.pem\ntls-key-file\nserver.key' \
-      "$(r CONFIG GET tls-cert-file; r CONFIG GET tls-key-file)"
-    is "$1: what is served" "$(serial server.pem)" "$(shown)"
-  }
-  not_set 'CONFIG SET, the key of another' 'the key client.key does not belong to the certificate renewed.pem' \
-    tls-cert-file renewed.pem tls-key-file client.key
-  not_set 'CONFIG SET, no file' 'read the certificate nothing.pem: No such file or directory' \
-    tls-cert-file nothing.pem tls-key-file renewed.key
-  not_set 'CONFIG SET, a certificate without its key' 'the key server.key does not belong to the certificate renewed.pem' \
-    tls-cert-file renewed.pem
-  not_set 'CONFIG SET, no certificate' 'a TLS server needs a certificate and its key: ' tls-cert-file '' tls-key-file ''
-  has 'CONFIG SET tls-protocols TLSv1.1' "TLSv1.1 is not offered; use 'TLSv1.2', 'TLSv1.3' or both" \
-    "$(r CONFIG SET tls-protocols TLSv1.1)"
-  old_goes_on 'bad CONFIG SET'
   exec 5<&- 6>&-
   stop "$server"
 fi

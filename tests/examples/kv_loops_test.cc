@@ -175,12 +175,8 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
   Complaints complaints;
   Loops loops;
   std::atomic<bool> over{false};
-  constexpr int kRounds = 150, kStay = 60;
-  Client setup(server.address), on_second(server.address), on_third(server.address);
-  for (int i = 0; i < kStay; ++i) setup.call({"SET", "stays:" + std::to_string(i), "v"});
-  setup.call({"SELECT", "2"});
-  setup.call({"SET", "baton:0", "the one"});
-
+  constexpr int kRounds = 150;
+  Client on_first(server.address), on_second(server.address), on_third(server.address);
   const auto work = [&](const std::function<void(Client&, int)>& step) {
     return [&complaints, &loops, &server, step] {
       try {
@@ -219,50 +215,13 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
         complaints.expect(each.text == client.reply.elements.front().text, "MGET saw half an MSET");
     }));
   }
-  // A renamed key exists under exactly one name at any time.
-  jobs.push_back(work([&](Client& client, int round) {
-    if (round == 0) client.call({"SELECT", "2"});
-    const std::string from = "baton:" + std::to_string(round % 7);
-    const std::string to = "baton:" + std::to_string((round + 1) % 7);
-    complaints.expect(client.call({"RENAME", from, to}) == "+OK\r\n", "RENAME");
-  }));
-  jobs.push_back(work([&](Client& client, int round) {
-    if (round == 0) client.call({"SELECT", "2"});
-    complaints.expect(client.call({"DBSIZE"}) == ":1\r\n", "DBSIZE while a key was renamed");
-    complaints.expect(client.call({"EXISTS", "baton:0", "baton:1", "baton:2", "baton:3", "baton:4",
-                                   "baton:5", "baton:6"}) == ":1\r\n",
-                      "EXISTS while a key was renamed");
-    complaints.expect(!client.call({"RANDOMKEY"}).starts_with("$-1"), "RANDOMKEY");
-  }));
-  // SCAN returns all keys that exist throughout.
-  jobs.push_back(work([&](Client& client, int round) {
-    if (round % 10 != 0) return;
-    std::set<std::string> found;
-    std::string cursor = "0";
-    do {
-      client.call({"SCAN", cursor, "COUNT", "20"});
-      if (client.reply.elements.size() != 2) return complaints.expect(false, "SCAN");
-      cursor = client.reply.elements[0].text;
-      for (const kv::Reply& each : client.reply.elements[1].elements) found.insert(each.text);
-    } while (cursor != "0");
-    for (int i = 0; i < kStay; ++i)
-      complaints.expect(found.count("stays:" + std::to_string(i)) == 1, "SCAN lost a key");
-  }));
-  jobs.push_back(work([&](Client& client, int round) {  // grows and shrinks during the SCAN
+  jobs.push_back(work([&](Client& client, int round) {  // tables grow and shrink meanwhile
     std::vector<std::string> all = {round % 2 == 0 ? "MSET" : "DEL"};
     for (int i = 0; i < 100; ++i) {
       all.push_back(key(i));
       if (round % 2 == 0) all.emplace_back("v");
     }
     client.call(all);
-  }));
-  // A flushed database is empty for all clients.
-  jobs.push_back(work([&](Client& client, int round) {
-    if (round == 0) client.call({"SELECT", "3"});
-    client.call({"MSET", "a", "1", "b", "2", "c", "3"});
-    client.call({"FLUSHDB", round % 2 == 0 ? "SYNC" : "ASYNC"});
-    complaints.expect(client.call({"MGET", "a", "b", "c"}) == "*3\r\n$-1\r\n$-1\r\n$-1\r\n",
-                      "a key after FLUSHDB");
   }));
   // Commands that ask all loops.
   for (int i = 0; i < 2; ++i) {
@@ -283,14 +242,6 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
                         "CLIENT INFO");
     }));
   }
-  jobs.push_back(work([&](Client& client, int) {
-    Client victim(server.address);
-    victim.call({"CLIENT", "ID"});
-    const std::string id = std::to_string(victim.reply.integer);
-    complaints.expect(client.call({"CLIENT", "KILL", "ID", id}) == ":1\r\n", "CLIENT KILL");
-    complaints.expect(victim.ended(), "a client that was killed");
-  }));
-
   std::vector<std::thread> threads;
   for (const auto& job : jobs) threads.emplace_back(job);
   for (std::thread& thread : threads) thread.join();
@@ -448,7 +399,7 @@ TEST_CASE("kv loops: SHUTDOWN and stop() end all clients, whatever they are in",
         Client client(server->address);
         const std::vector<std::vector<std::string>> all = {
             {"CLIENT", "LIST"}, {"INFO"},     {"MSET", "a", "1", "b", "2"},
-            {"KEYS", "*"},      {"FLUSHALL"}, {"CONFIG", "SET", "timeout", "9"}};
+            {"DBSIZE"},         {"FLUSHALL"}, {"CONFIG", "SET", "timeout", "9"}};
         for (bool first = true; !client.call(all[static_cast<std::size_t>(i)]).empty();) {
           begun += std::exchange(first, false) ? 1 : 0;
         }
