@@ -10,16 +10,12 @@
 #include <span>
 #include <string_view>
 
-#include "spares.h"
-
 namespace kv {
 
 class Buffer {
  public:
-  /// `meter` (may be null) gets the capacity added; the first memory comes from `spares` (may be
-  /// null) and goes back there. Both must outlive the buffer.
-  explicit Buffer(std::size_t* meter = nullptr, SpareBlocks* spares = nullptr) noexcept
-      : meter_(meter), spares_(spares) {}
+  /// `meter` (may be null) gets the capacity added. It must outlive the buffer.
+  explicit Buffer(std::size_t* meter = nullptr) noexcept : meter_(meter) {}
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(); }
@@ -81,19 +77,14 @@ class Buffer {
     if (size > static_cast<std::size_t>(-1) / 4 - end_) throw std::bad_alloc();
     std::size_t wanted = capacity_ < 256 ? 256 : capacity_;
     while (wanted < end_ + size) wanted *= 2;
-    void* moved = nullptr;
-    if (data_ == nullptr && spares_ != nullptr) moved = spares_->take(wanted);
-    if (moved == nullptr) moved = std::realloc(data_, wanted);
+    void* const moved = std::realloc(data_, wanted);
     if (moved == nullptr) throw std::bad_alloc();
     data_ = static_cast<char*>(moved);
     if (meter_ != nullptr) *meter_ += wanted - capacity_;
     capacity_ = wanted;
   }
   void release() noexcept {
-    if (spares_ != nullptr)
-      spares_->give(data_, capacity_);
-    else
-      std::free(data_);
+    std::free(data_);
     if (meter_ != nullptr) *meter_ -= capacity_;
     data_ = nullptr;
     begin_ = end_ = capacity_ = 0;
@@ -102,7 +93,6 @@ class Buffer {
   char* data_ = nullptr;
   std::size_t begin_ = 0, end_ = 0, capacity_ = 0;
   std::size_t* meter_;
-  SpareBlocks* spares_;
 };
 
 }  // namespace kv

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "command.h"
-#include "conn/metrics.h"
+#include "figures.h"
 #include "together.h"
 
 namespace kv {
@@ -17,62 +17,23 @@ using Text = conn::MetricsText;
 constexpr auto kCounter = Text::Type::kCounter;
 constexpr auto kGauge = Text::Type::kGauge;
 
-/// Of one loop.
-struct Figures {
-  Statistics statistics;
-  std::size_t clients = 0, buffer_bytes = 0, left_behind = 0;
-  std::vector<TransportCounters> transports;
-};
-
-/// Of the data, wherever it is.
-struct Data {
-  std::size_t bytes = 0;
-  std::uint64_t expired = 0;
-  std::vector<std::pair<std::size_t, std::size_t>> keys;  ///< by database: all, those that expire
-};
-
-Figures figures_of(const Server& server) {
-  return {
-      server.statistics, server.sessions.size(), server.buffer_bytes, server.left_behind(),
-      server.transport_counters ? server.transport_counters() : std::vector<TransportCounters>()};
-}
-
-void add(Data& data, Store& store) {
-  data.bytes += store.memory();
-  data.expired += store.expired();
-  for (std::size_t db = 0; db < data.keys.size(); ++db) {
-    data.keys[db].first += store.database(db).size();
-    data.keys[db].second += store.database(db).volatile_size();
+void write_counters(Text& out, const Statistics& s, const DataFigures& data) {
+  constexpr std::string_view kLimit = "limit=";
+  for (const Counter& counter : kCounters) {
+    if (counter.metric.starts_with(kLimit)) continue;
+    out.begin(counter.metric, kCounter, counter.help);
+    out.sample({}, s.*counter.member);
   }
-}
-
-void write_counters(Text& out, const Statistics& s, const Data& data) {
-  const auto counter = [&out](std::string_view name, std::string_view help, std::uint64_t value) {
-    out.begin(name, kCounter, help);
-    out.sample({}, value);
-  };
-  counter("kv_connections_received_total", "Client connections accepted.", s.connections_received);
-  counter("kv_connections_rejected_total", "Client connections rejected because of maxclients.",
-          s.connections_rejected);
-  counter("kv_commands_processed_total", "Commands executed.", s.commands_processed);
-  counter("kv_commands_rejected_total", "Commands rejected before execution.", s.commands_rejected);
-  counter("kv_error_replies_total", "Error replies sent.", s.error_replies);
-  counter("kv_keyspace_hits_total", "Key lookups that found the key.", s.keyspace_hits);
-  counter("kv_keyspace_misses_total", "Key lookups that did not find the key.", s.keyspace_misses);
-  counter("kv_expired_keys_total", "Keys removed because they expired.", data.expired);
-  counter("kv_input_bytes_total", "Bytes of requests.", s.bytes_in);
-  counter("kv_output_bytes_total", "Bytes of replies.", s.bytes_out);
-  counter("kv_protocol_errors_total", "Clients closed because of invalid RESP.", s.protocol_errors);
-  counter("kv_auth_failures_total", "Failed authentications.", s.auth_failures);
+  out.begin("kv_expired_keys_total", kCounter, "Keys removed because they expired.");
+  out.sample({}, data.expired);
   out.begin("kv_clients_closed_total", kCounter, "Clients closed by a limit.");
-  out.sample({{"limit", "client-output-buffer-limit"}}, s.output_limit_closed);
-  out.sample({{"limit", "client-query-buffer-limit"}}, s.query_limit_closed);
-  out.sample({{"limit", "maxmemory-clients"}}, s.clients_evicted);
-  out.sample({{"limit", "timeout"}}, s.timed_out);
+  for (const Counter& counter : kCounters) {
+    if (!counter.metric.starts_with(kLimit)) continue;
+    out.sample({{"limit", std::string(counter.metric.substr(kLimit.size()))}}, s.*counter.member);
+  }
   const auto each_command = [&](std::string_view name, std::string_view help, auto member) {
     out.begin(name, kCounter, help);
     for (const Command& command : commands()) {
-      if (command.index >= s.commands.size()) continue;
       const auto& counts = s.commands[command.index];
       if (counts.calls != 0 || counts.rejected != 0)
         out.sample({{"command", std::string(command.name)}}, counts.*member);
@@ -87,7 +48,7 @@ void write_counters(Text& out, const Statistics& s, const Data& data) {
                "Calls per command that were rejected before execution.", &PerCommand::rejected);
 }
 
-void write_gauges(Text& out, const Figures& sum, const Data& data, const Config& config,
+void write_gauges(Text& out, const Figures& sum, const DataFigures& data, const Config& config,
                   std::size_t loops, std::int64_t started_us) {
   const auto gauge = [&out](std::string_view name, std::string_view help, std::uint64_t value) {
     out.begin(name, kGauge, help);
@@ -112,41 +73,21 @@ void write_gauges(Text& out, const Figures& sum, const Data& data, const Config&
     if (data.keys[db].first != 0) out.sample({{"db", std::to_string(db)}}, data.keys[db].second);
 }
 
-std::string write(std::span<const Figures> loops, const Data& data, const Config& config,
+std::string write(std::span<const Figures> loops, const DataFigures& data, const Config& config,
                   std::int64_t started_us) {
-  Figures sum;
-  std::vector<conn::SchemeStatistics> transports;
-  for (const Figures& each : loops) {
-    sum.statistics.add(each.statistics);
-    sum.clients += each.clients;
-    sum.buffer_bytes += each.buffer_bytes;
-    sum.left_behind += each.left_behind;
-    for (const TransportCounters& one : each.transports)
-      transports.push_back({one.transport, one.counters});
-  }
+  Figures sum = sum_of(loops);
+  std::erase_if(sum.transports, [](const auto& each) { return each.scheme == kLoopTimes; });
   Text own;
   write_counters(own, sum.statistics, data);
   write_gauges(own, sum, data, config, loops.size(), started_us);
-  return conn::metrics(transports) + own.text();
-}
-
-Data data_of(Together& together) {
-  Data data;
-  data.keys.resize(together.database_count());
-  std::int64_t grown = 0;  // nothing does
-  const ShardsLock lock(together.shards, grown);
-  for (std::size_t i = 0; i < together.shards.count(); ++i) add(data, together.shards[i].store);
-  return data;
+  return conn::metrics(sum.transports) + own.text();
 }
 
 }  // namespace
 
 std::string metrics_of(Server& server) {
-  Data data;
-  data.keys.resize(server.database_count);
-  add(data, server.store);
-  const Figures figures = figures_of(server);
-  return write({&figures, 1}, data, server.config, server.started_us());
+  const Figures figures = figures_of(server, false);
+  return write({&figures, 1}, data_of(server), server.config, server.started_us());
 }
 
 void gather_metrics(Together& together, ae::Poster here, std::function<void(std::string)> then) {
@@ -169,7 +110,7 @@ void gather_metrics(Together& together, ae::Poster here, std::function<void(std:
   for (std::size_t i = 0; i < together.loops(); ++i) {
     const bool posted = together.to(i, [asked, here, arrived, i](Server* server) {
       try {
-        if (server != nullptr) asked->answers[i] = figures_of(*server);
+        if (server != nullptr) asked->answers[i] = figures_of(*server, false);
         (void)here.post([asked, arrived] { arrived(*asked); });
       } catch (const std::bad_alloc&) {  // who waits for it has a time limit
       }

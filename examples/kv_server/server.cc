@@ -53,36 +53,21 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
     const auto found = clients_.find(session.id());
     if (found != clients_.end()) run(*found->second);
   };
-  server_.transport_counters = [this] {
-    std::vector<TransportCounters> all;
-    for (const conn::ConnectionType* type : registry_.types_and_lists())
-      all.push_back({std::string(type->name()), type->statistics(loop_)});
-    return all;
-  };
-  server_.transport_sections = [this] {
-    std::vector<InfoSection> sections;
-    for (const auto& type : registry_.types()) {
-      InfoSection& section =
-          sections.emplace_back(InfoSection{"Transport_" + std::string(type->name()), {}});
-      for (const auto& [name, value] : type->statistics(loop_)) {
-        section.fields.emplace_back(name, std::to_string(value));
-      }
-    }
+  server_.transports = [this] {
+    std::vector<conn::SchemeStatistics> all = conn::scheme_statistics(registry_, loop_);
     const ae::LoopTimes times = loop_.times();
-    if (times.busy + times.spun + times.slept == ae::Duration::zero()) return sections;
-    InfoSection& told = sections.emplace_back(InfoSection{"Loop", {}});
-    const auto add = [&told](const char* name, auto value) {
-      told.fields.emplace_back(name, std::to_string(value));
-    };
-    add("loop_busy_ns", times.busy.count());
-    add("loop_spun_ns", times.spun.count());
-    add("loop_slept_ns", times.slept.count());
-    add("spin_hits", times.spin_hits);
-    add("spin_misses", times.spin_misses);
-    add("spin_probes", times.spin_probes);
-    add("spin_budget_ns", times.spin_budget.count());
-    add("sleep_cost_ns", times.sleep_cost.count());
-    return sections;
+    if (times.busy + times.spun + times.slept == ae::Duration::zero()) return all;
+    const auto ns = [](ae::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+    all.push_back({std::string(kLoopTimes),
+                   {{"loop_busy_ns", ns(times.busy)},
+                    {"loop_spun_ns", ns(times.spun)},
+                    {"loop_slept_ns", ns(times.slept)},
+                    {"spin_hits", times.spin_hits},
+                    {"spin_misses", times.spin_misses},
+                    {"spin_probes", times.spin_probes},
+                    {"spin_budget_ns", ns(times.spin_budget)},
+                    {"sleep_cost_ns", ns(times.sleep_cost)}}});
+    return all;
   };
 }
 
@@ -91,8 +76,7 @@ LoopNetwork<OneSession>::~LoopNetwork() {
   server_.request_shutdown = nullptr;
   server_.session_killed = nullptr;
   server_.session_ready = nullptr;
-  server_.transport_sections = nullptr;
-  server_.transport_counters = nullptr;
+  server_.transports = nullptr;
   if constexpr (kDivided) {
     for (std::size_t i = 0; i < clients_.size(); ++i) server_.together->leave_client();
   }
@@ -149,21 +133,14 @@ void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
   }
 }
 
-/// In the place of one that went, if there is one.
 template <class OneSession>
 auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
-  typename Clients::node_type place;
-  if (!spare_clients_.empty()) {
-    place = spare_clients_.take();
-  } else {
-    place = clients_.extract(clients_.try_emplace(0).first);  // no session has that id
-  }
-  Client& client = place.mapped().emplace(std::move(connection), server_);
+  auto made = std::make_unique<Client>(std::move(connection), server_);
+  Client& client = *made;
   client.session.refer_to_values([this, &client] { value_released(client); });
-  place.key() = client.session.id();
   if (server_.config.logs_clients() && server_.log)
     server_.log(fmt::format("client {}: {}", client.session.id(), client.connection->path()));
-  clients_.insert(std::move(place));
+  clients_.emplace(client.session.id(), std::move(made));
   return client;
 }
 
@@ -348,9 +325,7 @@ bool LoopNetwork<OneSession>::finished(const Client& client) {
 template <class OneSession>
 void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
-  auto place = clients_.extract(client.session.id());
-  place.mapped().reset();
-  (void)spare_clients_.keep(std::move(place));
+  const auto gone = clients_.extract(client.session.id());  // found no more while it ends
   if constexpr (kDivided) server_.together->leave_client();
 }
 

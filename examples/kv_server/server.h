@@ -4,7 +4,6 @@
 // --listen says decides.
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -72,9 +71,7 @@ class LoopNetwork : private ae::Source {
   Server& server_;
   const std::unique_ptr<char[]> scratch_{new char[kScratch]};
   std::vector<conn::ListenerPtr> listeners_;
-  using Clients = std::unordered_map<std::uint64_t, std::optional<Client>>;
-  Clients clients_;  ///< by session id; none of them is empty
-  Spares<typename Clients::node_type> spare_clients_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
   std::vector<Client*> dirty_, flushing_, busy_, running_;
   bool released_ = false;  ///< one is in dirty_ whose last large value was handed on
   ae::HookId before_sleep_;

@@ -25,12 +25,7 @@ std::int64_t system_clock_us() {
 }  // namespace
 
 void Statistics::add(const Statistics& other) {
-  const auto sum = [this, &other](auto... members) { ((this->*members += other.*members), ...); };
-  using S = Statistics;
-  sum(&S::connections_received, &S::connections_rejected, &S::commands_processed,
-      &S::commands_rejected, &S::error_replies, &S::keyspace_hits, &S::keyspace_misses,
-      &S::bytes_in, &S::bytes_out, &S::output_limit_closed, &S::query_limit_closed,
-      &S::clients_evicted, &S::timed_out, &S::protocol_errors, &S::auth_failures);
+  for (const Counter& counter : kCounters) this->*counter.member += other.*counter.member;
   commands.resize(std::max(commands.size(), other.commands.size()));
   for (std::size_t i = 0; i < other.commands.size(); ++i) {
     commands[i].calls += other.commands[i].calls;
@@ -135,30 +130,12 @@ bool Server::tend_all(std::int64_t now_us) {
   return more;
 }
 
-void Server::enter(std::uint64_t id, Session& session) {
-  if (spare_places_.empty()) {
-    sessions.emplace_hint(sessions.end(), id, &session);
-    return;
-  }
-  auto place = spare_places_.take();
-  place.key() = id;
-  place.mapped() = &session;
-  sessions.insert(sessions.end(), std::move(place));
-}
-
-void Server::leave(std::uint64_t id) noexcept {
-  auto place = sessions.extract(id);
-  if (place) (void)spare_places_.keep(std::move(place));
-}
-
 bool Server::tick() {
   sent_values->registered.sweep();
   const std::int64_t now = now_us();
   const bool more = together != nullptr ? tend_all(now) : tend(now);
   if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
   tended_us_ = now;
-  spare_blocks.clear();
-  spare_places_.clear();
   for (const auto& [id, session] : sessions) {
     const std::int64_t idle_s = (now - session->last_interaction_us()) / 1'000'000;
     if (idle_s >= 2) session->shrink();

@@ -15,10 +15,10 @@
 
 #include "ae/loop_names.h"
 #include "arriving.h"
+#include "conn/metrics.h"
 #include "programs/service/limited_log.h"
 #include "references.h"
 #include "resp_parser.h"
-#include "spares.h"
 #include "store.h"
 
 namespace kv {
@@ -68,16 +68,44 @@ struct Statistics {
   void add(const Statistics& other);
 };
 
-struct InfoSection {
-  std::string name;
-  std::vector<std::pair<std::string, std::string>> fields;
+/// The counters of Statistics, and their names in INFO and GET /metrics.
+struct Counter {
+  std::uint64_t Statistics::*member;
+  std::string_view info, metric;  ///< metric: "kv_NAME_total"; or "limit=NAME", a label of one
+  std::string_view help = {};
+};
+inline constexpr Counter kCounters[] = {
+    {&Statistics::connections_received, "total_connections_received",
+     "kv_connections_received_total", "Client connections accepted."},
+    {&Statistics::connections_rejected, "rejected_connections", "kv_connections_rejected_total",
+     "Client connections rejected because of maxclients."},
+    {&Statistics::commands_processed, "total_commands_processed", "kv_commands_processed_total",
+     "Commands executed."},
+    {&Statistics::commands_rejected, "rejected_commands", "kv_commands_rejected_total",
+     "Commands rejected before execution."},
+    {&Statistics::error_replies, "total_error_replies", "kv_error_replies_total",
+     "Error replies sent."},
+    {&Statistics::keyspace_hits, "keyspace_hits", "kv_keyspace_hits_total",
+     "Key lookups that found the key."},
+    {&Statistics::keyspace_misses, "keyspace_misses", "kv_keyspace_misses_total",
+     "Key lookups that did not find the key."},
+    {&Statistics::bytes_in, "total_net_input_bytes", "kv_input_bytes_total", "Bytes of requests."},
+    {&Statistics::bytes_out, "total_net_output_bytes", "kv_output_bytes_total",
+     "Bytes of replies."},
+    {&Statistics::protocol_errors, "protocol_errors", "kv_protocol_errors_total",
+     "Clients closed because of invalid RESP."},
+    {&Statistics::auth_failures, "auth_failures", "kv_auth_failures_total",
+     "Failed authentications."},
+    {&Statistics::output_limit_closed, "client_output_buffer_limit_disconnections",
+     "limit=client-output-buffer-limit"},
+    {&Statistics::query_limit_closed, "client_query_buffer_limit_disconnections",
+     "limit=client-query-buffer-limit"},
+    {&Statistics::clients_evicted, "evicted_clients", "limit=maxmemory-clients"},
+    {&Statistics::timed_out, "timed_out_clients", "limit=timeout"},
 };
 
-/// What a transport has counted on a loop, by name.
-struct TransportCounters {
-  std::string transport;
-  std::vector<std::pair<std::string, std::uint64_t>> counters;
-};
+/// The name of a loop's own times among the transports' statistics.
+inline constexpr std::string_view kLoopTimes = "Loop";
 
 class Server {
  public:
@@ -101,7 +129,6 @@ class Server {
   /// By id, which is the order of arrival.
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
-  SpareBlocks spare_blocks;      ///< of sessions that went
   SpareEntry spare_entry;
   const Pool::Ptr sent_values{new Pool};
 
@@ -109,16 +136,12 @@ class Server {
   std::function<void(bool now)> request_shutdown;
   std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
   std::function<void(Session&)> session_ready;   ///< other loops have answered: execute() it again
-  std::function<std::vector<InfoSection>()> transport_sections;
-  std::function<std::vector<TransportCounters>()> transport_counters;
+  std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
   std::function<void(std::string_view)> log;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
   std::uint64_t next_session_id() noexcept;
-  /// A session's, from its constructor and destructor.
-  void enter(std::uint64_t id, Session& session);
-  void leave(std::uint64_t id) noexcept;
   /// Values on their way whose clients are gone; nobody can be closed for them.
   std::size_t left_behind() const noexcept { return sent_values->left_behind; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
@@ -154,7 +177,6 @@ class Server {
   std::int64_t log_second_ = 0;
   int logged_ = 0;
   service::LimitedLog refusals_{"refused"};
-  Spares<std::map<std::uint64_t, Session*>::node_type> spare_places_;
   std::int64_t tended_us_ = 0;
 };
 

@@ -52,21 +52,21 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
     : server_(server),
       describe_(std::move(describe)),
       id_(server.next_session_id()),
-      input_(&server.buffer_bytes, &server.spare_blocks),
-      output_(&server.buffer_bytes, &server.spare_blocks),
+      input_(&server.buffer_bytes),
+      output_(&server.buffer_bytes),
       arriving_(server.spare_entry),
       reply_(output_),
       now_us_(server.now_us()),
       created_us_(now_us_),
       last_interaction_us_(now_us_) {
   authenticated_ = !server.password_needed();
-  server_.enter(id_, *this);
+  server_.sessions.emplace_hint(server_.sessions.end(), id_, this);
   ++server_.statistics.connections_received;
 }
 
 Session::~Session() {
   server_.buffer_bytes -= metered_;
-  server_.leave(id_);
+  server_.sessions.erase(id_);
 }
 
 const SessionInfo& Session::info() const {

@@ -132,9 +132,8 @@ TEST_CASE("kv divided: INFO adds what transports count, but not what they have o
           "[kv][loops]") {
   Bench bench;
   for (kv::Server* each : {&bench.first, &bench.server, &bench.third}) {
-    each->transport_sections = [] {
-      return std::vector<kv::InfoSection>{
-          {"Transport_tls", {{"accepted", "2"}, {"sessions", "5"}}}};
+    each->transports = [] {
+      return std::vector<conn::SchemeStatistics>{{"tls", {{"accepted", 2}, {"sessions", 5}}}};
     };
   }
   REQUIRE(call(bench.a, {"INFO"}).find("# Transport_tls\r\naccepted:6\r\nsessions:5\r\n") !=

@@ -201,8 +201,8 @@ TEST_CASE("session: CLIENT LIST and INFO name transports, and a killed client is
   Server server(test_clock);
   Session a(server, {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7});
   Session b(server, {"rdma", "10.0.0.2:2", "10.0.0.9:6379", -1});
-  server.transport_sections = [] {
-    return std::vector<kv::InfoSection>{{"Transport_rdma", {{"accepted", "1"}}}};
+  server.transports = [] {
+    return std::vector<conn::SchemeStatistics>{{"rdma", {{"accepted", 1}}}};
   };
   std::vector<const Session*> killed;
   server.session_killed = [&](Session& session) { killed.push_back(&session); };
