@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A large argument while it comes, in the block where it will stay if it becomes a key's value.
+// A large argument while it is received, in the block in which it stays if it becomes a value.
 
 #include <cstddef>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace kv {
 
-/// A block that was in use a moment ago, and fits the next value of that size: one for each loop.
+/// Keeps the last freed block, which fits the next value of about that size. One per loop.
 class SpareEntry {
  public:
   SpareEntry() = default;
@@ -19,9 +19,9 @@ class SpareEntry {
   ~SpareEntry() {
     if (entry_ != nullptr) drop_entry(entry_);
   }
-  /// A block for that key with room for `value_size` bytes. Throws std::bad_alloc.
+  /// Returns a block for that key and `value_size` bytes. Throws std::bad_alloc.
   Entry* take(std::string_view key, std::size_t value_size);
-  /// Keeps it, or drops it: one use of it ends in either case.
+  /// Keeps the block or drops it; the caller's use of it ends.
   void put(Entry* entry) noexcept;
 
  private:
@@ -30,7 +30,7 @@ class SpareEntry {
 
 class Arriving {
  public:
-  /// Smaller ones go through the input.
+  /// Smaller arguments go through the input buffer.
   static constexpr std::size_t kLeast = 4096;
   static constexpr std::size_t kMost = std::size_t{0xffffffff} - 4096;
 
@@ -39,24 +39,24 @@ class Arriving {
   Arriving& operator=(const Arriving&) = delete;
   ~Arriving() { end(); }
 
-  /// `size` bytes will come, `have` are there.
+  /// Starts an argument of `size` bytes, of which `have` was received.
   void begin(std::string_view key, std::size_t size, std::string_view have) noexcept;
   bool active() const noexcept { return size_ != 0; }
-  /// Bytes that have not come.
+  /// The number of bytes that are still to be received.
   std::size_t missing() const noexcept { return size_ - have_; }
-  /// Where the next ones go. There is room for about as many again as have come, so announcing half
-  /// a gigabyte costs a client nothing. Empty once it is lost.
+  /// Where the next bytes go. The memory is about twice what was received, so an announced length
+  /// allocates nothing. Empty once lost().
   std::span<char> room() noexcept;
-  /// There was no memory for it: its bytes are counted and dropped.
+  /// True if memory ran out: the remaining bytes are counted and dropped.
   bool lost() const noexcept { return lost_; }
   void commit(std::size_t size) noexcept { have_ += size; }
   std::size_t size() const noexcept { return have_; }
-  /// Of one that is not lost.
+  /// The bytes received; null if lost().
   const char* data() const noexcept { return lost_ ? nullptr : block_->value_bytes(); }
   std::size_t memory() const noexcept { return block_ == nullptr ? 0 : block_->block_size(); }
 
-  /// The block with all of the value in it, if that is `value`, of `key`; else null. Who takes the
-  /// block leaves another there, or null.
+  /// The block, if it is complete and holds `value` of `key`; else null. A caller that takes the
+  /// block stores another block or null in its place.
   Entry** block_of(std::string_view key, std::string_view value) noexcept;
   void end() noexcept;
 

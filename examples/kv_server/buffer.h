@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A byte queue: bytes are appended at the end and consumed at the front. One per direction and
-// session. Not zero-initialised, and counted in a meter that --maxmemory looks at.
+// A byte queue: bytes are appended at the end and consumed at the front. Each session has one per
+// direction. The memory is not zeroed, and is counted in a meter that --maxmemory reads.
 
 #include <cstddef>
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace kv {
 
 class Buffer {
  public:
-  /// `meter` (may be null) gets the capacity added. It must outlive the buffer.
+  /// Adds the capacity to `meter` (may be null), which must outlive the buffer.
   explicit Buffer(std::size_t* meter = nullptr) noexcept : meter_(meter) {}
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -25,8 +25,8 @@ class Buffer {
   bool empty() const noexcept { return begin_ == end_; }
   std::size_t capacity() const noexcept { return capacity_; }
 
-  /// At least `size` bytes to write into; commit() what was written. May move the contents.
-  /// Throws std::bad_alloc and then leaves everything as it was.
+  /// Returns at least `size` writable bytes; call commit() with the number written. May move the
+  /// contents. Throws std::bad_alloc and then changes nothing.
   [[gnu::always_inline]] std::span<char> prepare(std::size_t size) {
     if (capacity_ - end_ < size) make_room(size);
     return {data_ + end_, capacity_ - end_};
@@ -44,12 +44,12 @@ class Buffer {
   /// Drops everything after the first `size` bytes.
   void truncate(std::size_t size) noexcept { end_ = begin_ + size; }
   void clear() noexcept { begin_ = end_ = 0; }
-  /// Gives the memory back if there are no bytes in it.
+  /// Frees the memory of an empty buffer.
   void shrink() noexcept {
     if (empty()) release();
   }
 
-  /// Gives back what a much longer content left; the bytes move.
+  /// Frees memory that a much longer content left behind; moves the contents.
   void trim() noexcept {
     const std::size_t used = end_ - begin_;
     if (capacity_ < kWorthTrimming || capacity_ / 4 < used) return;
@@ -68,7 +68,7 @@ class Buffer {
   static constexpr std::size_t kWorthTrimming = 8192;
   [[gnu::noinline]] void make_room(std::size_t size) {
     const std::size_t used = end_ - begin_;
-    if (used + size <= capacity_ && begin_ >= used) {  // moving costs less than what was consumed
+    if (used + size <= capacity_ && begin_ >= used) {  // moving is cheaper than what was consumed
       if (used != 0) std::memcpy(data_, data_ + begin_, used);
       begin_ = 0;
       end_ = used;

@@ -34,7 +34,7 @@ void CliClient::write() {
     } else if (errno == EAGAIN) {
       break;
     } else {
-      // What the server said before it closed is still to be read; the reader finds the end.
+      // Replies sent before the server closed can still be read; read() notices the end.
       failure_ = explain(errno);
       sent_ = output_.size();
     }
@@ -82,7 +82,7 @@ bool CliClient::step(ae::Duration patience) {
   return !late;
 }
 
-/// What the transport says, such as that the server did not take our certificate.
+/// The transport's own sentence, for example that the server refused the certificate.
 std::string CliClient::explain(int error) const {
   const std::string& text = connection_->last_error();
   return text.empty() ? conn::errno_text(error) : text;
@@ -93,7 +93,7 @@ conn::Error CliClient::connection_ended() const {
                      (failure_.empty() ? "" : ": " + failure_));
 }
 
-/// A TLS server that is spoken to in the clear answers with an alert.
+/// A TLS server that receives plain text answers with an alert.
 void CliClient::refuse_tls_alert() const {
   if (answered_ || scheme_.starts_with("tls") || !input_.starts_with("\x15\x03")) return;
   throw conn::Error("the server at " + url_ + " answered with TLS: use " +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A client on one connection: requests go out, replies come in order. Written against the same
-// Connection as the server; runs its loop only while it waits.
+// A client on one connection, which sends requests and receives the replies in order. Its loop runs
+// only while it waits.
 
 #include <memory>
 #include <string>
@@ -16,10 +16,10 @@ namespace kv {
 
 class CliClient {
  public:
-  /// Borrows `loop`. Throws conn::Error if nobody answers at `url` in five seconds.
+  /// Borrows `loop`. Throws conn::Error if `url` cannot be connected to within five seconds.
   CliClient(ae::EventLoop& loop, const conn::Registry& registry, const std::string& url);
 
-  /// Queues bytes; what the connection takes at once leaves at once.
+  /// Queues bytes, and writes what the connection accepts at once.
   void send(std::string_view bytes);
   /// Waits for the next reply. Throws conn::Error when the connection ends before it.
   Reply receive();
@@ -28,9 +28,9 @@ class CliClient {
 
   /// One iteration of the loop; waits only if `wait`.
   void step(bool wait);
-  /// Waits for bytes of the server, or until some leave; false if none did for `patience`.
+  /// Waits until bytes were received or sent; returns false if there were none for `patience`.
   bool step(ae::Duration patience);
-  /// The next reply if it has arrived. Throws conn::Error for bytes that are no reply.
+  /// Takes the next reply if it was received. Throws conn::Error for bytes that are no reply.
   bool poll(Reply& reply);
   std::size_t unsent() const noexcept { return output_.size() - sent_; }
   bool ended() const noexcept { return ended_; }

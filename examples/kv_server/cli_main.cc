@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-cli: a client for every transport of the library, with redis-cli's manners.
+// kv-cli: a client for every transport of the library, with the interface of redis-cli.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -31,13 +31,13 @@ struct Options {
   conn::Options tls;
 };
 
-/// Runs commands and prints what they answer.
+/// Runs commands and prints the replies.
 class Shell {
  public:
   Shell(kv::CliClient& client, const Options& options)
       : client_(client), raw_(options.raw || (!options.no_raw && isatty(STDOUT_FILENO) == 0)) {}
 
-  /// False if the reply was an error.
+  /// Returns false if the reply was an error.
   bool run(const std::vector<std::string>& command) {
     const kv::Reply reply = client_.call(command);
     const bool text = raw_ || is_report(command);
@@ -47,7 +47,7 @@ class Shell {
     return reply.type != kv::Reply::Type::kError;
   }
 
-  /// A line typed or read; false to end.
+  /// Runs a line of standard input. Returns false for quit or exit.
   bool run_line(const std::string& line, bool& failed) {
     std::string storage;
     std::vector<kv::TextSpan> spans;
@@ -68,7 +68,7 @@ class Shell {
   }
 
  private:
-  /// Commands whose one text is for people, whatever the terminal.
+  /// Commands that reply a text for people, which is printed as it is on terminals, too.
   static bool is_report(const std::vector<std::string>& command) {
     const auto is = [&](std::size_t i, std::string_view word) {
       return i < command.size() && kv::equals_ignore_case(command[i], word);
@@ -125,13 +125,13 @@ void bench(kv::CliClient& client, const Options& options) {
 bool run(Options& options) {
   conn::Registry registry = conn::all_transports();
   registry.on_fallback([&options](const conn::Fallback& fallback) {
-    if (options.redial) return;  // which says it itself
+    if (options.redial) return;  // CliRedial reports it
     service::complain("kv-cli", fallback.to + " by " + fallback.taken + "; " +
                                     conn::describe(fallback.not_taken));
   });
   if (!options.tls.empty()) {
     const std::string scheme = conn::Endpoint::parse(options.url).scheme;
-    // To go on in the clear is not what a user wants who names a certificate.
+    // A user who names a certificate does not want plain text.
     if (!scheme.starts_with("tls"))
       throw conn::Error(options.url + " is not TLS, and there are options for TLS");
     registry.require(scheme).configure(options.tls);
@@ -232,7 +232,7 @@ int main(int argc, char** argv) {
        .values = std::move(values)});
   manual::add_version(app, "kv-cli");
   app.positionals_at_end();
-  app.prefix_command();  // what follows the command's name is the command's, dashes and all
+  app.prefix_command();  // words after the command's name are its arguments, also with dashes
   try {
     options.command = manual::parse(app, {argv, static_cast<std::size_t>(argc)});
     return run(options) ? 0 : 1;

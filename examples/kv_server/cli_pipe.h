@@ -8,7 +8,7 @@
 
 namespace kv {
 
-/// How long the server may be silent while replies are awaited.
+/// The longest silence of the server while replies are awaited.
 inline constexpr ae::Duration kPipePatience = std::chrono::seconds(30);
 
 /// Sends standard input, which is RESP, and then an ECHO; counts the replies. Returns true if the

@@ -43,7 +43,7 @@ bool CliRedial::run() {
   return all_good_;
 }
 
-/// The probe logs in and selects: what a new connection needs before it is of use.
+/// The probe authenticates and selects the database, which each new connection needs.
 void CliRedial::prove(conn::Connection& connection, const conn::Redial::Proved& proved) {
   parser_ = {};
   input_.clear();
@@ -75,7 +75,7 @@ void CliRedial::up(conn::Connection& connection) {
   send_next(connection);
 }
 
-/// Each kind of reason once, not each attempt.
+/// Prints each kind of failure once, and not for each attempt.
 void CliRedial::changed() {
   if (redial_.phase() != conn::Redial::Phase::kWaiting) return;
   const conn::Failure& why = redial_.last_failure();
@@ -89,7 +89,7 @@ void CliRedial::down(const conn::Redial::Loss& loss) {
   tell("connection lost: " + loss.why.text + "; " + std::to_string(loss.unconfirmed) +
        " bytes not confirmed");
   if (!std::exchange(waits_, false)) return;
-  // It may have been done, or not.
+  // The server may have executed it or not.
   service::print("(error) no answer: the connection was lost\n");
   all_good_ = false;
   if (sent_ == plan_.repeat) loop_.stop();
@@ -98,7 +98,7 @@ void CliRedial::down(const conn::Redial::Loss& loss) {
 void CliRedial::send_next(conn::Connection& connection) {
   if (sent_ == plan_.repeat) return loop_.stop();
   const ssize_t taken = connection.write(request_.data(), request_.size());
-  if (taken < 0 && errno != EAGAIN) return;  // down() comes
+  if (taken < 0 && errno != EAGAIN) return;  // down() is called next
   if (taken != static_cast<ssize_t>(request_.size())) {
     redial_.drop("there is no room for the request");
     return;
@@ -118,7 +118,7 @@ void CliRedial::read_answer(conn::Connection& connection) {
   }
 }
 
-/// The next reply, if it is there.
+/// Takes the next reply if it was received.
 bool CliRedial::read(conn::Connection& connection, Reply& reply) {
   for (;;) {
     std::size_t used = 0;

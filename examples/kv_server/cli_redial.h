@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// kv-cli --redial: a command again and again over a connection that is kept, whatever its link and
-// its server do. The example of conn::Redial.
+// kv-cli --redial: repeats a command over a connection that is re-established when it is lost. The
+// example of conn::Redial.
 
 #include <cstdint>
 #include <string>
@@ -18,16 +18,16 @@ class CliRedial {
  public:
   struct Plan {
     std::string url;
-    std::vector<std::vector<std::string>> greeting;  ///< on each new connection, before a PING
-    std::vector<std::string> command;                ///< PING if it is empty
-    std::int64_t repeat = 1;                         ///< -1: for ever
+    std::vector<std::vector<std::string>> greeting;  ///< sent on each new connection, before a PING
+    std::vector<std::string> command;                ///< empty: PING
+    std::int64_t repeat = 1;                         ///< -1: without end
   };
-  /// Borrows both. Throws conn::Error for a URL that nothing can use.
+  /// Borrows both. Throws conn::Error for an invalid URL.
   CliRedial(ae::EventLoop& loop, const conn::Registry& registry, Plan plan);
 
-  /// Prints each answer, and on standard error what becomes of the connection. A request whose
-  /// answer was lost with its connection counts as one, and is not sent again. True if every one
-  /// was answered, and not with an error.
+  /// Prints each reply, and on standard error what happens to the connection. A request whose reply
+  /// was lost with the connection counts as sent, and is not sent again. Returns true if every
+  /// request got a reply other than an error.
   bool run();
 
  private:
@@ -44,12 +44,12 @@ class CliRedial {
   std::string request_, greeting_;
   ReplyParser parser_;
   std::string input_;
-  std::error_code told_;  // why there is no connection
+  std::error_code told_;  // the reason printed last
   std::size_t parsed_ = 0;
   std::size_t greetings_left_ = 0;
   std::int64_t sent_ = 0;
   bool all_good_ = true, waits_ = false;
-  conn::Redial redial_;  // last: its handlers use the others
+  conn::Redial redial_;  // last: its handlers use the other members
 };
 
 }  // namespace kv

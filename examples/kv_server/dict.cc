@@ -20,7 +20,7 @@ Dict::~Dict() { forget_all(); }
 
 Dict::Table Dict::make_table(std::size_t buckets) {
   Table table;
-  // calloc: the kernel hands out a large table as zero pages, so nothing is touched here.
+  // calloc gets a large table as zero pages from the kernel, so no memory is touched here.
   table.heads = static_cast<Entry**>(std::calloc(buckets, sizeof(Entry*)));
   if (table.heads == nullptr) throw std::bad_alloc();
   table.mask = buckets - 1;
@@ -62,8 +62,8 @@ void Dict::insert(Entry* entry) {
 
 Entry* Dict::remove(Entry** link) noexcept {
   Entry* entry = *link;
-  // Whose count goes down? During a rehash a new entry is in the new table although its old
-  // bucket may not have moved yet, so only a look into the new chain tells.
+  // During a rehash a new entry is in the new table although its old bucket may not have moved
+  // yet, so only a search of the new chain tells which table's count to decrease.
   Table* table = &tables_[0];
   if (rehashing()) {
     for (Entry** other = tables_[1].bucket(entry->hash); *other != nullptr;
@@ -85,7 +85,7 @@ void Dict::shrink_if_sparse() noexcept {
   try {
     resize(wanted);
   } catch (const std::bad_alloc&) {
-    // The large table goes on serving.
+    // The large table stays in use.
   }
 }
 
@@ -93,7 +93,7 @@ bool Dict::rehash(std::size_t buckets) noexcept {
   if (!rehashing()) return false;
   Table& old = tables_[0];
   Table& fresh = tables_[1];
-  std::size_t empty_left = buckets * 10;  // a long run of empty buckets must not take long either
+  std::size_t empty_left = buckets * 10;  // bounds the time for long runs of empty buckets
   while (buckets > 0 && old.used > 0) {
     while (old.heads[rehash_next_] == nullptr) {
       ++rehash_next_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The hash table below a database. Chained, sizes are powers of two, and resizing is incremental:
-// every operation moves a bucket from the old table to the new one, so none takes long.
+// The hash table of a database, with chaining. Sizes are powers of two, and resizing is
+// incremental: each operation moves one bucket from the old table to the new one, so that none
+// takes long.
 //
-// An entry is one block: header, key, value with spare room. Finding and reading a value touches
-// one bucket and one block; a value that fits is replaced without an allocation. A large one has a
-// count of its users behind it: it can be sent from where it lies, and who changes it meanwhile
-// makes a new block.
+// An entry is one block: header, key, and value with spare capacity. A lookup touches one bucket
+// and one block; a value that fits is replaced without an allocation. A large value is followed by
+// a count of its users: it is sent from where it is, and a writer makes a new block meanwhile.
 
 #include <atomic>
 #include <cstddef>
@@ -25,7 +25,7 @@ struct Entry {
   std::uint64_t hash;
   std::int64_t expire_ms;  ///< absolute Unix time, or kNoExpiry
   std::uint32_t key_size, value_size, value_capacity;
-  std::uint32_t heap_index;  ///< place in the database's expiry heap; only with an expiry
+  std::uint32_t heap_index;  ///< index in the database's expiry heap; valid with an expiry
 
   char* bytes() noexcept { return reinterpret_cast<char*>(this + 1); }
   const char* bytes() const noexcept { return reinterpret_cast<const char*>(this + 1); }
@@ -33,8 +33,8 @@ struct Entry {
   std::string_view value() const noexcept { return {bytes() + key_size, value_size}; }
   char* value_bytes() noexcept { return bytes() + key_size; }
 
-  // Large ones only. Any thread; but a user is added by who has the entry's database, so that it
-  // can rely on an entry with no other user staying so.
+  // For large values, from any thread. Only the holder of the database's lock adds a user, so that
+  // an entry without other users stays so while the lock is held.
   static constexpr std::size_t kCounted = 16 * 1024;
   bool counted() const noexcept { return value_capacity >= kCounted; }
   std::uint32_t& users() noexcept {
@@ -46,23 +46,23 @@ struct Entry {
     return counted() && std::atomic_ref(users()).load(std::memory_order_acquire) != 1;
   }
   void add_user() noexcept { std::atomic_ref(users()).fetch_add(1, std::memory_order_relaxed); }
-  /// What its block takes.
+  /// The size of the whole block.
   std::size_t block_size() const noexcept {
     return sizeof(Entry) + key_size + value_capacity + (counted() ? kCountRoom : 0);
   }
   static constexpr std::size_t kCountRoom = 8;
 };
 
-/// A block of its own, with one user, that no table knows. Throws std::bad_alloc.
+/// Allocates a block with one user, which is in no table. Throws std::bad_alloc.
 Entry* make_entry(std::string_view key, std::size_t value_capacity);
-/// The same with more room, or less; `entry` has no other user, and is gone unless this throws.
+/// Changes the capacity. `entry` must have one user, and is invalid afterwards unless this throws.
 Entry* remake_entry(Entry* entry, std::size_t value_capacity);
-/// One user less; the last one frees it. Any thread.
+/// Removes a user; the last one frees the block. Any thread.
 void drop_entry(Entry* entry) noexcept;
-/// The value capacity that fills the block which `value_size` needs.
+/// The value capacity of the smallest block that malloc gives for `value_size`.
 std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept;
 
-/// Links entries; owns the tables but not the entries.
+/// Links entries. Owns the tables, and not the entries.
 class Dict {
  public:
   Dict() = default;
@@ -88,17 +88,17 @@ class Dict {
     }
     return nullptr;
   }
-  /// The link that points to `entry`, which is in the table.
+  /// The link that points to `entry`, which must be in the table.
   Entry** link_of(const Entry* entry) noexcept;
-  /// The key must not be in the table. Throws std::bad_alloc with nothing changed.
+  /// The key must not be in the table. Throws std::bad_alloc and then changes nothing.
   void insert(Entry* entry);
-  /// Takes the entry out of its chain. The caller frees it.
+  /// Removes the entry from its chain. The caller frees it.
   Entry* remove(Entry** link) noexcept;
 
-  /// Moves up to `buckets` buckets. True while there are more.
+  /// Moves up to `buckets` buckets. Returns true while more are left.
   bool rehash(std::size_t buckets) noexcept;
 
-  /// Every entry once; `visit` may free the entry (and then forget_all() must follow).
+  /// Visits every entry. `visit` may free it if forget_all() follows.
   template <class Visit>
   void each(Visit visit) const {
     for (const Table& table : tables_) {
@@ -110,9 +110,9 @@ class Dict {
       }
     }
   }
-  /// Empties the tables without looking at entries.
+  /// Empties the tables without touching entries.
   void forget_all() noexcept;
-  /// Takes one entry out, any one; null when empty. For emptying in small steps.
+  /// Removes any entry; null if there is none. For emptying the table in small steps.
   Entry* pop_any() noexcept;
 
  private:

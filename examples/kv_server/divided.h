@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For commands that are about several keys, or about all clients: with one loop everything is here,
-// with several there are shards to lock and loops to ask.
+// For commands on several keys or on all clients. With one loop the data and the clients are its
+// own; with several loops the shards are locked and the other loops are asked.
 
 #include <functional>
 #include <utility>
@@ -12,14 +12,14 @@
 
 namespace kv {
 
-/// Where a key is, with one loop.
+/// The database of a key, with one loop.
 struct OneDatabase {
   explicit OneDatabase(Call& call) : database(*call.db) {}
   Database& operator()(std::string_view) const noexcept { return database; }
   Database& database;
 };
 
-/// The same with several: the shards of the request's keys are locked while it lives.
+/// The same with several loops. Locks the shards of the request's keys for its lifetime.
 class LockedKeys {
  public:
   explicit LockedKeys(Call& call)
@@ -41,7 +41,7 @@ class LockedKeys {
   std::size_t index_;
 };
 
-/// Asks every loop and writes the reply when all have answered, if the session is still there.
+/// Asks every loop, and writes the reply once all have answered if the session still exists.
 template <class Answer>
 void ask_loops(Call& call, std::function<Answer(Server&)> question,
                std::function<void(Call&, std::vector<Answer>&)> reply) {
@@ -55,7 +55,7 @@ void ask_loops(Call& call, std::function<Answer(Server&)> question,
           if (found == server.sessions.end() || found->second->killed()) return;
           found->second->finish_wait([&](Call& resumed) { reply(resumed, answers); });
         });
-  } catch (...) {  // before anybody was asked
+  } catch (...) {  // no loop was asked yet
     call.session.cancel_wait();
     throw;
   }

@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-/// A character of a method or of a field's name (RFC 9110, 5.6.2).
+/// Whether the character may be in a method or a field name (RFC 9110, 5.6.2).
 bool is_token(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          (c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos);
@@ -64,7 +64,7 @@ HttpRequest::Result HttpRequest::end_line() {
   const bool empty = line_.empty();
   Result result = Result::kMore;
   if (first_) {
-    // An empty line before it is allowed (RFC 9112, 2.2).
+    // Empty lines before the request line are allowed (RFC 9112, 2.2).
     if (!empty) result = read_request_line();
   } else if (!empty) {
     result = read_field();
@@ -95,7 +95,7 @@ HttpRequest::Result HttpRequest::read_request_line() {
     absolute = true;
   }
   path = path.substr(0, path.find('?'));
-  // An absolute target may be without a path (RFC 9112, 3.2.2); no other may.
+  // Only an absolute target may have an empty path (RFC 9112, 3.2.2).
   if (path.empty() && !absolute) return Result::kBad;
   method_ = method;
   path_ = path.empty() ? "/" : path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The head of an HTTP request, 1.0 or 1.1, from pieces of any size. Pure code: no connection.
+// Parses the head of an HTTP/1.0 or 1.1 request from pieces of any size. Does no I/O.
 
 #include <cstddef>
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace kv {
 
-/// Takes one request; a body is nobody's business here.
+/// Parses one request; a body is ignored.
 class HttpRequest {
  public:
   enum class Result {
-    kMore,      ///< the head goes on
+    kMore,      ///< the head is not complete
     kDone,      ///< method() and path() are known
-    kBad,       ///< this is no HTTP
-    kTooLarge,  ///< the head has more than kMost bytes
+    kBad,       ///< not an HTTP request
+    kTooLarge,  ///< the head exceeds kMost bytes
   };
-  static constexpr std::size_t kMost = 8192;  ///< bytes of a head
+  static constexpr std::size_t kMost = 8192;  ///< bytes of the head
 
-  /// The next bytes. What it said once, other than kMore, stays.
+  /// Parses the next bytes. A result other than kMore is final.
   Result feed(std::string_view bytes);
-  /// "GET". Never empty once kDone is said; until then nobody is to ask.
+  /// For example "GET". Valid after kDone, and then never empty.
   const std::string& method() const noexcept { return method_; }
-  /// "/metrics", without a query, and without the host where the request has one before it.
+  /// For example "/metrics": without the query, and without the scheme and host of an absolute URL.
   const std::string& path() const noexcept { return path_; }
 
  private:
@@ -34,12 +34,12 @@ class HttpRequest {
   Result result_ = Result::kMore;
   std::string line_, method_, path_;
   std::size_t size_ = 0;
-  bool first_ = true;        // the request line is to come
-  bool wants_host_ = false;  // HTTP/1.1 has exactly one
+  bool first_ = true;        // the request line is not complete
+  bool wants_host_ = false;  // HTTP/1.1 requires exactly one Host field
   int hosts_ = 0;
 };
 
-/// A whole answer with `Connection: close`. `more` are further header lines, each with its CRLF.
+/// A whole response with `Connection: close`. `more`: further header lines, each with CRLF.
 std::string http_answer(int status, std::string_view content_type, std::string_view body,
                         bool with_body = true, std::string_view more = {});
 

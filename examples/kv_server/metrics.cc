@@ -91,7 +91,7 @@ std::string metrics_of(Server& server) {
 }
 
 void gather_metrics(Together& together, ae::Poster here, std::function<void(std::string)> then) {
-  struct Asked {  // each answer is its loop's until it is posted; the rest is of `here`
+  struct Asked {  // an answer belongs to its loop until it is posted, the rest to `here`
     std::vector<Figures> answers;
     std::size_t missing;
     std::function<void(std::string)> then;
@@ -112,7 +112,7 @@ void gather_metrics(Together& together, ae::Poster here, std::function<void(std:
       try {
         if (server != nullptr) asked->answers[i] = figures_of(*server, false);
         (void)here.post([asked, arrived] { arrived(*asked); });
-      } catch (const std::bad_alloc&) {  // who waits for it has a time limit
+      } catch (const std::bad_alloc&) {  // the waiting client has a time-out
       }
     });
     if (!posted) --asked->missing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What GET /metrics tells: the transports' statistics and the server's own figures.
+// The text of GET /metrics: the transports' statistics and the server's own figures.
 
 #include <functional>
 #include <string>
@@ -13,10 +13,10 @@ namespace kv {
 
 class Together;
 
-/// Of a server on one loop, on its thread.
+/// For a server on one loop. Call on its thread.
 std::string metrics_of(Server& server);
-/// Of all loops, each asked on its thread; `then` gets the text on the thread of `here`, later.
-/// Where a loop ends meanwhile it may never run.
+/// Asks all loops on their threads; `then` gets the text later, on the thread of `here`. `then` may
+/// never run if a loop ends meanwhile.
 void gather_metrics(Together& together, ae::Poster here, std::function<void(std::string)> then);
 
 }  // namespace kv

@@ -55,10 +55,10 @@ void MetricsServer::read(std::uint64_t id) {
   const ssize_t size = client.connection->read(bytes.data(), bytes.size());
   if (size < 0 && errno == EAGAIN) return;
   const bool waits = client.asked && (!client.answered || client.sent != client.output.size());
-  // Who has ended its side after the request still gets the answer.
+  // A client that half-closes after the request still gets the response.
   if (size == 0 && waits) return client.connection->set_read_handler(nullptr);
   if (size <= 0) return drop(id);
-  if (client.asked) return;  // a body, or a request that nobody answers
+  if (client.asked) return;  // a body, or a further request, which is ignored
   const auto result = client.request.feed({bytes.data(), static_cast<std::size_t>(size)});
   if (result == HttpRequest::Result::kMore) return;
   client.asked = true;
@@ -109,7 +109,8 @@ void MetricsServer::send(std::uint64_t id) {
     client.sent += static_cast<std::size_t>(size);
   }
   connection.set_write_handler(nullptr);
-  // The client ends it then: who closes with bytes unread may reset what was sent before.
+  // The client closes first: closing with unread bytes could reset the connection before the
+  // response was delivered.
   if (!connection.has_read_handler() || connection.shutdown() != 0) drop(id);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Serves GET /metrics over HTTP on any transport. One request for each connection, which ends with
-// its answer (Connection: close): scrapes are seconds apart.
+// Serves GET /metrics over HTTP on any transport. Each connection serves one request and is closed
+// after the response (Connection: close): scrapes are seconds apart.
 
 #include <cstdint>
 #include <functional>
@@ -16,15 +16,15 @@
 
 namespace kv {
 
-/// Of its loop's thread, which it must not outlive.
+/// Use on its loop's thread. Must not outlive the loop.
 class MetricsServer {
  public:
   using Then = std::function<void(std::string text)>;
-  /// Calls its argument with the text on the server's thread, at once or later, or never: whoever
-  /// asked is closed after kPatience.
+  /// Calls its argument with the text on the server's thread, at once or later. If it never does,
+  /// the client is closed after kPatience.
   using Gather = std::function<void(Then)>;
-  static constexpr std::size_t kMostClients = 64;                      ///< more are closed at once
-  static constexpr ae::Duration kPatience = std::chrono::seconds(10);  ///< for a whole exchange
+  static constexpr std::size_t kMostClients = 64;  ///< further clients are closed at once
+  static constexpr ae::Duration kPatience = std::chrono::seconds(10);  ///< for one exchange
 
   MetricsServer(ae::EventLoop& loop, const conn::Registry& registry, Gather gather,
                 ae::Duration patience = kPatience);
@@ -43,7 +43,7 @@ class MetricsServer {
     HttpRequest request;
     std::string output;
     std::size_t sent = 0;
-    bool answered = false;  // there is output, and nothing more is read but the end
+    bool answered = false;  // there is output; only the end of the stream is read
     bool asked = false;     // the request is complete
   };
 

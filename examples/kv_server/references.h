@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Values that are sent from where they lie in the data. They stand between the bytes of a session's
-// output until the connection takes them, and are kept until it has handed them on: also when the
-// session, the server and the key are gone by then.
+// Values that are sent in place. They are queued between the bytes of a session's output until the
+// connection accepts them, and are kept until it releases them, even if the session, the server and
+// the key no longer exist by then.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace kv {
 class Pool;
 class References;
 
-/// What a connection got, one value; `context` of conn::Outgoing.
+/// A value that the connection accepted; the `context` of conn::Outgoing.
 struct SentValue {
   Pool* pool;
-  References* owner;  ///< null: it is gone
+  References* owner;  ///< null: it was destroyed
   Entry* entry;
   std::size_t bytes;
-  SentValue *next, **link;             ///< of the owner's, or of the pool's idle ones
-  RegisteredValues::Slot* registered;  ///< it is sent from there, or null
+  SentValue *next, **link;  ///< in the list of the owner, or of the idle ones of the pool
+  RegisteredValues::Slot* registered;  ///< the registration it is sent from, or null
   static void release(void* context, std::error_code error) noexcept;
 };
 
-/// One loop's, which frees itself when its server and the last value are gone.
+/// The values of one loop. Deletes itself once the server has left and the last value is released.
 class Pool {
  public:
   struct Leave {
@@ -42,7 +42,7 @@ class Pool {
   void release(SentValue* value) noexcept;
 
   RegisteredValues registered;
-  std::size_t left_behind = 0;  ///< bytes of values on their way whose session is gone
+  std::size_t left_behind = 0;  ///< bytes of unreleased values whose session was destroyed
 
  private:
   static constexpr std::size_t kKept = 1024;
@@ -52,51 +52,50 @@ class Pool {
   bool left_ = false;
 };
 
-/// A session's.
+/// The values of one session.
 class References {
  public:
   References() = default;
   References(const References&) = delete;
   References& operator=(const References&) = delete;
   ~References() { drop(); }
-  /// Smaller ones are copied.
+  /// Smaller values are copied.
   static constexpr std::size_t kLeast = Entry::kCounted;
 
-  /// Bytes that wait or are on their way.
+  /// The bytes of values that wait or are unreleased.
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Values that do.
+  /// The number of these values.
   std::size_t count() const noexcept { return waiting_.size() - first_ + on_way_; }
   bool waits() const noexcept { return first_ != waiting_.size(); }
   bool on_way() const noexcept { return on_way_ != 0; }
 
-  /// Behind `text` bytes of output. Throws std::bad_alloc.
+  /// Queues a value behind `text` bytes of output. Throws std::bad_alloc.
   void add(std::size_t text, Entry* entry);
-  /// Those behind more than `text` bytes are not to be sent.
+  /// Drops the values behind more than `text` bytes.
   void truncate(std::size_t text) noexcept;
-  /// Bytes of output in front of the first.
+  /// The bytes of output before the first value.
   std::size_t text_before() const noexcept {
     return static_cast<std::size_t>(waiting_[first_].at - text_gone_);
   }
   void text_sent(std::size_t size) noexcept { text_gone_ += size; }
-  /// The first goes to the connection, with all that release() needs. Throws std::bad_alloc.
+  /// Prepares the first value for the connection. Then took() or refused(). Throws std::bad_alloc.
   SentValue* begin(Pool& pool);
-  /// The connection took it, or not.
   void took(SentValue* value) noexcept;
   void refused(SentValue* value) noexcept;
-  /// Forgets all: what is on its way goes on alone.
+  /// Drops the queued values and gives up the unreleased ones.
   void drop() noexcept;
 
-  std::function<void()> released;  ///< a value has been handed on
+  std::function<void()> released;  ///< called when a value was released
 
  private:
   friend struct SentValue;
   void forget_sent() noexcept;
   struct Waiting {
-    std::uint64_t at;  ///< bytes of output before it, from the beginning of the session
+    std::uint64_t at;  ///< bytes of output before it, since the start of the session
     Entry* entry;
     std::size_t size;
   };
-  std::vector<Waiting> waiting_;  // from first_ on
+  std::vector<Waiting> waiting_;  // valid from first_ on
   std::size_t first_ = 0, bytes_ = 0, on_way_ = 0;
   std::uint64_t text_gone_ = 0;
   SentValue* sent_ = nullptr;

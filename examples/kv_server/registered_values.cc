@@ -25,7 +25,7 @@ RegisteredValues::Slot* RegisteredValues::find(Entry* entry, const conn::Connect
   const auto address = reinterpret_cast<std::uintptr_t>(entry);
   Slot& slot = slots_[(address * 0x9e3779b97f4a7c15u >> 32) % kSlots];
   if (slot.entry != entry) {
-    // Who is sent more often stays.
+    // The value that is sent more often keeps the slot.
     if (slot.sends > 1 || slot.on_way != 0) {
       if (slot.sends != 0) --slot.sends;
       return nullptr;

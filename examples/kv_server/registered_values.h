@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Large values that are asked for again and again: where the device can send from their memory they
-// are registered with it, and are copied no more.
+// Registers large values that are sent often with the device, which then sends them without a copy.
 
 #include <array>
 #include <cstddef>
@@ -13,18 +12,18 @@
 
 namespace kv {
 
-/// One loop's. A registration pins memory and is a slow call, so only what is sent often has one,
-/// and there are few. A value that has one is kept until the next sweep() after its key is gone or
-/// has another value.
+/// The registrations of one loop. A registration pins memory and is a slow call, so there are few,
+/// for values that are sent often. A registered value is kept until the next sweep() after its key
+/// was deleted or changed.
 class RegisteredValues {
  public:
   static constexpr std::size_t kSlots = 64;
   static constexpr std::uint32_t kOften = 8;       ///< sends before a value is registered
-  static constexpr std::size_t kMost = 16u << 20;  ///< bytes of all of them
+  static constexpr std::size_t kMost = 16u << 20;  ///< bytes of all registered values
 
-  /// What is registered, and how many sends have not been released.
+  /// A value, and how many of its sends are unreleased.
   struct Slot {
-    Entry* entry = nullptr;  ///< a user of it, where there is `memory`; else an address and no more
+    Entry* entry = nullptr;  ///< with `memory` a user of it; else only an address to compare
     std::uint32_t sends = 0, on_way = 0;
     std::unique_ptr<conn::Memory> memory;
   };
@@ -32,14 +31,13 @@ class RegisteredValues {
   RegisteredValues() = default;
   RegisteredValues(const RegisteredValues&) = delete;
   RegisteredValues& operator=(const RegisteredValues&) = delete;
-  /// Nothing is on its way.
+  /// Every send must have been released.
   ~RegisteredValues();
 
-  /// This value, of which the caller is a user, is about to be sent over such a connection of the
-  /// loop: where it is registered, or null. Who sends from it counts it in on_way until the
-  /// release.
+  /// Call before a value is sent over a connection of this type; the caller must be a user of it.
+  /// Returns its registration or null. The caller counts its sends in on_way until the release.
   Slot* find(Entry* entry, const conn::ConnectionType& type, ae::EventLoop& loop) noexcept;
-  /// Lets go of values that nobody else has.
+  /// Drops values that have no other users.
   void sweep() noexcept;
   std::size_t bytes() const noexcept { return bytes_; }
 

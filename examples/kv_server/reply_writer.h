@@ -22,14 +22,14 @@ class ReplyWriter {
   /// The number of errors written so far.
   std::uint64_t errors() const noexcept { return errors_; }
 
-  /// A bulk that would follow when more than `bytes` are unsent is left out, and overflowed() says
-  /// so: one value of any size passes, a thousand of them in one reply do not.
+  /// Limits one reply: a bulk is left out, and overflowed() is set, once the output exceeds
+  /// `bytes`. One value of any size passes.
   void set_limit(std::size_t bytes) noexcept { limit_ = bytes; }
   bool overflowed() const noexcept { return overflowed_; }
 
   void ok() { out_.append("+OK\r\n"); }
   void simple(std::string_view text);
-  /// `text` starts with a code: "ERR syntax error". Line ends in it become blanks.
+  /// `text` starts with a code: "ERR syntax error". Line ends become spaces.
   void error(std::string_view text);
   void integer(std::int64_t value) { header(':', value); }
   void bulk(std::string_view bytes) {
@@ -49,7 +49,7 @@ class ReplyWriter {
     *at++ = '\n';
     out_.commit(static_cast<std::size_t>(at - start));
   }
-  /// The same, from where it lies if it is large and the output takes that.
+  /// The same; a large value is sent in place if references are set.
   void value(Entry& entry) {
     if (entry.value_size >= References::kLeast && references_ != nullptr) [[unlikely]] {
       return refer(entry);
@@ -62,7 +62,7 @@ class ReplyWriter {
   void map(std::size_t pairs) {
     header(version_ >= 3 ? '%' : '*', static_cast<std::int64_t>(version_ >= 3 ? pairs : 2 * pairs));
   }
-  /// Text for people: RESP3 marks it as such.
+  /// A text for people, which RESP3 marks as such.
   void verbatim(std::string_view text);
 
  private:

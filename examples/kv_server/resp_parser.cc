@@ -9,9 +9,9 @@
 namespace kv {
 namespace {
 
-/// The length line at `position` as clients send it: a character, one to nine digits without a zero
-/// in front, CR LF. Moves `position` behind it. 0 for every other line: take_length() reads those,
-/// and knows what is wrong with them.
+/// Fast path for the usual length line at `position`: a character, one to nine digits without a
+/// leading zero, CR LF. Moves `position` behind it. Returns 0 for every other line, which
+/// take_length() parses with all error messages.
 std::int64_t take_plain_length(std::string_view input, std::size_t& position) noexcept {
   const std::size_t first = position + 1;
   const std::size_t most = std::min(input.size(), first + 9);
@@ -61,7 +61,7 @@ RequestParser::Result RequestParser::next(std::string_view input, const ParserLi
 RequestParser::Result RequestParser::parse_inline(std::string_view input,
                                                   const ParserLimits& limits) {
   const std::size_t end = input.find('\n', scanned_);
-  // The same answer whether the line came in one piece or not: the limit is on the line.
+  // The limit is on the line, so that the result does not depend on how it was split.
   if ((end == std::string_view::npos ? input.size() : end) > limits.line) {
     return fail("too big inline request");
   }
@@ -134,7 +134,7 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
       return fail("unauthenticated multibulk length");
     }
     remaining_ = count;
-    if (remaining_ <= 0) return Result::kRequest;  // nothing to do and nothing to answer
+    if (remaining_ <= 0) return Result::kRequest;  // an empty request, without a reply
     step_ = Step::kBulk;
   }
   while (remaining_ > 0) {
@@ -155,7 +155,7 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
       step_ = Step::kData;
     }
     const std::size_t have = input.size() - position_;
-    // The end is checked as soon as its first byte is there, so that no split changes the outcome.
+    // The end is checked from its first byte on, so that the result does not depend on splits.
     const std::size_t end = position_ + bulk_size_;
     if (have > bulk_size_ &&
         (input[end] != '\r' || (end + 1 < input.size() && input[end + 1] != '\n'))) {
@@ -195,7 +195,7 @@ std::size_t RequestParser::memory() const noexcept {
 
 void RequestParser::shrink() {
   if (!done_) return;
-  // Not "= {}", which keeps the capacity.
+  // swap, since "= {}" keeps the capacity.
   std::vector<TextSpan>().swap(spans_);
   std::vector<std::string_view>().swap(arguments_);
   std::string().swap(inline_text_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The same as redis-cli's, so that scripts can change.
+// Prints replies in the format of redis-cli, so that scripts work with both.
 #include "resp_reply_format.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ std::string format_elements(const Reply& reply, const std::string& prefix) {
   const std::string inner = prefix + std::string(width + 2, ' ');
   std::string out;
   for (std::size_t i = 0; i < count; ++i) {
-    // The first element's prefix is already there: the caller wrote the outer index in its place.
+    // The caller has written the outer index in place of the first element's prefix.
     out += fmt::format("{}{:>{}}{} ", i == 0 ? "" : prefix, i + 1, width, mark);
     if (!map) {
       out += format(reply.elements[i], inner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The client's side of RESP2 and RESP3: replies out of a byte stream that arrives in any pieces.
+// The client's side of RESP2 and RESP3: parses replies from a byte stream in pieces of any size.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Reply {
     kVerbatim,
   };
   Type type = Type::kNull;
-  std::string text;             ///< every type that is a text; doubles as they were sent
+  std::string text;             ///< of all types with a text; doubles as they were sent
   std::int64_t integer = 0;     ///< integers, and booleans as 0 and 1
   std::vector<Reply> elements;  ///< of a map: key, value, key, value
 };
@@ -37,8 +37,8 @@ class ReplyParser {
   enum class Result { kNeedMore, kReply, kError };
   static constexpr std::size_t kDeepest = 64;
 
-  /// Reads on. `used` bytes of `input` are done with in any case; the rest comes again, first,
-  /// with the next call. Attributes ("|") are skipped.
+  /// Parses on. In any case `used` bytes of `input` are consumed; the next call must start with the
+  /// rest. Attributes ("|") are skipped.
   Result next(std::string_view input, std::size_t& used);
   /// The reply after kReply; may be moved from.
   Reply& reply() noexcept { return root_; }
@@ -51,9 +51,9 @@ class ReplyParser {
   };
   Result fail(std::string text);
   Result take_line(std::string_view line);
-  /// The slot for the next value: the root, or a new element of the innermost aggregate.
+  /// Where the next value goes: the root, or a new element of the innermost aggregate.
   Reply& slot();
-  /// A value is complete; so may be the aggregates around it.
+  /// Call when a value is complete; may complete the aggregates around it.
   void complete();
   bool begin_aggregate(Reply::Type type, std::int64_t size);
 

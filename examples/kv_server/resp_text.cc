@@ -168,7 +168,7 @@ std::string list_field(std::string text) noexcept {
 }
 
 bool equals_constant_time(std::string_view a, std::string_view b) noexcept {
-  // Reads as many bytes as `a` (what the client sent) has, whatever `b` is.
+  // Reads as many bytes as `a` has, which the client sent, independent of `b`.
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const char other = b.empty() ? '\0' : b[i % b.size()];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Numbers, patterns and quoting by Redis's rules. Pure functions.
+// Numbers, sizes and quoting by Redis's rules. Pure functions.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace kv {
 
-/// What a string has allocated; a short one lies within itself.
+/// The bytes that a string has allocated; a short string allocates none.
 inline std::size_t heap_bytes(const std::string& text) noexcept {
   return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
 }
@@ -34,7 +34,7 @@ std::size_t format_integer(char* out, std::int64_t value) noexcept;
 /// "100", "100k" (1000), "100kb" (1024), and m, mb, g, gb, b.
 std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept;
 /// Splits a line into arguments: "..." with \n \r \t \b \a \xHH and \c escapes, '...' with \',
-/// blanks between. The arguments' bytes go one after another into `storage` and their
+/// separated by blanks. The arguments' bytes are appended to `storage` and their
 /// (offset, size) into `spans`. False for unbalanced quotes or text right after a closing quote.
 struct TextSpan {
   std::size_t offset, size;
@@ -44,11 +44,11 @@ bool split_arguments(std::string_view line, std::string& storage, std::vector<Te
 /// "a\r\n" as redis-cli shows a string: with quotes and escapes.
 std::string quote(std::string_view text);
 
-/// For a line of fields that blanks part, as CLIENT LIST's: a blank becomes '_', whatever else is
-/// not printable ASCII '?'.
+/// For lines of fields separated by spaces, as of CLIENT LIST: a space becomes '_', and any other
+/// character that is not printable ASCII becomes '?'.
 std::string list_field(std::string text) noexcept;
 
-/// Takes time that does not depend on where the texts differ.
+/// The time does not depend on where the texts differ.
 bool equals_constant_time(std::string_view a, std::string_view b) noexcept;
 
 }  // namespace kv

@@ -22,7 +22,7 @@ SessionInfo describe(const conn::Connection& connection) {
       std::string(connection.type().name()),       list_field(connection.peer_address()),
       list_field(connection.local_address()),      connection.fd(),
       [&connection] { return connection.info(); }, [&connection] { return connection.path(); }};
-  // A path has no port; clients expect one, as Redis shows it.
+  // A path has no port, but clients expect one, as Redis shows it.
   if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;
 }
@@ -144,14 +144,15 @@ auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
   return client;
 }
 
-/// Several loops count together: that happens when a client comes and when it goes.
+/// Several loops share one count, which changes when a client connects or leaves.
 template <class OneSession>
 bool LoopNetwork<OneSession>::full() {
   if constexpr (kDivided) return !server_.together->enter_client(server_.config.maxclients);
   return clients_.size() >= static_cast<std::size_t>(server_.config.maxclients);
 }
 
-/// Reads only what can be executed: the rest stays with the transport, which slows the peer down.
+/// Reads only while requests can be executed: otherwise the bytes stay with the transport, which
+/// slows the peer down.
 template <class OneSession>
 void LoopNetwork<OneSession>::watch(Client& client) {
   const bool wanted = !client.busy && !client.ended && !client.session.wants_close();
@@ -162,9 +163,9 @@ void LoopNetwork<OneSession>::watch(Client& client) {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::read(Client& client) {
-  if (client.session.killed()) return;  // it goes before the loop sleeps
+  if (client.session.killed()) return;  // it is dropped before the loop sleeps
   const std::span<char> room = client.session.room();
-  // Nothing of a request is kept in this memory, so all clients share it, and an idle one has none.
+  // No request stays in the scratch memory, so all clients share it and an idle client has none.
   ssize_t size;
   if (room.empty()) {
     size = client.connection->read(scratch_.get(), kScratch);
@@ -174,7 +175,7 @@ void LoopNetwork<OneSession>::read(Client& client) {
   }
   if (size < 0 && errno == EAGAIN) return;
   if (size <= 0) {
-    // At end of stream the replies to what came before are still sent.
+    // After the end of the stream, the replies to earlier requests are still sent.
     client.ended = true;
     client.failed = size < 0;
     watch(client);
@@ -261,10 +262,10 @@ void LoopNetwork<OneSession>::send(Client& client) {
   client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });
 }
 
-/// Large values as they lie, and in reserved room what is between them and closes the last.
+/// Sends large values in place, and writes the text between them into reserved space.
 template <class OneSession>
 void LoopNetwork<OneSession>::send_values(Client& client) {
-  constexpr std::size_t kLongEnd = 1024;  // more than that is written from where it is
+  constexpr std::size_t kLongEnd = 1024;  // a longer end is written by send()
   conn::Connection& connection = *client.connection;
   OneSession& session = client.session;
   const auto refused = [&client] { client.failed = errno != EAGAIN; };
@@ -303,7 +304,7 @@ void LoopNetwork<OneSession>::send_values(Client& client) {
   }
 }
 
-/// The last one may be what its end waited for.
+/// Queues the client once its last value is released: it may be waiting for that to end.
 template <class OneSession>
 void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
   if (client.session.values_on_way()) return;
@@ -311,7 +312,7 @@ void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
     queue(client);
     released_ = true;
   } catch (const std::bad_alloc&) {
-    client.queued = false;  // the next event of this client does it
+    client.queued = false;  // the client's next event queues it
   }
 }
 
@@ -325,7 +326,8 @@ bool LoopNetwork<OneSession>::finished(const Client& client) {
 template <class OneSession>
 void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
-  const auto gone = clients_.extract(client.session.id());  // found no more while it ends
+  // Extracted first, so that callbacks do not find the client while it is destroyed.
+  const auto gone = clients_.extract(client.session.id());
   if constexpr (kDivided) server_.together->leave_client();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The network part: connections on one side, sessions on the other. It names no transport; what
-// --listen says decides.
+// The network part: connects connections with sessions. It depends on no transport; the URLs of
+// --listen select them.
 
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@
 
 namespace kv {
 
-/// The clients of one loop. `OneSession` is Session, or DividedSession where there are several.
+/// The clients of one loop. `OneSession` is Session, or DividedSession with several loops.
 template <class OneSession>
 class LoopNetwork : private ae::Source {
  public:
@@ -27,9 +27,10 @@ class LoopNetwork : private ae::Source {
 
   /// Throws conn::Error.
   void listen(const std::string& url);
-  /// A socket that listens already. Throws conn::Error, and it is still the caller's.
+  /// Takes over a listening socket. If it throws conn::Error the socket still belongs to the
+  /// caller.
   void listen(int fd, const service::Activated& speaks);
-  /// The URLs that are served, with the ports that were chosen for port 0.
+  /// The URLs being served, with the actual ports in place of port 0.
   std::vector<std::string> urls() const;
   void accept(conn::ConnectionPtr connection);
 
@@ -39,9 +40,9 @@ class LoopNetwork : private ae::Source {
     conn::ConnectionPtr connection;
     OneSession session;
     bool queued = false;  ///< in dirty_
-    bool busy = false;    ///< requests wait for their turn
-    bool ended = false;   ///< the peer sends no more
-    bool failed = false;  ///< the connection is dead
+    bool busy = false;    ///< requests wait to be executed
+    bool ended = false;   ///< the peer has ended its stream
+    bool failed = false;  ///< the connection has failed
   };
 
   static constexpr std::size_t kScratch = 64 * 1024;
@@ -53,8 +54,8 @@ class LoopNetwork : private ae::Source {
   void watch(Client& client);
   void read(Client& client);
   void run(Client& client);
-  /// Its output is sent, or the client dropped, before the loop sleeps: one write for all replies
-  /// of an iteration, and one place where clients end.
+  /// Schedules the client for flush_clients(), which sends output or drops the client before the
+  /// loop sleeps: one write for all replies of an iteration, and one place that drops clients.
   void queue(Client& client);
   void flush_clients();
   void send(Client& client);
@@ -73,7 +74,7 @@ class LoopNetwork : private ae::Source {
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
   std::vector<Client*> dirty_, flushing_, busy_, running_;
-  bool released_ = false;  ///< one is in dirty_ whose last large value was handed on
+  bool released_ = false;  ///< dirty_ has a client whose last large value was released
   ae::HookId before_sleep_;
   ae::TimerId ticker_;
 };

@@ -8,11 +8,11 @@
 namespace kv {
 
 struct ServerOnLoops::Shared {
-  std::vector<std::weak_ptr<Part>> parts;  ///< each its loop's thread's
-  std::function<void()> loop_left;         ///< constant once somebody listens
+  std::vector<std::weak_ptr<Part>> parts;  ///< each used on its loop's thread
+  std::function<void()> loop_left;         ///< constant from the first listen() on
 };
 
-/// Held by the accept handlers of its loop, so it goes with the last of them, on its thread.
+/// Owned by the accept handlers of its loop: destroyed with the last of them, on its thread.
 struct ServerOnLoops::Part {
   Part(std::shared_ptr<Shared> its_shared, ae::EventLoop& loop, const conn::Registry& registry,
        Together& together, std::size_t index)

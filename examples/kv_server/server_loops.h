@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The network part on several loops: on each a Server with the clients that were given to it, on
-// its thread. Every URL is listened on once, and who has the fewest connections gets the next.
+// The network part on several loops: each has a Server and its clients, on its own thread. Each URL
+// has one listener; a new connection goes to the loop with the fewest.
 
 #include <functional>
 #include <memory>
@@ -18,19 +18,21 @@ namespace kv {
 
 class ServerOnLoops {
  public:
-  /// Borrows all three, which outlive the loops. `together` is for as many loops as there are.
+  /// Borrows all three, which must outlive the loops. `together` must be for as many loops.
   ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together);
   ServerOnLoops(const ServerOnLoops&) = delete;
   ServerOnLoops& operator=(const ServerOnLoops&) = delete;
-  /// Ends all clients. Not on a thread of the loops.
+  /// Closes all clients. Must not be called on a thread of the loops.
   ~ServerOnLoops();
 
   /// Throws conn::Error.
   void listen(const std::string& url);
-  /// A socket that listens already. Throws conn::Error, and it is still the caller's.
+  /// Takes over a listening socket. If it throws conn::Error the socket still belongs to the
+  /// caller.
   void listen(int fd, const service::Activated& speaks);
   std::vector<std::string> urls() const;
-  /// Runs on the thread of a loop whose clients have ended, with it or with the listeners.
+  /// The handler runs on the thread of a loop whose clients have ended because the loop or the
+  /// listeners ended.
   void on_loop_left(std::function<void()> handler);
 
  private:

@@ -43,13 +43,13 @@ void end_service(ae::EventLoop& loop) {
   loop.stop();
 }
 
-/// Where clients come: URLs, and sockets that systemd opened.
+/// Where clients connect: URLs, and sockets that systemd opened.
 struct Places {
   std::vector<std::string> urls, metrics;
   std::string activated{service::Activated::kTransports.front()};
   int descriptors = service::take_listening_descriptors();
 
-  /// A server that was handed sockets, and told of no URL, has those alone.
+  /// The default URL is used only if there is no other URL and no socket.
   void or_default() {
     if (urls.empty() && descriptors == 0) urls.push_back(kDefaultUrl);
   }
@@ -68,7 +68,7 @@ struct Places {
 };
 
 void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const ae::Spin& spin) {
-  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  const conn::Registry registry = conn::all_transports();  // must outlive what it creates
   tls.attach(registry);
   const auto its_loop = ae::loops_named(server.config.event_loop)(0);
   ae::EventLoop& loop = *its_loop;
@@ -84,7 +84,8 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const
   loop.run();
 }
 
-/// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
+/// Serves on several loops, each on its own thread; the main thread waits for signals and their
+/// end.
 void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
               const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
@@ -114,7 +115,7 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   loops.run();
 }
 
-/// As LoopGroup counts them.
+/// The number of processors, counted as LoopGroup does.
 std::size_t processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -169,7 +170,7 @@ int main(int argc, char** argv) try {
       .add(app.add_option_function<std::string>(
                "--event-loop",
                [&server](const std::string& name) {
-                 (void)ae::loops_named(name);  // it throws
+                 (void)ae::loops_named(name);  // throws for an unknown name
                  server.config.event_loop = name;
                },
                manual::event_loop_help()),
@@ -194,7 +195,7 @@ int main(int argc, char** argv) try {
             description)
         ->default_str(fallback);
   };
-  // Redis's 64mb is 64 * 1024 * 1024 bytes, as an option's 64m.
+  // 64mb in Redis is 64 * 1024 * 1024 bytes, as is 64m in an option.
   const auto memory = [](std::uint64_t bytes) { return conn::size_words(bytes) + 'b'; };
   const kv::Config& config = server.config;
   setting("--requirepass", "requirepass", "Password that clients must AUTH with", "");

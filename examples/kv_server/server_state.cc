@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-constexpr std::size_t kMaintained = 1000;  // keys: what a loop expires, drops and moves in a turn
+constexpr std::size_t kMaintained = 1000;  // keys that a loop expires, frees and moves in one tick
 
 std::int64_t system_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -97,7 +97,7 @@ void Server::limit_clients_memory() {
 void Server::close_largest(std::uint64_t most) {
   std::vector<std::pair<std::size_t, Session*>> largest;
   for (const auto& [id, session] : sessions) {
-    // Nobody is closed for what an empty buffer holds, or one that is on its way.
+    // Empty buffers, and those of killed sessions, are freed first: no client is closed for them.
     if (session->killed())
       session->drop_buffers();
     else

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What all sessions of a loop share: configuration, data, statistics, the list of sessions, and the
-// few things only the network part can do, as functions it sets. With several loops each has a
-// Server; what is beyond one of them is in Together (together.h).
+// The state that all sessions of a loop share: configuration, data, statistics, the list of
+// sessions, and functions that the network part sets. With several loops each loop has a Server;
+// what they share is in Together (together.h).
 
 #include <array>
 #include <cstdint>
@@ -28,10 +28,10 @@ class Together;
 struct Command;
 
 inline constexpr std::string_view kVersion = AECONN_VERSION;
-/// The Redis whose commands and error texts these are; clients look at it.
+/// The version of Redis whose commands and error texts are implemented; clients check it.
 inline constexpr std::string_view kRedisVersion = "7.0.15";
 
-/// Of --loglevel; the first two log what carries each client.
+/// The words of --loglevel; the first two log the path of each client's connection.
 inline constexpr std::array<std::string_view, 4> kLogLevels{"debug", "verbose", "notice",
                                                             "warning"};
 
@@ -41,11 +41,11 @@ struct Config {
   std::uint64_t maxmemory = 0;                   ///< 0: no limit
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
   std::uint64_t client_query_limit = 1 << 30;    ///< bytes of one request; 0: no limit
-  /// Of all clients' buffers together; beyond it those with the most are closed. 0: no limit.
+  /// Bytes of all clients' buffers; beyond it the largest clients are closed. 0: no limit.
   std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
-  std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
+  std::int64_t timeout_seconds = 0;  ///< after which idle clients are closed; 0: never
   std::string loglevel{kLogLevels[2]};
-  bool debug_command = false;  ///< DEBUG stops the server for everybody
+  bool debug_command = false;  ///< allows DEBUG SLEEP, which blocks the whole loop
   ParserLimits parser;
   bool logs_clients() const noexcept {
     return loglevel == kLogLevels[0] || loglevel == kLogLevels[1];
@@ -112,59 +112,59 @@ class Server {
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
   static Clock system_clock();
   explicit Server(Clock clock = nullptr, std::size_t databases = 16);
-  /// One of several, which is `together`'s and has no data of its own. From here to its end it is
-  /// of its loop's thread alone.
+  /// The server of one of several loops, without data of its own. Must be used and destroyed on its
+  /// loop's thread.
   Server(Together& together, std::size_t loop);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   Config config;
-  Store store;  ///< with several loops there is nothing in it
+  Store store;  ///< empty with several loops
   Statistics statistics;
   Together* const together;  ///< null with one loop
   const std::size_t loop;
   const std::size_t database_count;
-  std::int64_t data_bytes = 0;  ///< with several loops: what all shards grew by on this one
-  /// By id, which is the order of arrival.
+  std::int64_t data_bytes = 0;  ///< with several loops: by how much this loop made the shards grow
+  /// By id, in the order of connecting.
   std::map<std::uint64_t, Session*> sessions;
-  std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
+  std::size_t buffer_bytes = 0;  ///< memory that peers made all sessions hold
   SpareEntry spare_entry;
   const Pool::Ptr sent_values{new Pool};
 
-  // Set by the network part and by main(); empty ones are skipped.
+  // Set by the network part and by main(); may be empty.
   std::function<void(bool now)> request_shutdown;
-  std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
-  std::function<void(Session&)> session_ready;   ///< other loops have answered: execute() it again
+  std::function<void(Session&)> session_killed;  ///< closes it soon, and not within this call
+  std::function<void(Session&)> session_ready;   ///< calls execute(): other loops have answered
   std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
   std::function<void(std::string_view)> log;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
   std::uint64_t next_session_id() noexcept;
-  /// Values on their way whose clients are gone; nobody can be closed for them.
+  /// Bytes of unreleased values whose clients have been closed.
   std::size_t left_behind() const noexcept { return sent_values->left_behind; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;
   }
   bool password_needed() const noexcept { return !config.requirepass.empty(); }
-  /// Of several loops, for this one.
+  /// The same for one of several loops.
   bool out_of_memory_of_all() const noexcept;
   void limit_clients_memory_of_all();
   void adopt_config();
-  /// Logs at most a few lines a second, so that no peer can fill a disk.
+  /// Logs at most five lines per second, so that no peer can fill a disk.
   void log_limited(std::string_view text);
-  /// An arrival that did not become a client: ten lines a second, then how many more there were.
+  /// Logs a refused connection: up to ten lines per second, then the number of further ones.
   void log_refused(std::string_view why);
 
-  /// Closes clients, the largest first, until maxmemory-clients is kept. Not from a command.
+  /// Closes clients, the largest first, down to maxmemory-clients. Must not be called by a command.
   void limit_clients_memory();
-  /// The same until they hold `most` bytes.
+  /// The same, down to `most` bytes.
   void close_largest(std::uint64_t most);
 
-  /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
-  /// True if there is more to do at once.
+  /// The regular work, to be called ten times per second: expiry, resizing, idle buffers, idle
+  /// clients. Returns true if there is more to do at once.
   bool tick();
 
  private:

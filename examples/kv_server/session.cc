@@ -13,7 +13,8 @@
 namespace kv {
 namespace {
 
-/// A batch whose replies pass this ends, so that one client's large values do not stall others.
+/// A batch ends once its replies exceed this, so that large values of one client do not stall
+/// others.
 constexpr std::size_t kBatchOutput = 1 << 20;
 constexpr std::size_t kSignOfLife = 4096;
 
@@ -139,7 +140,7 @@ void Session::drop_buffers() noexcept {
   meter();
 }
 
-/// A byte now and then is not enough to count as alive (timeout): a request, or a good part of one.
+/// For `timeout`: single bytes do not count as activity; a request or kSignOfLife bytes of one do.
 void Session::note_progress() noexcept {
   if (waiting_input() < heard_ + kSignOfLife) return;
   heard_ = waiting_input();
@@ -150,7 +151,7 @@ std::size_t Session::own_memory() const noexcept {
   return parser_.memory() + heap_bytes(name_) + arriving_.memory() + references_.bytes();
 }
 
-/// The buffers count themselves.
+/// Updates the meter; the buffers update it themselves.
 void Session::meter() noexcept {
   const std::size_t now = own_memory();
   server_.buffer_bytes += now - metered_;
@@ -177,7 +178,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
   const std::size_t output_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
-    bool whole = true;  // no part of an argument is missing that has memory of its own
+    bool whole = true;  // false: an argument in memory of its own is incomplete
     if (arriving_.missing() != 0) [[unlikely]] {
       take_shown();
       whole = arriving_.missing() == 0;
@@ -232,7 +233,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
     }
     if (!shown_.empty() && !closing_ && !killed_) input_.append(shown_);
   } catch (const std::bad_alloc&) {
-    // Even an error reply may find no room. This client goes, everybody else is served on.
+    // There may be no memory even for an error reply. Only this client is closed.
     server_.log_limited(fmt::format("client {} closed: out of memory", id_));
     killed_ = true;
   }
@@ -249,7 +250,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
 template Session::Progress Session::execute_on<Session::OneLoop>(std::size_t);
 template Session::Progress Session::execute_on<Session::Divided>(std::size_t);
 
-/// The large argument's part of what was read elsewhere.
+/// Moves the large argument's bytes out of shown_.
 void Session::take_shown() {
   for (std::span<char> to; !shown_.empty() && !(to = room()).empty();) {
     const std::size_t size = std::min(to.size(), shown_.size());
@@ -265,14 +266,14 @@ void Session::take_shown() {
   if (arriving_.missing() == 0) parser_.moved_to(arriving_.data());
 }
 
-/// What has come is not a request yet. True if there is more to look at all the same.
+/// Called when the input has no complete request. Returns true if there is more input to parse.
 bool Session::wants_more(std::string_view input) {
   constexpr std::size_t kPiece = 64;
   const std::size_t size = parser_.large();
   const std::size_t begin = parser_.size();
   if (size >= Arriving::kLeast && size <= Arriving::kMost && input.size() - begin < size) {
     arriving_.begin(parser_.key_of_large(input), size, input.substr(begin));
-    // The beginning of the request stays: its arguments are there.
+    // The beginning of the request stays: it holds the other arguments.
     if (input_.empty()) {
       input_.append(input.substr(0, begin));
       shown_ = {};
@@ -297,8 +298,8 @@ bool Session::wants_more(std::string_view input) {
   references_.truncate(size);
 }
 
-/// The limit is for replies that pile up: a single reply of any size goes out, but a client that
-/// asks for more while so much is unsent is not reading.
+/// The limit is for replies that accumulate: a single reply of any size is sent, but a client that
+/// requests more while so much is unsent does not read.
 bool Session::over_output_limit() noexcept {
   const std::uint64_t limit = server_.config.client_output_limit;
   if (limit == 0 || output_size() <= limit) return false;
@@ -311,7 +312,7 @@ void Session::give_up_on_reader() noexcept {
   killed_ = true;
 }
 
-/// One request of many large arguments: each may be within its limit.
+/// Limits a request of many arguments, each of which may be within its own limit.
 void Session::check_query_limit() {
   const std::uint64_t limit = server_.config.client_query_limit;
   if (limit == 0 || waiting_input() <= limit) return;
@@ -321,8 +322,8 @@ void Session::check_query_limit() {
   killed_ = true;
 }
 
-/// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS. They may come one by
-/// one.
+/// Whether the first bytes are those of a ClientHello: a handshake record of SSL 3.0 or TLS. They
+/// may be received one by one.
 bool Session::begins_with_tls() const noexcept {
   if (bytes_in_ != input_.size() + shown_.size()) [[likely]]
     return false;
@@ -335,7 +336,7 @@ bool Session::begins_with_tls() const noexcept {
   if (reply_.overflowed()) give_up_on_reader();
 }
 
-/// There was no memory for one of its arguments.
+/// Replies the error for a request with an argument for which memory ran out.
 [[gnu::noinline]] void Session::lose_request() {
   reject(nullptr, "OOM out of memory");
   end_request();
@@ -356,7 +357,7 @@ void Session::run(Arguments arguments) {
   end_request();
 }
 
-/// Most clients ask for the same again and again: that is found without a search.
+/// Most clients repeat the same command, which is then found without a lookup.
 bool Session::asks_again(std::string_view name) const noexcept {
   return last_command_ != nullptr && equals_ignore_case(last_command_->name, name) &&
          !last_command_->subcommand;
@@ -390,7 +391,7 @@ void Session::dispatch(Arguments arguments) {
   try {
     Data::call(call);
   } catch (const std::bad_alloc&) {
-    truncate_output(output_before);  // half a reply would confuse the stream
+    truncate_output(output_before);  // a partial reply would corrupt the stream
     reply_.error("OOM out of memory");
   }
   if constexpr (Data::kDivided) {
@@ -443,7 +444,7 @@ void Session::protocol_error() {
   closing_ = true;
 }
 
-// --- what commands and the server do to it -------------------------------------------------------
+// --- called by commands and by the server -------------------------------------------------------
 
 void Session::suspect(std::string_view why) {
   server_.log_limited(
@@ -458,7 +459,7 @@ void Session::kill() {
 }
 
 bool Session::log_in(std::string_view user, std::string_view password) {
-  // Both comparisons always run: the time tells nothing about either.
+  // Both comparisons always run, so that the time reveals nothing about either.
   const bool user_fits = equals_constant_time(user, "default");
   const bool password_fits =
       !server_.password_needed() || equals_constant_time(password, server_.config.requirepass);
@@ -468,7 +469,7 @@ bool Session::log_in(std::string_view user, std::string_view password) {
     return true;
   }
   ++server_.statistics.auth_failures;
-  // A mistyped password or two cost nothing; guessing costs 100 ms, 200 ms ... 3.2 s a guess.
+  // Two wrong passwords cost nothing; from then on each costs 100 ms, 200 ms ... 3.2 s.
   if (++failed_logins_ >= 3) {
     held_until_us_ = now_us_ + (std::int64_t{100'000} << std::min(failed_logins_ - 3, 5));
   }
@@ -514,8 +515,8 @@ std::string Session::describe_with_facts() const {
   std::string line = describe();
   if (!info().facts) return line;
   for (const auto& [key, value] : info().facts()) {
-    if (key == "fd") continue;  // Redis's field has it
-    // Some come from the peer, as the name that a TLS client asks for.
+    if (key == "fd") continue;  // describe() has it
+    // Some values come from the peer, such as the name that a TLS client requests.
     line.append(" ").append(key).append("=").append(list_field(value));
   }
   return line;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One client, without I/O. The network part shows what it reads, calls execute(), and writes
-// next_output(); the session knows nothing else of the connection.
+// The session of one client, without I/O. The network part passes what it reads to show(), calls
+// execute(), and writes pending_output(); the session does not access the connection.
 
 #include <cstdint>
 #include <functional>
@@ -21,12 +21,12 @@ namespace kv {
 
 struct Call;
 
-/// What CLIENT LIST shows of the connection below.
+/// The connection's part of CLIENT LIST.
 struct SessionInfo {
   std::string transport, peer, local;
   int fd = -1;
   using Facts = std::vector<std::pair<std::string, std::string>>;
-  /// What CLIENT INFO adds (Connection::info()); asked each time, since it changes. May be empty.
+  /// Connection::info(), which CLIENT INFO adds; called each time, since it changes. May be empty.
   std::function<Facts()> facts = {};
   /// Connection::path(), for CLIENT LIST; as `facts`.
   std::function<std::string()> path = {};
@@ -34,7 +34,7 @@ struct SessionInfo {
 
 class Session {
  public:
-  /// `describe` is called once, when somebody first wants to know; most sessions nobody asks about.
+  /// `describe` is called once, when the info is first needed; for most sessions it never is.
   Session(Server& server, std::function<SessionInfo()> describe);
   Session(Server& server, SessionInfo info);
   Session(const Session&) = delete;
@@ -42,65 +42,65 @@ class Session {
   ~Session();
 
   // --- bytes -------------------------------------------------------------------------------------
-  /// Where the next bytes go while a large argument arrives: the value's memory. Empty: anywhere.
+  /// Where the next bytes go while a large argument is received: the value's memory. Empty:
+  /// anywhere.
   std::span<char> room() noexcept {
     return arriving_.active() && arriving_.missing() != 0 ? arriving_.room() : std::span<char>();
   }
-  /// So many have been read there.
+  /// Tells how many bytes were read into room().
   void arrived(std::size_t size);
-  /// Bytes that were read elsewhere. They are parsed where they are, and the caller's again after
-  /// the next execute(), which keeps what it has not run. The memory must be writable: passwords in
-  /// it are overwritten once they have been used.
+  /// Passes bytes that were read elsewhere. They are parsed in place and belong to the caller again
+  /// after the next execute(), which copies what it has not run. The memory must be writable:
+  /// passwords in it are overwritten after use.
   void show(std::string_view bytes);
-  /// Bytes that were read elsewhere, to keep. Throws std::bad_alloc.
+  /// The same, but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
 
   enum class Progress {
     kIdle,   ///< nothing to do before more bytes come
-    kMore,   ///< complete requests may be waiting: call again, after other sessions had their turn
-    kHeld,   ///< waits after failed AUTHs: call again a little later
-    kWaits,  ///< for other loops: call again after Server::session_ready
-    kDone,   ///< close once the output is sent (see wants_close())
+    kMore,   ///< complete requests may wait: call again after the other sessions
+    kHeld,   ///< delayed after failed AUTHs: call again a little later
+    kWaits,  ///< waits for other loops: call again after Server::session_ready
+    kDone,   ///< close after the output was sent (see wants_close())
   };
-  /// Runs at most `limit` requests, fewer if their replies get long.
+  /// Runs at most `limit` requests, fewer if the replies get long.
   Progress execute(std::size_t limit = 1000) { return execute_on<OneLoop>(limit); }
 
-  /// The output, or what of it comes before the first value that is sent from where it lies.
+  /// The output up to the first value that is sent in place.
   std::string_view pending_output() const noexcept {
     if (references_.waits()) [[unlikely]]
       return output_.view().substr(0, references_.text_before());
     return output_.view();
   }
   void consume_output(std::size_t size) noexcept;
-  /// All of it but for such values.
+  /// The whole output without values that are sent in place.
   std::string_view text_output() const noexcept { return output_.view(); }
-  /// From now on large values are sent from where they lie: when pending_output() is empty and
-  /// value_waits(), begin_value() is what comes next. `released` is called when one of them has
-  /// been handed on.
+  /// Enables sending large values in place: when pending_output() is empty and value_waits(), call
+  /// begin_value() next. `released` is called when the connection has released a value.
   void refer_to_values(std::function<void()> released);
   bool value_waits() const noexcept { return references_.waits(); }
-  /// Some are on their way.
+  /// Whether the connection holds values.
   bool values_on_way() const noexcept { return references_.on_way(); }
-  /// Some wait or are on their way.
+  /// Whether values wait or are held by the connection.
   bool has_values() const noexcept { return references_.bytes() != 0; }
-  /// Throws std::bad_alloc. Then value_taken() or value_refused().
+  /// Must be followed by value_taken() or value_refused(). Throws std::bad_alloc.
   SentValue* begin_value() { return references_.begin(*server_.sent_values); }
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
-  /// Close the connection once pending_output() is empty.
+  /// Whether the connection is to be closed once the output was sent.
   bool wants_close() const noexcept { return closing_; }
-  /// Close it at once, whatever is pending.
+  /// Whether the connection is to be closed at once, whatever is pending.
   bool killed() const noexcept { return killed_; }
   void kill();
-  /// Of a killed one, at once: the end of its connection may take a turn.
+  /// Frees the memory of a killed session before its connection is closed.
   void drop_buffers() noexcept;
-  /// Bytes that its peer made it hold: input, output, what was parsed of it, names.
+  /// The memory that the peer made it hold: input, output, parsed arguments, the name.
   std::size_t memory() const noexcept {
     return input_.capacity() + output_.capacity() + own_memory();
   }
-  /// Frees the buffers if nothing is in them.
+  /// Frees empty buffers.
   void shrink();
 
   // --- facts -------------------------------------------------------------------------------------
@@ -108,12 +108,12 @@ class Session {
   std::uint64_t id() const noexcept { return id_; }
   const SessionInfo& info() const;
   std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }
-  /// The line of CLIENT LIST, without its end.
+  /// The line of CLIENT LIST, without the line end.
   std::string describe() const;
-  /// The same with what the transport says of the connection, for CLIENT INFO.
+  /// The same with Connection::info(), for CLIENT INFO.
   std::string describe_with_facts() const;
   int resp_version() const noexcept { return reply_.version(); }
-  /// Who came in while there was no password stays in, as in Redis.
+  /// A client that connected while no password was set stays authenticated, as in Redis.
   bool authenticated() const noexcept { return authenticated_ || !server_.password_needed(); }
 
   // --- for command handlers ----------------------------------------------------------------------
@@ -122,20 +122,20 @@ class Session {
   bool log_in(std::string_view user, std::string_view password);
   bool select(std::int64_t index) noexcept;
   std::size_t database_index() const noexcept { return database_; }
-  /// The reply comes from finish_wait(), and until then no further request runs.
+  /// Defers the reply to finish_wait(); no further request runs until then.
   void begin_wait() noexcept { parked_ = waiting_ = true; }
   void cancel_wait() noexcept { parked_ = waiting_ = false; }
-  /// `reply` writes it; the call has no arguments any more.
+  /// `reply` writes the reply; its Call has no arguments.
   void finish_wait(const std::function<void(Call&)>& reply);
   const std::string& name() const noexcept { return name_; }
   void set_name(std::string_view name) { name_ = name; }
-  /// Back to a new connection's state (RESET).
+  /// Resets the session to the state of a new connection (RESET).
   void reset();
-  /// Aborts: the peer is not speaking our protocol.
+  /// Logs `why` and closes: the peer speaks another protocol.
   void suspect(std::string_view why);
 
  protected:
-  /// How requests get at the data; chosen when it is compiled, so that one loop pays nothing.
+  /// How requests access the data; selected at compile time, so that one loop has no overhead.
   struct OneLoop;
   struct Divided;
   template <class Data>
@@ -158,11 +158,11 @@ class Session {
   void note_progress() noexcept;
   void meter() noexcept;
   std::size_t own_memory() const noexcept;
-  /// Bytes that have come and were not run.
+  /// The bytes received and not yet executed.
   std::size_t waiting_input() const noexcept {
     return input_.size() + shown_.size() + arriving_.size();
   }
-  // Out of the way of small requests.
+  // Not inlined, to keep the path of small requests short.
   [[gnu::noinline]] void take_shown();
   [[gnu::noinline]] bool wants_more(std::string_view input);
   std::size_t output_size() const noexcept { return output_.size() + references_.bytes(); }
@@ -171,31 +171,31 @@ class Session {
 
   Server& server_;
   mutable SessionInfo info_;
-  mutable std::function<SessionInfo()> describe_;  // until info_ is known
+  mutable std::function<SessionInfo()> describe_;  // called for info_, then empty
   const std::uint64_t id_;
   Buffer input_, output_;
-  std::string_view shown_;  ///< behind what is in input_
+  std::string_view shown_;  ///< follows the bytes in input_
   Arriving arriving_;
   References references_;
   RequestParser parser_;
   ReplyWriter reply_;
   std::size_t database_ = 0;
   const Command* last_command_ = nullptr;
-  std::int64_t now_us_;  ///< time of the batch that is running
+  std::int64_t now_us_;  ///< the time of the current batch
   bool authenticated_ = false, closing_ = false, killed_ = false;
   bool waiting_ = false;  ///< for other loops' answers
-  bool parked_ = false;   ///< the request that runs ends in finish_wait()
+  bool parked_ = false;   ///< the current request ends in finish_wait()
   std::string name_;
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
-  std::size_t heard_ = 0;    ///< bytes of the request under way, at the last interaction
-  std::size_t metered_ = 0;  ///< what server_.buffer_bytes has of own_memory()
+  std::size_t heard_ = 0;    ///< bytes of the incomplete request at the last interaction
+  std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_.buffer_bytes
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
 };
 
-/// One of several loops: its requests take the shards they need.
+/// A session with several loops: its requests lock the shards they need.
 class DividedSession final : public Session {
  public:
   using Session::Session;

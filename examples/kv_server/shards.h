@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The data of several loops: a key's hash chooses the shard, and each shard has a lock of its own.
-// Who needs several takes them in rising order, each once, so nobody waits in a circle. A lock is
-// held while one command runs, and no longer.
+// The data of several loops: a key's hash selects the shard, and each shard has its own lock.
+// Several locks are taken in ascending order, each once, so they cannot deadlock. A lock is held
+// only while one command runs.
 
 #include <array>
 #include <cstddef>
@@ -20,19 +20,19 @@ namespace kv {
 struct alignas(64) Shard {
   Shard(std::size_t databases, HashSeed seed) : store(databases, seed) {}
   std::mutex mutex;
-  Store store;  ///< with the mutex
+  Store store;  ///< guarded by `mutex`
 };
 
 class Shards {
  public:
   static constexpr std::size_t kMost = 1024;
 
-  /// So many that two of `loops` seldom want the same one.
+  /// Makes eight shards per loop, so that two loops seldom need the same one.
   Shards(std::size_t loops, std::size_t databases, HashSeed seed = HashSeed::random());
 
   std::size_t count() const noexcept { return shards_.size(); }  ///< a power of two
   Shard& operator[](std::size_t index) noexcept { return *shards_[index]; }
-  /// By the upper bits of the hash: the lower ones choose a bucket of the shard.
+  /// Uses the upper bits of the hash: the lower bits select the bucket in the shard.
   std::size_t index_of(std::string_view key) const noexcept {
     return siphash13(key, seed_) >> shift_;
   }
@@ -43,7 +43,7 @@ class Shards {
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 
-/// One shard, while it lives. `account` gets what the shard's memory changed by.
+/// Locks one shard for its lifetime. Adds the change of the shard's memory to `account`.
 class ShardLock {
  public:
   ShardLock(Shard& shard, std::int64_t& account)
@@ -60,19 +60,19 @@ class ShardLock {
   const std::size_t before_;
 };
 
-/// Several shards, while it lives.
+/// Locks several shards for its lifetime.
 class ShardsLock {
  public:
-  /// All of them.
+  /// Locks all shards.
   ShardsLock(Shards& shards, std::int64_t& account);
-  /// Those of every `step`-th of `keys`.
+  /// Locks the shards of every `step`-th of `keys`.
   ShardsLock(Shards& shards, std::int64_t& account, std::span<const std::string_view> keys,
              std::size_t step);
   ShardsLock(const ShardsLock&) = delete;
   ShardsLock& operator=(const ShardsLock&) = delete;
   ~ShardsLock();
 
-  /// The store of a key that was named, or of any where all are locked.
+  /// The store of a key whose shard is locked.
   Store& of(std::string_view key) const noexcept { return shards_[shards_.index_of(key)].store; }
 
  private:
@@ -82,7 +82,7 @@ class ShardsLock {
 
   Shards& shards_;
   std::int64_t& account_;
-  std::array<std::uint64_t, Shards::kMost / 64> chosen_{};  ///< a bit for each shard
+  std::array<std::uint64_t, Shards::kMost / 64> chosen_{};  ///< one bit per shard
   std::size_t before_ = 0;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// SipHash-1-3: a keyed hash, so that nobody who does not know the seed can choose keys that all
-// land in one bucket.
+// SipHash-1-3: a keyed hash. Without the seed a peer cannot choose keys that share one bucket.
 
 #include <cstdint>
 #include <cstring>

@@ -10,7 +10,7 @@
 namespace kv {
 namespace {
 
-/// What malloc takes for `size` bytes, near enough: multiples of 16 with 8 of its own.
+/// Approximately what malloc uses for `size` bytes: multiples of 16, including 8 of its own.
 std::size_t block_bytes(std::size_t size) noexcept { return (size + 8 + 15) / 16 * 16; }
 std::size_t block_bytes(const Entry* entry) noexcept { return block_bytes(entry->block_size()); }
 
@@ -73,7 +73,7 @@ Entry* Database::reallocate(Entry* entry, std::size_t value_capacity, std::size_
   Entry** link = dict_.link_of(entry);
   const std::size_t before = block_bytes(entry);
   Entry* moved;
-  if (entry->shared()) {  // somebody sends the old value
+  if (entry->shared()) {  // the old value is being sent
     moved = make_entry(entry->key(), value_capacity);
     if (keep != 0) std::memcpy(moved->value_bytes(), entry->value_bytes(), keep);
     take_place(link, entry, moved);
@@ -87,7 +87,7 @@ Entry* Database::reallocate(Entry* entry, std::size_t value_capacity, std::size_
   return moved;
 }
 
-/// `fresh` becomes what `entry` was, but for the value.
+/// `fresh` replaces `entry`; the value is not copied.
 void Database::take_place(Entry** link, const Entry* entry, Entry* fresh) noexcept {
   fresh->next = entry->next;
   fresh->hash = entry->hash;
@@ -138,7 +138,7 @@ Entry* Database::set_found(Entry* existing, std::string_view key, std::string_vi
     account_tables();
     return entry;
   }
-  // A small value in a block that once held a large one gives the memory back.
+  // A small value in a much larger block frees the excess memory.
   const bool wasteful =
       existing->value_capacity > 1024 && existing->value_capacity / 4 > value.size();
   Entry* entry = existing;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The data: numbered databases of binary strings with expiry times. No I/O, no clock: every
-// operation that cares gets the time in milliseconds since 1970.
+// The data: numbered databases of binary strings with expiry times. There is no clock: operations
+// that need the time get it as milliseconds since 1970.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace kv {
 struct StoreShared {
   HashSeed seed;
   std::size_t memory = 0;     ///< entries, tables and heaps of all databases
-  std::uint64_t expired = 0;  ///< keys removed because their time came
+  std::uint64_t expired = 0;  ///< keys removed because they expired
 };
 
 class Database {
@@ -30,39 +30,40 @@ class Database {
   std::size_t volatile_size() const noexcept { return heap_.size(); }
   const Dict& dict() const noexcept { return dict_; }
 
-  // Entries stay where they are until the next call that is not const; set() and resize() may move
-  // the one they return. Calls that allocate throw std::bad_alloc and then change nothing.
+  // Entries stay valid until the next call that is not const; set() and resize() may move the entry
+  // that they return. Functions that allocate throw std::bad_alloc and then change nothing.
 
-  /// Null if there is none. A key whose time has come is removed on the way.
+  /// Returns null if the key does not exist. Removes the key if it has expired.
   Entry* find(std::string_view key, std::int64_t now_ms) noexcept;
   /// Creates the key or replaces its value, and removes its expiry unless `keep_expiry`.
   /// `value` must not point into this database.
   Entry* set(std::string_view key, std::string_view value, std::int64_t now_ms,
              bool keep_expiry = false);
-  /// The same where the caller just found `existing` (null: the key is not there).
+  /// The same if the caller has just found `existing` (null: the key does not exist).
   Entry* set_found(Entry* existing, std::string_view key, std::string_view value,
                    bool keep_expiry = false);
-  /// The same with the key and the value that are in a block of make_entry(), which becomes the
-  /// entry. `block` gets the block that it replaces, which may have other users, or null.
+  /// The same with the key and the value in a block of make_entry(), which becomes the entry.
+  /// Stores the replaced block, which may have other users, or null in `block`.
   Entry* adopt(Entry* existing, Entry*& block, bool keep_expiry = false);
-  /// Changes the value's length, and its bytes may be written then: nobody else has them. Those
-  /// beyond the old length are not initialised. With `spare`, room is left for further growth.
+  /// Changes the length of the value and makes sure that it has no other users, so that its bytes
+  /// may be written. Bytes beyond the old length are not initialised. With `spare`, capacity for
+  /// further growth is allocated.
   Entry* resize(Entry* entry, std::size_t value_size, bool spare);
   void erase(Entry* entry) noexcept;
   /// kNoExpiry removes the expiry.
   void expire_at(Entry* entry, std::int64_t when_ms);
 
   void clear() noexcept;
-  /// Removes up to `budget` keys whose time has come, the oldest first. Returns how many.
+  /// Removes up to `budget` expired keys, the oldest first. Returns how many.
   std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
-  /// Goes on with resizing. True while there is more to do.
+  /// Continues resizing. Returns true while there is more to do.
   bool rehash_some(std::size_t buckets) noexcept;
-  /// Frees up to `budget` entries of a database nobody uses any more. False once it is empty.
+  /// Frees up to `budget` entries of an unused database. Returns false once it is empty.
   bool destroy_some(std::size_t budget) noexcept;
 
  private:
   Entry* allocate(std::string_view key, std::uint64_t hash, std::size_t value_size);
-  /// What is in the first `keep` bytes of the value stays.
+  /// Keeps the first `keep` bytes of the value.
   Entry* reallocate(Entry* entry, std::size_t value_capacity, std::size_t keep);
   void take_place(Entry** link, const Entry* entry, Entry* fresh) noexcept;
   void release(Entry* entry) noexcept;
@@ -87,13 +88,13 @@ class Store {
   std::size_t memory() const noexcept { return shared_.memory; }
   std::uint64_t expired() const noexcept { return shared_.expired; }
 
-  /// Empties a database. `lazily`: in small steps of maintain(), so that nobody waits.
+  /// Empties a database. `lazily`: maintain() frees the entries later, in small steps.
   void flush(std::size_t index, bool lazily);
-  /// The background work, bounded: removes up to `budget` expired keys, frees flushed ones, moves
-  /// buckets. Call it some times a second. True if there is more to do at once.
+  /// Does background work, limited by `budget`: removes expired keys, frees flushed ones, moves
+  /// buckets. Call it several times per second. Returns true if there is more to do at once.
   bool maintain(std::int64_t now_ms, std::size_t budget) noexcept;
   std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
-  /// Frees up to `budget` entries of what was flushed lazily. True while there is more.
+  /// Frees up to `budget` entries of lazily flushed databases. Returns true while there are more.
   bool free_some(std::size_t budget) noexcept;
 
  private:

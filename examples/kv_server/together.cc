@@ -33,7 +33,7 @@ void Together::leave(const Server& server) noexcept {
   Part& part = *parts_[server.loop];
   part.server = nullptr;
   part.buffers.store(0, std::memory_order_relaxed);
-  part.data.store(server.data_bytes, std::memory_order_relaxed);  // that stays
+  part.data.store(server.data_bytes, std::memory_order_relaxed);  // the data stays
 }
 
 bool Together::to(std::size_t loop, std::function<void(Server*)> fn) {
@@ -43,7 +43,7 @@ bool Together::to(std::size_t loop, std::function<void(Server*)> fn) {
   return true;
 }
 
-/// Somebody waits for it: without memory for it there is nothing better than to try again.
+/// The asking loop waits for this answer, so it is tried again until there is memory for it.
 void Together::send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept {
   for (;;) {
     try {
@@ -93,13 +93,13 @@ std::size_t Together::used_memory(const Server& here) const noexcept {
     sum += parts_[i]->data.load(std::memory_order_relaxed) +
            parts_[i]->buffers.load(std::memory_order_relaxed);
   }
-  // One loop may have published what it freed before another what it had stored.
+  // A loop may publish that it freed data before another publishes that it stored them.
   return static_cast<std::size_t>(std::max<std::int64_t>(sum, 0));
 }
 
 void Together::limit_clients_memory(Server& here) {
   const std::uint64_t limit = here.config.clients_memory_limit;
-  // While each keeps to its part of it, all together do, and nobody looks at the others.
+  // While each loop stays within its part of the limit, all together do: the others are not read.
   if (limit == 0 || here.buffer_bytes <= limit / loops()) return;
   publish(here, true);
   std::size_t largest = here.loop;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the servers of several loops share. Each loop has a Server of its own with its sessions,
-// statistics and a copy of the configuration, and no request touches another's: loops meet at a
-// shard's lock, when a connection begins or ends, and where a command asks all of them.
+// What the servers of several loops share. Each loop has its own Server with sessions, statistics
+// and a copy of the configuration, which requests of other loops do not touch. Loops meet at a
+// shard's lock, when a connection begins or ends, and when a command asks all of them.
 
 #include <atomic>
 #include <cstdint>
@@ -29,9 +29,9 @@ class Together {
   ~Together();
   static constexpr std::size_t kMostLoops = 256;
 
-  // Constant once the loops serve.
-  /// Runs a function on a loop's thread; false if that loop is gone. Empty: all loops are one
-  /// thread, and it runs at once.
+  // Must not change once the loops serve.
+  /// Runs a function on a loop's thread; returns false if that loop has ended. Empty: all loops are
+  /// on one thread, and functions run at once.
   std::function<bool(std::size_t loop, std::function<void()>)> post;
   std::function<void(bool now)> request_shutdown;
   std::function<void(std::string_view)> log;  ///< any thread
@@ -45,49 +45,49 @@ class Together {
   // --- a loop's Server ---------------------------------------------------------------------------
   void join(Server& server);
   void leave(const Server& server) noexcept;
-  /// Runs `fn` on a loop's thread with its Server; null if that has left. False: it never runs.
+  /// Runs `fn` on a loop's thread with its Server, or null if that has left. Returns false if `fn`
+  /// will not run.
   bool to(std::size_t loop, std::function<void(Server*)> fn);
 
-  /// Asks every loop, this one at once, and runs `then` here when all have answered: a loop that
-  /// has ended, or has no memory for an answer, gives an empty one. Nobody waits for it, so `then`
-  /// must not count on anything but `here`, and may find that other things have happened meanwhile.
+  /// Asks every loop (this one at once), and runs `then` on this loop once all have answered. A
+  /// loop that has ended, or has no memory for an answer, gives an empty answer. Nothing blocks
+  /// meanwhile, so `then` may rely on `here` only: sessions may have ended.
   template <class Answer>
   void ask(Server& here, std::function<Answer(Server&)> question,
            std::function<void(std::vector<Answer>&)> then);
 
   // --- configuration -----------------------------------------------------------------------------
   std::mutex config_mutex;
-  Config config;  ///< the one that counts, with the mutex; each Server has a copy
+  Config config;  ///< the authoritative one, guarded by the mutex; each Server has a copy
 
   // --- connections -------------------------------------------------------------------------------
   std::uint64_t next_session_id() noexcept { return ++last_session_id_; }
-  /// False if there are `most` already; else leave_client() has to follow.
+  /// Returns false if there are `most` clients already; otherwise leave_client() must follow.
   bool enter_client(std::int64_t most) noexcept;
   void leave_client() noexcept { --clients_; }
-  /// As Server's, any thread.
+  /// As Server::log_refused(). Any thread.
   void log_refused(std::string_view why);
   void sum_up_refused();
 
   // --- limits ------------------------------------------------------------------------------------
-  // Each loop's share of the memory is written by that loop, and seldom: when it has changed by
-  // more than kGrain since.
+  // Each loop publishes its share of the memory only after it has changed by more than kGrain.
   static constexpr std::int64_t kGrain = 64 << 10;
   void publish(const Server& here, bool exactly) noexcept;
-  /// Bytes of the data, of clients' buffers and of what left-behind values there are: of this loop
-  /// as they are, of others as published.
+  /// The bytes of the data, of clients' buffers and of left-behind values: this loop's current ones
+  /// and those that the others have published.
   std::size_t used_memory(const Server& here) const noexcept;
-  /// maxmemory-clients: the loop whose clients hold the most closes its largest ones.
+  /// Applies maxmemory-clients: the loop whose clients hold the most closes its largest clients.
   void limit_clients_memory(Server& here);
-  /// As Store::maintain(), for the shards that are this loop's to tend, all together.
+  /// Store::maintain() for the shards that this loop maintains.
   bool maintain(Server& here, std::int64_t now_ms, std::size_t budget);
 
  private:
   void send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept;
 
   struct alignas(64) Part {
-    Server* server = nullptr;                       ///< its thread's
-    std::atomic<std::int64_t> data{0}, buffers{0};  // `data` has Server::left_behind(), too
-    std::atomic<bool> told{false};                  ///< to look at maxmemory-clients
+    Server* server = nullptr;                       ///< used on its thread
+    std::atomic<std::int64_t> data{0}, buffers{0};  // `data` includes Server::left_behind()
+    std::atomic<bool> told{false};                  ///< asked to apply maxmemory-clients
   };
 
   Server::Clock clock_;
@@ -102,7 +102,7 @@ class Together {
 template <class Answer>
 void Together::ask(Server& here, std::function<Answer(Server&)> question,
                    std::function<void(std::vector<Answer>&)> then) {
-  struct Asked {  // of this loop's thread
+  struct Asked {  // used on this loop's thread
     std::vector<Answer> answers;
     std::size_t missing;
     std::function<void(std::vector<Answer>&)> then;
@@ -119,7 +119,7 @@ void Together::ask(Server& here, std::function<Answer(Server&)> question,
   for (std::size_t i = 0; i < loops(); ++i) {
     if (i == self) continue;
     const auto work = [this, self, i, question, asked, arrived](Server* there) {
-      Answer& answer = asked->answers[i];  // nobody else's until it is sent back
+      Answer& answer = asked->answers[i];  // used on that loop only until it is sent back
       try {
         if (there != nullptr) answer = question(*there);
       } catch (const std::bad_alloc&) {
