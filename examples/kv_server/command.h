@@ -96,62 +96,12 @@ inline bool is_word(std::string_view argument, std::string_view word) {
 /// A text up to its first NUL: error texts are C strings in Redis.
 inline std::string_view c_string(std::string_view text) { return text.substr(0, text.find('\0')); }
 
-// commands_strings.cc
-void get_command(Call&);
-void set_command(Call&);
-void mset_command(Call&);
-void mset_divided(Call&);
-void mget_command(Call&);
-void mget_divided(Call&);
-void append_command(Call&);
-void strlen_command(Call&);
-void setrange_command(Call&);
-void getrange_command(Call&);
-void incr_command(Call&);
-void decr_command(Call&);
-void incrby_command(Call&);
-void decrby_command(Call&);
-// commands_keys.cc
-void del_command(Call&);
-void del_divided(Call&);
-void exists_command(Call&);
-void exists_divided(Call&);
-void dbsize_command(Call&);
-void dbsize_divided(Call&);
-void flushall_command(Call&);
-void flushall_divided(Call&);
-void expire_command(Call&);
-void pexpire_command(Call&);
-void ttl_command(Call&);
-void pttl_command(Call&);
-void persist_command(Call&);
-// commands_connection.cc
-void ping_command(Call&);
-void echo_command(Call&);
-void hello_command(Call&);
-void auth_command(Call&);
-void select_command(Call&);
-void quit_command(Call&);
-void reset_command(Call&);
-void client_id_command(Call&);
-void client_getname_command(Call&);
-void client_setname_command(Call&);
-void client_setinfo_command(Call&);
-void client_list_command(Call&);
-void client_list_divided(Call&);
-void client_info_command(Call&);
-void client_switch_command(Call&);
-// commands_server.cc
-void command_command(Call&);
-void config_get_command(Call&);
-void config_get_divided(Call&);
-void config_set_command(Call&);
-void config_set_divided(Call&);
-void debug_sleep_command(Call&);
-void shutdown_command(Call&);
-// commands_info.cc
-void info_command(Call&);
-void info_divided(Call&);
+// The commands of commands_strings.cc and so on.
+std::span<const Command> string_commands();
+std::span<const Command> key_commands();
+std::span<const Command> connection_commands();
+std::span<const Command> server_commands();
+std::span<const Command> info_commands();
 
 /// Sets a configuration parameter as CONFIG SET does. Returns the reason of a refusal, or "".
 std::string configure(Server& server, std::string_view name, std::string_view value);

@@ -33,8 +33,6 @@ void reply_lines(Call& call, const Lines& lines) {
   call.reply.verbatim(text);
 }
 
-}  // namespace
-
 void ping_command(Call& call) {
   if (call.argv.size() > 2) return call.reply.error(wrong_arity(call.command));
   if (call.argv.size() == 2)
@@ -186,5 +184,28 @@ void client_switch_command(Call& call) {
   else
     call.reply.error(kSyntaxError);
 }
+
+constexpr Command kTable[] = {
+    {"ping", -1, 0, ping_command},
+    {"echo", 2, 0, echo_command},
+    {"hello", -1, kNoAuth, hello_command},
+    {"auth", -2, kNoAuth, auth_command},
+    {"select", 2, 0, select_command},
+    {"quit", -1, kNoAuth, quit_command},
+    {"reset", 1, kNoAuth, reset_command},
+    {"client", -2, 0, nullptr},
+    {"client|id", 2, 0, client_id_command},
+    {"client|getname", 2, 0, client_getname_command},
+    {"client|setname", 3, 0, client_setname_command},
+    {"client|setinfo", 4, 0, client_setinfo_command},
+    {"client|list", 2, 0, client_list_command, 0, 0, 0, client_list_divided},
+    {"client|info", 2, 0, client_info_command},
+    {"client|no-evict", 3, 0, client_switch_command},
+    {"client|no-touch", 3, 0, client_switch_command},
+};
+
+}  // namespace
+
+std::span<const Command> connection_commands() { return kTable; }
 
 }  // namespace kv

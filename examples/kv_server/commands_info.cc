@@ -192,8 +192,6 @@ void reply_info(Call& call, const Wanted& wanted, std::span<const Figures> loops
   call.reply.verbatim(text);
 }
 
-}  // namespace
-
 void info_command(Call& call) {
   const Wanted wanted(call.argv.subspan(1));
   const Figures own = figures_of(call.server, wanted.has("Clients"));
@@ -208,5 +206,13 @@ void info_divided(Call& call) {
         reply_info(resumed, wanted, answers);
       });
 }
+
+constexpr Command kTable[] = {
+    {"info", -1, 0, info_command, 0, 0, 0, info_divided},
+};
+
+}  // namespace
+
+std::span<const Command> info_commands() { return kTable; }
 
 }  // namespace kv

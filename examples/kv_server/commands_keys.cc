@@ -63,8 +63,6 @@ void exists(Call& call, const Where& where) {
   call.reply.integer(count);
 }
 
-}  // namespace
-
 void del_command(Call& call) { del(call, OneDatabase(call)); }
 void del_divided(Call& call) { del(call, LockedKeys(call)); }
 void exists_command(Call& call) { exists(call, OneDatabase(call)); }
@@ -128,5 +126,21 @@ void persist_command(Call& call) {
   if (had) call.db->expire_at(entry, kNoExpiry);
   call.reply.integer(had ? 1 : 0);
 }
+
+constexpr Command kTable[] = {
+    {"del", -2, 0, del_command, 1, -1, 1, del_divided},
+    {"exists", -2, 0, exists_command, 1, -1, 1, exists_divided},
+    {"expire", 3, 0, expire_command, 1, 1, 1},
+    {"pexpire", 3, 0, pexpire_command, 1, 1, 1},
+    {"ttl", 2, 0, ttl_command, 1, 1, 1},
+    {"pttl", 2, 0, pttl_command, 1, 1, 1},
+    {"persist", 2, 0, persist_command, 1, 1, 1},
+    {"dbsize", 1, 0, dbsize_command, 0, 0, 0, dbsize_divided},
+    {"flushall", -1, 0, flushall_command, 0, 0, 0, flushall_divided},
+};
+
+}  // namespace
+
+std::span<const Command> key_commands() { return kTable; }
 
 }  // namespace kv

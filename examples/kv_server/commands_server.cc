@@ -153,15 +153,6 @@ bool set_parameters(Call& call) {
   return true;
 }
 
-}  // namespace
-
-std::string configure(Server& server, std::string_view name, std::string_view value) {
-  const Parameter* parameter = find_parameter(name);
-  if (parameter == nullptr) return "there is no such parameter";
-  if (parameter->set == nullptr) return "can't set immutable config";
-  return parameter->set(server, value);
-}
-
 /// The parameters of these names; a name that does not exist is left out, as in Redis.
 void config_get_command(Call& call) {
   std::map<const Parameter*, std::string_view> found;  // with the name as the client wrote it
@@ -255,6 +246,27 @@ void shutdown_command(Call& call) {
   if (abort) return call.reply.error("ERR No shutdown in progress.");
   // There is nothing to save, with or without SAVE. The client sees the connection end.
   if (call.server.request_shutdown) call.server.request_shutdown(now);
+}
+
+constexpr Command kTable[] = {
+    {"command", -1, 0, command_command},
+    {"config", -2, 0, nullptr},
+    {"config|get", -3, 0, config_get_command, 0, 0, 0, config_get_divided},
+    {"config|set", -4, 0, config_set_command, 0, 0, 0, config_set_divided},
+    {"debug", -2, 0, nullptr},
+    {"debug|sleep", 3, 0, debug_sleep_command},
+    {"shutdown", -1, 0, shutdown_command},
+};
+
+}  // namespace
+
+std::span<const Command> server_commands() { return kTable; }
+
+std::string configure(Server& server, std::string_view name, std::string_view value) {
+  const Parameter* parameter = find_parameter(name);
+  if (parameter == nullptr) return "there is no such parameter";
+  if (parameter->set == nullptr) return "can't set immutable config";
+  return parameter->set(server, value);
 }
 
 }  // namespace kv

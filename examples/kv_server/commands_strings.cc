@@ -104,8 +104,6 @@ void add(Call& call, std::int64_t delta) {
   call.reply.integer(value);
 }
 
-}  // namespace
-
 void get_command(Call& call) { reply_value(call, call.read(call.argv[1])); }
 
 void set_command(Call& call) {
@@ -214,5 +212,24 @@ void decrby_command(Call& call) {
   if (*delta == INT64_MIN) return call.reply.error("ERR decrement would overflow");
   add(call, -*delta);
 }
+
+constexpr Command kTable[] = {
+    {"get", 2, 0, get_command, 1, 1, 1},
+    {"set", -3, kDenyOom, set_command, 1, 1, 1},
+    {"mset", -3, kDenyOom, mset_command, 1, -1, 2, mset_divided},
+    {"mget", -2, 0, mget_command, 1, -1, 1, mget_divided},
+    {"append", 3, kDenyOom, append_command, 1, 1, 1},
+    {"strlen", 2, 0, strlen_command, 1, 1, 1},
+    {"setrange", 4, kDenyOom, setrange_command, 1, 1, 1},
+    {"getrange", 4, 0, getrange_command, 1, 1, 1},
+    {"incr", 2, kDenyOom, incr_command, 1, 1, 1},
+    {"decr", 2, kDenyOom, decr_command, 1, 1, 1},
+    {"incrby", 3, kDenyOom, incrby_command, 1, 1, 1},
+    {"decrby", 3, kDenyOom, decrby_command, 1, 1, 1},
+};
+
+}  // namespace
+
+std::span<const Command> string_commands() { return kTable; }
 
 }  // namespace kv
