@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <numeric>
+#include <optional>
 
 #include "divided.h"
 
@@ -173,6 +175,42 @@ void client_list_divided(Call& call) {
   });
 }
 
+/// The argument of CLIENT KILL ID; nullopt after replying an error.
+std::optional<std::uint64_t> parse_kill(Call& call) {
+  if (!is_word(call.argv[2], "id")) {
+    call.reply.error(kSyntaxError);
+    return std::nullopt;
+  }
+  const auto id = parse_integer(call.argv[3]);
+  if (id && *id > 0) return static_cast<std::uint64_t>(*id);
+  call.reply.error("ERR client-id should be greater than 0");
+  return std::nullopt;
+}
+
+/// Returns the number of clients killed. `me`, the requester, is left out, as in Redis.
+std::int64_t kill_client(const Server& server, std::uint64_t id, std::uint64_t me) {
+  const auto found = server.sessions.find(id);
+  if (id == me || found == server.sessions.end() || found->second->killed()) return 0;
+  found->second->kill();
+  return 1;
+}
+
+void client_kill_command(Call& call) {
+  if (const auto id = parse_kill(call))
+    call.reply.integer(kill_client(call.server, *id, call.session.id()));
+}
+
+void client_kill_divided(Call& call) {
+  const auto id = parse_kill(call);
+  if (!id) return;
+  ask_loops<std::int64_t>(
+      call,
+      [id = *id, me = call.session.id()](Server& server) { return kill_client(server, id, me); },
+      [](Call& resumed, std::vector<std::int64_t>& killed) {
+        resumed.reply.integer(std::accumulate(killed.begin(), killed.end(), std::int64_t{0}));
+      });
+}
+
 void client_info_command(Call& call) {
   call.reply.verbatim(call.session.describe_with_facts() + '\n');
 }
@@ -200,6 +238,7 @@ constexpr Command kTable[] = {
     {"client|setinfo", 4, 0, client_setinfo_command},
     {"client|list", 2, 0, client_list_command, 0, 0, 0, client_list_divided},
     {"client|info", 2, 0, client_info_command},
+    {"client|kill", 4, 0, client_kill_command, 0, 0, 0, client_kill_divided},
     {"client|no-evict", 3, 0, client_switch_command},
     {"client|no-touch", 3, 0, client_switch_command},
 };

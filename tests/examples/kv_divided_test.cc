@@ -161,6 +161,15 @@ TEST_CASE("kv divided: CONFIG SET holds on every loop, or on none", "[kv][loops]
   REQUIRE(bench.b.killed());
 }
 
+TEST_CASE("kv divided: CLIENT KILL ends a client of any loop", "[kv][loops]") {
+  Bench bench;
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "ID", "9"}) == ":0\r\n");
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "ID", "3"}) == ":1\r\n");
+  REQUIRE(bench.c.killed());
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "ID", "1"}) == ":0\r\n");
+  REQUIRE_FALSE(bench.a.killed());
+}
+
 TEST_CASE("kv divided: maxmemory is of all shards and all clients together", "[kv][loops]") {
   kv::Config config;
   config.maxmemory = 600'000;

@@ -242,6 +242,14 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
                         "CLIENT INFO");
     }));
   }
+  jobs.push_back(work([&](Client& client, int) {
+    Client victim(server.address);
+    victim.call({"CLIENT", "ID"});
+    const std::string id = std::to_string(victim.reply.integer);
+    complaints.expect(client.call({"CLIENT", "KILL", "ID", id}) == ":1\r\n", "CLIENT KILL");
+    complaints.expect(victim.ended(), "a client that was killed");
+  }));
+
   std::vector<std::thread> threads;
   for (const auto& job : jobs) threads.emplace_back(job);
   for (std::thread& thread : threads) thread.join();

@@ -197,7 +197,7 @@ TEST_CASE("session: log lines are limited", "[kv][hostile]") {
   REQUIRE(lines < 10);
 }
 
-TEST_CASE("session: CLIENT LIST and INFO name transports, and a killed client is gone", "[kv]") {
+TEST_CASE("session: CLIENT LIST and INFO name transports, CLIENT KILL ends others", "[kv]") {
   Server server(test_clock);
   Session a(server, {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7});
   Session b(server, {"rdma", "10.0.0.2:2", "10.0.0.9:6379", -1});
@@ -213,8 +213,11 @@ TEST_CASE("session: CLIENT LIST and INFO name transports, and a killed client is
   const std::string report = call(a, {"INFO"});
   REQUIRE(report.find("connected_clients:2\r\n") != std::string::npos);
   REQUIRE(report.find("# Transport_rdma\r\naccepted:1\r\n") != std::string::npos);
-  b.kill();
+  REQUIRE(call(a, {"CLIENT", "KILL", "ID", "1"}) == ":0\r\n");  // the requester
+  REQUIRE_FALSE(a.killed());
+  REQUIRE(call(a, {"CLIENT", "KILL", "ID", "2"}) == ":1\r\n");
   REQUIRE(killed == std::vector<const Session*>{&b});
+  REQUIRE(call(a, {"CLIENT", "KILL", "ID", "2"}) == ":0\r\n");
   REQUIRE(call(a, {"CLIENT", "LIST"}).find("id=2 ") == std::string::npos);
 }
 
