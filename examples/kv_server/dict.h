@@ -75,7 +75,6 @@ class Dict {
   std::size_t table_bytes() const noexcept {
     return (tables_[0].buckets() + tables_[1].buckets()) * sizeof(Entry*);
   }
-  std::size_t buckets() const noexcept { return tables_[0].buckets() + tables_[1].buckets(); }
 
   /// The link that points to the key's entry (valid until the next call), or null.
   Entry** find(std::string_view key, std::uint64_t hash) noexcept {

@@ -41,12 +41,6 @@ char unescape(char c) noexcept {
 
 }  // namespace
 
-std::string to_lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = lower(c);
-  return result;
-}
-
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
   if (text.empty()) return std::nullopt;
   const bool negative = text[0] == '-';

@@ -24,7 +24,6 @@ inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept 
   }
   return true;
 }
-std::string to_lower(std::string_view text);
 
 /// A decimal integer exactly as Redis prints it: no '+', no leading zeros, no "-0", no spaces.
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;

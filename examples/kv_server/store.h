@@ -28,7 +28,6 @@ class Database {
 
   std::size_t size() const noexcept { return dict_.size(); }
   std::size_t volatile_size() const noexcept { return heap_.size(); }
-  const Dict& dict() const noexcept { return dict_; }
 
   // Entries stay valid until the next call that is not const; set() and resize() may move the entry
   // that they return. Functions that allocate throw std::bad_alloc and then change nothing.
