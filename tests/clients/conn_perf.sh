@@ -245,7 +245,7 @@ fails() {  # NAME REGEX ARGUMENTS...: status 1, and the reason in the last line
 fails 'a changed byte is found' 'conn-perf: connection 0: request [0-9]+ of 64 bytes: the checksum is' \
   "$wrong" --echo --warmup 0 --requests 1000
 has 'unless nobody looks' 'NOT verified' "$(p "$wrong" --echo --no-verify --warmup 0 --requests 1000)"
-fails 'an echo is no server' 'does not answer as a conn-perf server: hello came' "$echo_url"
+fails 'an echo is no server' 'does not answer as a conn-perf server: unexpected hello' "$echo_url"
 "$kv" --listen tcp://127.0.0.1:0 >"$work/kv" 2>&1 &
 servers+=($!)
 disown
