@@ -51,7 +51,7 @@ TEST_CASE("simulation: an address that fails at once leaves nothing behind for t
   room.world.fail_call(2);  // rdma_resolve_addr of the first address
   const auto client = room.connected();
   CHECK(room.world.last_failed() == "rdma_resolve_addr");
-  room.echoes(*client, 300000);
+  room.echoes(*client, 100000);
 }
 
 TEST_CASE("simulation: an address's deadline that passes unseen costs the next address nothing",
