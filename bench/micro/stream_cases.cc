@@ -40,14 +40,14 @@ class End {
 
   /// Frees and provides windows as the connection does.
   void settle() {
-    while (const WindowBuffer old = stream.take_discarded()) {
+    while (const WindowBuffer old = stream.inbound().take_discarded()) {
       free_.push_back(static_cast<std::vector<std::byte>*>(old.owner));
     }
-    if (const std::uint32_t length = stream.wanted_window(); length != 0) {
+    if (const std::uint32_t length = stream.inbound().wanted_window(); length != 0) {
       std::vector<std::byte>* const memory = free_.back();
       free_.pop_back();
       const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
-      stream.provide_window({memory->data(), length, address, 1, memory});
+      stream.inbound().provide_window({memory->data(), length, address, 1, memory});
     }
   }
   void tell(End& peer) {
@@ -72,7 +72,7 @@ class End {
  private:
   void take(End& from, std::uint32_t size) {
     stream.on_data(size, kNow);
-    require(stream.read(reader_.data(), reader_.size(), kNow) == size, "a stream lost bytes");
+    require(stream.inbound().read(reader_.data(), reader_.size()) == size, "a stream lost bytes");
     settle();
     tell(from);
   }

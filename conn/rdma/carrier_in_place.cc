@@ -3,7 +3,6 @@
 // from the user's memory.
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "conn/rdma/carrier.h"
@@ -21,95 +20,47 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 // --- receiving -----------------------------------------------------------------------------------
 
 ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
-  shown_ = 0;
+  reader_.show_nothing();
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
-  const std::uint64_t unread = stream_.unread_bytes();
-  const bool ended = stream_.peer_closed() || pending_failure_;
-  std::array<std::span<const std::byte>, 2> pieces;
-  const std::size_t count = stream_.peek(pieces);
-  const bool have_come = unread >= together;
-  // The bytes are not contiguous, or no more can arrive before these are read.
-  if (have_come ? pieces[0].size() < together : !ended && stream_.is_full()) {
-    errno = EMSGSIZE;
-    return -1;
-  }
-  if (!have_come && !ended) together_ = together;
-  std::size_t left = std::max(read_left_, together);
-  for (std::size_t i = 0; i < count && left != 0; ++i) {
-    const std::size_t size = std::min(left, pieces[i].size());
-    view.pieces[i] = {const_cast<std::byte*>(pieces[i].data()), size};
-    view.count = static_cast<int>(i) + 1;
-    view.size += size;
-    left -= size;
-  }
-  view.stable = false;
-  view.last = ended && view.size == unread;
-  shown_ = view.size;
-  viewed_ = true;
-  return 1;
+  const bool ended = link_.stream.peer_closed() || pending_failure_;
+  return reader_.show(link_.stream, ended, together, view);
 }
 
 std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
-  end_view();
+  if (reader_.has_view()) {
+    if (reader_.end_view()) update_ready();
+    (void)link_.release_kept(false);
+  }
   if (inherited()) return 0;
-  renew_budget();
-  std::size_t taken = 0;
-  take([&] { taken = take_bytes(nullptr, std::min(size, shown_)); });
-  return taken;
-}
-
-void RdmaCarrier::forget_view() noexcept {
-  viewed_ = false;
-  if (std::exchange(together_, 1) != 1) update_ready();
-  release_kept();
-}
-
-// --- memory that outlives the queue pair ---------------------------------------------------------
-
-void RdmaCarrier::release_kept() noexcept {
-  if (!kept_ || viewed_ || tx_.reserving()) return;
-  for (ReceiveWindow& window : windows_) window.drop();
-  tx_.use(nullptr, nullptr);
-  kept_.reset();
-  state_->memory_came_back();
-}
-
-void RdmaCarrier::drop_kept() noexcept {
-  viewed_ = false;
-  together_ = 1;
-  tx_.commit(0);
-  release_kept();
+  reader_.renew(link_.state().turn(), link_.settings().read_budget);
+  const Reader::Taken taken =
+      reader_.take(link_.stream.inbound(), nullptr, std::min(size, reader_.shown()));
+  try {
+    if (taken.turned) after_input();
+  } catch (const std::exception&) {
+    end_with(out_of_memory());
+  }
+  return taken.bytes;
 }
 
 // --- sending -------------------------------------------------------------------------------------
 
 std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
-  if (phase_ != Phase::kOpen || pending_failure_)
+  if (link_.stage.phase() != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
-  wants_memory_ = false;
-  if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
-  const std::size_t left = room();
-  errno = EAGAIN;
-  // Requires what the write handler waits for, or `size` if that is less: the buffer may be small.
-  short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
-  if (short_of_room_) return {};
-  const std::span<std::byte> found = tx_.reserve(size, settings_.limit());
-  if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
-  if (tx_.held() == 0) {
-    // A smaller block may be available, through which the data is written in parts.
-    errno = EOPNOTSUPP;
-    return {};
+  const std::span<std::byte> found =
+      link_.sender.reserve(size, link_.settings().limit(), link_.state().now());
+  if (found.empty() && link_.sender.wants_memory()) {
+    wait_for_memory(size);
+    errno = EAGAIN;
   }
-  wants_memory_ = true;
-  wait_for_memory(size);
-  errno = EAGAIN;
-  return {};
+  return found;
 }
 
 void RdmaCarrier::commit(std::size_t size) noexcept {
-  tx_.commit(size);
-  if (kept_) return release_kept();
-  if (size != 0 && phase_ == Phase::kOpen) state_->want_flush(*this);
+  link_.sender.queue().commit(size);
+  if (link_.release_kept(reader_.viewed())) return;
+  if (size != 0 && link_.stage.phase() == Phase::kOpen) link_.state().want_flush(*this);
 }
 
 bool RdmaCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
@@ -122,21 +73,18 @@ ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   errno = EOPNOTSUPP;
   // writev() handles all other cases, and failures.
   if (!sends_in_place(bytes)) return -1;
-  if (phase_ != Phase::kOpen || pending_failure_) return -1;
+  if (link_.stage.phase() != Phase::kOpen || pending_failure_) return -1;
   if (bytes.memory->of() != &type()) return -1;
   const auto* memory = static_cast<const UserMemory*>(bytes.memory);
   if (!memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
-  const std::optional<std::uint32_t> key =
-      domain_->user_memory().key(*memory, settings_.limit().but_a_quarter(), state_->now());
-  const bool taken = key && tx_.refer(bytes.bytes.data(), static_cast<std::uint32_t>(size), *key);
+  const std::optional<std::uint32_t> key = link_.domain()->user_memory().key(
+      *memory, link_.settings().limit().but_a_quarter(), link_.state().now());
+  const bool taken =
+      key && link_.sender.queue().refer(bytes.bytes.data(), static_cast<std::uint32_t>(size), *key);
   errno = EOPNOTSUPP;
   if (!taken) return -1;
-  state_->want_flush(*this);
+  link_.state().want_flush(*this);
   return static_cast<ssize_t>(size);
-}
-
-void RdmaCarrier::tell_references(std::error_code error) noexcept {
-  if (const std::size_t count = tx_.take_done(); count != 0) host().references_done(count, error);
 }
 
 }}}  // namespace conn::rdma

@@ -357,12 +357,12 @@ void ListenerCore::refused(const Failure& why) {
   state_->ready().push(*this);
 }
 
-void ListenerCore::on_established(RdmaCarrier& carrier) noexcept {
+void ListenerCore::on_established(LinkedCarrier& carrier) noexcept {
   established_.push_back(&carrier);
   state_->ready().push(*this);
 }
 
-void ListenerCore::on_lost(RdmaCarrier& carrier) noexcept {
+void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
   std::erase(established_, &carrier);
   ++type_.counters(state_->loop()).accept_errors;
   carrier.leave_listener();
@@ -394,7 +394,7 @@ std::size_t ListenerCore::run_ready() {
   }
   while (!established_.empty() && !paused_ && may_go_on(handed_over)) {
     if (accepted_.running()) break;
-    RdmaCarrier& carrier = *established_.front();
+    LinkedCarrier& carrier = *established_.front();
     established_.erase(established_.begin());
     const auto young = young_.find(&carrier);
     if (young->second->state() != State::kConnected) {

@@ -73,8 +73,8 @@ class ListenerCore final : public ae::Deferred,
   class Port;  // one bind address
 
   std::size_t run_ready() override;
-  void on_established(RdmaCarrier& carrier) noexcept override;
-  void on_lost(RdmaCarrier& carrier) noexcept override;
+  void on_established(LinkedCarrier& carrier) noexcept override;
+  void on_lost(LinkedCarrier& carrier) noexcept override;
   void on_request(const CmEvent& event);
   void accept(std::unique_ptr<RdmaPending> request);
   void accept_waiting();
@@ -95,8 +95,8 @@ class ListenerCore final : public ae::Deferred,
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<std::unique_ptr<RdmaPending>> requests_;  // arrived while paused
   // Accepting, or established and not handed over.
-  std::unordered_map<RdmaCarrier*, ConnectionPtr> young_;
-  std::vector<RdmaCarrier*> established_;  // has capacity for all of young_
+  std::unordered_map<LinkedCarrier*, ConnectionPtr> young_;
+  std::vector<LinkedCarrier*> established_;  // has capacity for all of young_
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };

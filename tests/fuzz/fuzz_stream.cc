@@ -76,13 +76,13 @@ class Run {
     after();
     (void)read(in_.byte());
     after();
-    const auto left = std::make_unique<std::byte[]>(stream_.unread_bytes());
-    stream_.leave_windows(left.get());
+    const auto left = std::make_unique<std::byte[]>(stream_.inbound().unread_bytes());
+    stream_.inbound().leave_windows(left.get());
     memory_.clear();
     ended_ = true;
     while (read(1 + in_.byte()) != 0) stream_.check();
     require(stream_.at_end() && claimed_ == read_);
-    require(!stream_.take_discarded() && stream_.wanted_window() == 0);
+    require(!stream_.inbound().take_discarded() && stream_.inbound().wanted_window() == 0);
   }
 
  private:
@@ -156,8 +156,8 @@ class Run {
         stream_.tick(now_, in_.byte() % 4 == 0);
         return;
       case 22:
-        if (stream_.wants_silent_probe()) stream_.on_silent_probe_posted();
-        if (done_ < stream_.messages_sent()) {
+        if (stream_.liveness().wants_probe()) stream_.liveness().on_probe_posted();
+        if (done_ < stream_.proof().sent()) {
           stream_.on_messages_done(1);
           ++done_;
         }
@@ -258,9 +258,9 @@ class Run {
 
   std::size_t read(std::size_t size) {
     const auto into = std::make_unique<std::byte[]>(size);
-    const std::uint64_t unread = stream_.unread_bytes();
+    const std::uint64_t unread = stream_.inbound().unread_bytes();
     const std::size_t got =
-        size % 2 == 0 ? stream_.read(into.get(), size, now_) : look({into.get(), size});
+        size % 2 == 0 ? stream_.inbound().read(into.get(), size) : look({into.get(), size});
     require(got == std::min<std::uint64_t>(size, unread));
     read_ += got;
     return got;
@@ -271,8 +271,8 @@ class Run {
     std::size_t done = 0;
     while (done < into.size()) {
       std::array<std::span<const std::byte>, 2> pieces;
-      const std::size_t count = stream_.peek(pieces);
-      require((count == 0) == (stream_.unread_bytes() == 0));
+      const std::size_t count = stream_.inbound().peek(pieces);
+      require((count == 0) == (stream_.inbound().unread_bytes() == 0));
       std::size_t taken = 0;
       for (std::size_t i = 0; i < count; ++i) {
         require(!pieces[i].empty());
@@ -280,7 +280,7 @@ class Run {
         std::copy_n(pieces[i].begin(), part, into.data() + done + taken);
         taken += part;
       }
-      require(stream_.consume(taken, now_) == taken);
+      require(stream_.inbound().read(nullptr, taken) == taken);
       stream_.check();
       if (taken == 0) break;
       done += taken;
@@ -321,8 +321,8 @@ class Run {
     require((stream_.immediate(length) & ~kWaited) == length);
     if (stream_.immediate(length) != length) require((hello_.flags & Hello::kTakesAhead) != 0);
     require(length <= staged && !peer_.empty() && used_ + length <= peer_.front().length);
-    require(stream_.remote_address() == peer_.front().address + used_);
-    require(stream_.remote_key() == peer_.front().key);
+    require(stream_.peer_windows().position() == peer_.front().address + used_);
+    require(stream_.peer_windows().current().key == peer_.front().key);
     stream_.on_write_posted(length, now_);
     used_ += length;
     if (used_ != peer_.front().length || peer_.size() == 1) return;
@@ -333,10 +333,10 @@ class Run {
   // Like the connection: frees, then provides or refuses windows.
   void windows(bool memory) {
     for (;;) {
-      if (const WindowBuffer old = stream_.take_discarded(); old.data != nullptr) {
+      if (const WindowBuffer old = stream_.inbound().take_discarded(); old.data != nullptr) {
         release(old);
-      } else if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
-        if (!memory && (stream_.pinned_bytes() != 0 || in_.byte() % 8 == 0)) {
+      } else if (const std::uint32_t length = stream_.inbound().wanted_window(); length != 0) {
+        if (!memory && (stream_.inbound().pinned_bytes() != 0 || in_.byte() % 8 == 0)) {
           stream_.no_window(now_);
         } else {
           auto bytes = std::make_unique<std::byte[]>(length);
@@ -346,7 +346,7 @@ class Run {
           buffer.address = reinterpret_cast<std::uint64_t>(bytes.get());
           buffer.key = next_key_++;
           memory_[buffer.key] = {std::move(bytes), length};
-          stream_.provide_window(buffer);
+          stream_.inbound().provide_window(buffer);
         }
       } else {
         return;
@@ -368,10 +368,10 @@ class Run {
     require(next_key_ == 1 || ended_ || !memory_.empty());
     std::uint64_t pinned = 0;
     for (const auto& [key, memory] : memory_) pinned += memory.second;
-    require(pinned == stream_.pinned_bytes() && pinned <= memory_.size() * kMaxWindow);
+    require(pinned == stream_.inbound().pinned_bytes() && pinned <= memory_.size() * kMaxWindow);
     require(claimed_ >= read_);
-    if (!memory_.empty()) require(stream_.unread_bytes() == claimed_ - read_);
-    require(stream_.unproven_messages() <= stream_.messages_sent());
+    if (!memory_.empty()) require(stream_.inbound().unread_bytes() == claimed_ - read_);
+    require(stream_.proof().unproven() <= stream_.proof().sent());
   }
 
   Input& in_;

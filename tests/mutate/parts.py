@@ -9,10 +9,12 @@ UNIT, SIMULATION = 'unit-tests', 'sim-tests'
 # change.
 _FIRST = [
     ('ae/*', ['ae']),
-    ('conn/rdma/protocol/stream.*', ['stream']),
     ('conn/rdma/memory/blocks.*', ['blocks']),
     ('conn/rdma/loop/ticks.*', ['ticks']),
     ('conn/rdma/protocol/wire.*', ['wire']),
+    ('conn/rdma/protocol/*', ['stream', 'steps']),
+    ('conn/rdma/sender.*', ['sender', 'rdma']),
+    ('conn/rdma/reader.*', ['reader', 'rdma']),
     ('conn/rdma/*', ['rdma']),
     ('conn/tcp/unix*', ['unix']),
     ('conn/tcp/*', ['tcp', 'unix']),

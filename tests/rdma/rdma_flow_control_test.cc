@@ -48,7 +48,7 @@ struct Ends {
     Node::join(*nodes[0], *nodes[1]);
     nodes[0]->stream.on_hello(nodes[1]->stream.hello());
     nodes[1]->stream.on_hello(nodes[0]->stream.hello());
-    for (auto& node : nodes) node->stream.on_open(now);
+    for (auto& node : nodes) node->stream.liveness().on_open(now);
     settle();
   }
   bool settle_once() {
@@ -223,7 +223,7 @@ TEST_CASE("rdma flow control: peers of earlier releases are not ended", "[rdma][
         bench.feature(Opcode::kGetServerFeature, message->select);
         ++since;
       }
-    if (bench.stream.peer_window_left() == 0) {
+    if (bench.stream.peer_windows().left() == 0) {
       bench.peer_registers(1u << 20);
       ++since;
     }

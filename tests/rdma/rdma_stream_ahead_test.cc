@@ -82,8 +82,8 @@ TEST_CASE("rdma stream: who waited for windows is given more, and again, up to m
   // The first window has no predecessor by which waiting could be detected.
   CHECK(with_peer.back() == 3);
   CHECK(std::is_sorted(with_peer.begin(), with_peer.end()));
-  CHECK(bench.stream.windows_wanted() == 3);
-  CHECK(bench.stream.pinned_bytes() <= 4 * 8);
+  CHECK(bench.stream.inbound().windows_wanted() == 3);
+  CHECK(bench.stream.inbound().pinned_bytes() <= 4 * 8);
   // They are filled in order, and are marked as windows ahead.
   CHECK(bench.known[1].select == kWindowAhead);
   bench.arrive("12345678");
@@ -110,7 +110,7 @@ struct FewReceives : Receiver {
       known.push_back(*message);
       ++count;
     }
-    CHECK(stream.unproven_messages() <= 16);
+    CHECK(stream.proof().unproven() <= 16);
     return count;
   }
   void answer() {
@@ -192,7 +192,7 @@ TEST_CASE("rdma stream: who does not wait has one window at a time", "[rdma][str
     bench.read();
     CHECK(bench.announce() == 1);
   }
-  CHECK(bench.stream.windows_wanted() == 1);
+  CHECK(bench.stream.inbound().windows_wanted() == 1);
 }
 
 TEST_CASE("rdma stream: windows grow as long as they may before there are more of them",
@@ -203,14 +203,14 @@ TEST_CASE("rdma stream: windows grow as long as they may before there are more o
   std::vector<std::uint32_t> lengths;
   for (int i = 0; i < 6; ++i) {
     lengths.push_back(bench.known.front().length);
-    if (lengths.back() < 32) CHECK(bench.stream.windows_wanted() == 1);
+    if (lengths.back() < 32) CHECK(bench.stream.inbound().windows_wanted() == 1);
     bench.window_that_waited();
     bench.read();
     bench.announce();
   }
   CHECK(lengths[0] == 8);
   CHECK(lengths.back() == 32);
-  CHECK(bench.stream.windows_wanted() > 1);
+  CHECK(bench.stream.inbound().windows_wanted() > 1);
 }
 
 TEST_CASE("rdma stream: a peer that waits for our reader is given no more windows",
@@ -227,8 +227,8 @@ TEST_CASE("rdma stream: a peer that waits for our reader is given no more window
     bench.window_that_waited();
     bench.announce();
   }
-  CHECK(bench.stream.windows_wanted() == 1);
-  CHECK(bench.stream.pinned_bytes() == 16);
+  CHECK(bench.stream.inbound().windows_wanted() == 1);
+  CHECK(bench.stream.inbound().pinned_bytes() == 16);
 }
 
 TEST_CASE("rdma stream: a peer that does not take them ahead has one window at a time",
@@ -258,14 +258,14 @@ TEST_CASE("rdma stream: without memory for more windows those that are there ser
   bench.announce();
   bench.now += 20ms;
   bench.arrive("1234", true);
-  REQUIRE(bench.stream.wanted_window() == 8);
+  REQUIRE(bench.stream.inbound().wanted_window() == 8);
   bench.stream.no_window(bench.now);
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK_FALSE(bench.failed());
   bench.arrive("5678");
   bench.read();
   bench.announce();
-  CHECK(bench.known.size() == 1 + (bench.stream.pinned_bytes() > 8 ? 1 : 0));
+  CHECK(bench.known.size() == 1 + (bench.stream.inbound().pinned_bytes() > 8 ? 1 : 0));
   bench.now += 1s;
   bench.tick();
   CHECK_FALSE(bench.failed());
@@ -321,11 +321,11 @@ TEST_CASE("rdma stream: after a quiet second one window takes the place of all",
   bench.arrive("next");
   CHECK(bench.read() == "next");
   bench.settle();
-  CHECK(bench.stream.pinned_bytes() <= 16);
+  CHECK(bench.stream.inbound().pinned_bytes() <= 16);
   bench.now += 1s;
   bench.tick();
   bench.settle();
-  CHECK(bench.stream.pinned_bytes() == 8);
+  CHECK(bench.stream.inbound().pinned_bytes() == 8);
   // The next burst has to prove that it can use as many; it begins with one less.
   bench.arrive("5678");
   for (int i = 0; i < 2; ++i) {
@@ -333,7 +333,7 @@ TEST_CASE("rdma stream: after a quiet second one window takes the place of all",
     bench.announce();
     bench.window_that_waited();
   }
-  CHECK(bench.stream.windows_wanted() == 2);
+  CHECK(bench.stream.inbound().windows_wanted() == 2);
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -353,14 +353,14 @@ TEST_CASE("rdma stream: windows announced ahead are filled in their order, each 
   bench.peer_registers(10, 0x1000, 1);
   bench.control(ahead(20, 0x2000, 2));
   bench.control(ahead(30, 0x3000, 3));
-  CHECK(bench.stream.peer_windows_ahead() == 2);
+  CHECK(bench.stream.peer_windows().ahead() == 2);
   CHECK(bench.stream.sendable(100, bench.now) == 10);
   CHECK(bench.write(4));
-  CHECK(bench.stream.remote_address() == 0x1004);
-  CHECK(bench.stream.remote_key() == 1);
+  CHECK(bench.stream.peer_windows().position() == 0x1004);
+  CHECK(bench.stream.peer_windows().current().key == 1);
   CHECK(bench.write(6));
-  CHECK(bench.stream.remote_address() == 0x2000);
-  CHECK(bench.stream.remote_key() == 2);
+  CHECK(bench.stream.peer_windows().position() == 0x2000);
+  CHECK(bench.stream.peer_windows().current().key == 2);
   CHECK(bench.stream.sendable(100, bench.now) == 20);
   CHECK(bench.write(20));
   CHECK(bench.write(30));
@@ -398,10 +398,10 @@ TEST_CASE("rdma stream: windows of which all were announced before prove nothing
   bench.write(1);
   bench.write(1);
   bench.control(ahead(2, 0x2000, 2));  // it may have been sent before the bytes arrived
-  CHECK(bench.stream.unproven_messages() == 2);
+  CHECK(bench.stream.proof().unproven() == 2);
   bench.write(2);
   bench.peer_registers(2);  // this one was sent when all were full
-  CHECK(bench.stream.unproven_messages() == 0);
+  CHECK(bench.stream.proof().unproven() == 0);
 }
 
 TEST_CASE("rdma stream: more windows than there may be end the connection",
@@ -426,7 +426,7 @@ TEST_CASE("rdma stream: more windows than there may be end the connection",
   }
   SECTION("one that takes the place of all") {
     bench.peer_registers(7, 0x9000, 70);
-    CHECK(bench.stream.peer_windows_ahead() == 0);
+    CHECK(bench.stream.peer_windows().ahead() == 0);
     CHECK(bench.stream.sendable(100, bench.now) == 7);
   }
 }
@@ -438,9 +438,9 @@ TEST_CASE("rdma stream: a peer that said nothing of it announces nothing ahead",
   bench.peer_registers(10);
   bench.write(3);
   bench.control(ahead(20, 0x2000, 2));  // to such a peer these bytes are reserved
-  CHECK(bench.stream.peer_windows_ahead() == 0);
+  CHECK(bench.stream.peer_windows().ahead() == 0);
   CHECK(bench.stream.sendable(100, bench.now) == 20);
-  CHECK(bench.stream.remote_address() == 0x2000);
+  CHECK(bench.stream.peer_windows().position() == 0x2000);
 }
 
 TEST_CASE("rdma stream: each window that we filled earns the peer one, ahead or not",

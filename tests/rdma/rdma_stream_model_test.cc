@@ -48,9 +48,9 @@ struct Pair {
       if (!node->fault().empty()) FAIL(node->fault());
     for (const StreamNode* node : streams) {
       if (node->stream.failure() != nullptr) FAIL(node->stream.failure());
-      if (node->counts_exactly && node->truly_unproven() > node->stream.unproven_messages())
+      if (node->counts_exactly && node->truly_unproven() > node->stream.proof().unproven())
         FAIL("a proof that proves nothing: " << node->truly_unproven() << " unhandled, "
-                                             << node->stream.unproven_messages() << " counted");
+                                             << node->stream.proof().unproven() << " counted");
     }
   }
   // Delivers, handles, sends and reads until nothing is left, while time passes. Fails if there is
@@ -148,11 +148,27 @@ TEST_CASE("rdma stream: a transfer goes on while the reader has one window to re
   pair.finish(now);
 }
 
+// Checks what the stream plans, message by message; returns how many control messages are due.
+// Oracle: a copy of the stream that posts them one by one.
+std::size_t check_plan(const Stream& stream, ae::TimePoint now) {
+  Stream copy = stream;
+  for (std::uint32_t planned = 0;; ++planned) {
+    const std::optional<ControlMessage> message = copy.next_control(now);
+    if (stream.next_control(now, planned) != message)
+      FAIL("message " << planned << " is not the one that is due after those before it");
+    if (stream.sendable(1, now, planned) != copy.sendable(1, now) ||
+        stream.proof().is_exceeded(planned) != copy.proof().is_exceeded())
+      FAIL("after " << planned << " messages the answers differ");
+    if (!message) return planned;
+    copy.on_control_posted(*message, now);
+  }
+}
+
 // What happened in all seeds together: shows that the random test reaches the rare cases.
 struct Reached {
   std::size_t grown = 0, refused = 0, discarded = 0, silent = 0, probes = 0, keepalives = 0;
   std::size_t answered_as_client = 0, early = 0, held = 0, paced = 0, dry = 0, marks = 0;
-  std::size_t ahead = 0, waits = 0, most_windows = 0;
+  std::size_t ahead = 0, waits = 0, most_windows = 0, most_planned = 0;
 };
 
 void run_model(std::uint32_t seed, Reached& reached) {
@@ -245,7 +261,8 @@ void run_model(std::uint32_t seed, Reached& reached) {
     for (StreamNode* node : pair.streams) {
       if (percent(3)) node->stream.tick(now, true);
       node->stream.check();
-      if (node->staged() != 0 && node->stream.peer_window_left() != 0 &&
+      reached.most_planned = std::max(reached.most_planned, check_plan(node->stream, now));
+      if (node->staged() != 0 && node->stream.peer_windows().left() != 0 &&
           node->stream.sendable(1, now) == 0)
         ++reached.held;
       if (const auto retry = node->stream.retry_at(node->staged())) {
@@ -253,7 +270,7 @@ void run_model(std::uint32_t seed, Reached& reached) {
         if (*retry <= now && node->stream.sendable(1, now) == 0) FAIL("retry_at() came to nothing");
       }
       if (node->counts_exactly &&
-          node->stream.unproven_messages() >
+          node->stream.proof().unproven() >
               (node == pair.client.get() ? server_receives : client_receives))
         FAIL("more messages are unproven than the peer has receives");
     }
@@ -325,7 +342,8 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
        << " keepalives " << reached.keepalives << " answered " << reached.answered_as_client
        << " early " << reached.early << " held " << reached.held << " paced " << reached.paced
        << " dry " << reached.dry << " marks " << reached.marks << " ahead " << reached.ahead
-       << " waits " << reached.waits << " windows " << reached.most_windows;
+       << " waits " << reached.waits << " windows " << reached.most_windows << " planned "
+       << reached.most_planned;
   INFO(text.str());
   if (std::getenv("AECONN_RUNS") != nullptr) WARN("reached: " << text.str());
   CHECK(reached.grown > 0);
@@ -340,6 +358,7 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
   CHECK(reached.marks > 0);
   CHECK(reached.ahead > 0);
   CHECK(reached.waits > 0);
+  CHECK(reached.most_planned > 2);
   CHECK(reached.most_windows == WindowLine::kSlots - 1);
 }
 

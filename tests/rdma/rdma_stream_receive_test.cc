@@ -33,10 +33,10 @@ TEST_CASE("rdma stream: the first thing wanted and said is a window of the confi
           "[rdma][stream]") {
   Bench bench(Role::kServer, 64);
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.wanted_window() == 64);
+  CHECK(bench.stream.inbound().wanted_window() == 64);
   bench.provide();
-  CHECK(bench.stream.wanted_window() == 0);
-  CHECK(bench.stream.pinned_bytes() == 64);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
+  CHECK(bench.stream.inbound().pinned_bytes() == 64);
   const auto message = bench.stream.next_control(bench.now);
   REQUIRE(message);
   CHECK(*message ==
@@ -45,34 +45,34 @@ TEST_CASE("rdma stream: the first thing wanted and said is a window of the confi
   CHECK(bench.stream.next_control(bench.now) == message);  // remains pending until it is posted
   bench.stream.on_control_posted(*message, bench.now);
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.messages_sent() == 1);
+  CHECK(bench.stream.proof().sent() == 1);
 }
 
 TEST_CASE("rdma stream: bytes come out in order, in pieces of any size", "[rdma][stream]") {
   Bench bench(Role::kServer);
   bench.offer();
   bench.data("abc");
-  CHECK(bench.stream.has_unread());
-  CHECK(bench.stream.unread_bytes() == 3);
+  CHECK(bench.stream.inbound().has_unread());
+  CHECK(bench.stream.inbound().unread_bytes() == 3);
   CHECK(bench.read(0).empty());
   CHECK(bench.read(1) == "a");
   bench.data("de");
   CHECK(bench.read(3) == "bcd");
   CHECK(bench.read() == "e");
   CHECK(bench.read().empty());
-  CHECK_FALSE(bench.stream.has_unread());
+  CHECK_FALSE(bench.stream.inbound().has_unread());
   CHECK_FALSE(bench.stream.at_end());
-  CHECK(bench.stream.messages_received() == 2);
+  CHECK(bench.stream.proof().received() == 2);
 }
 
 TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[rdma][stream]") {
   Bench bench(Role::kServer);
   CHECK(bench.look().empty());
-  CHECK(bench.stream.is_full());
+  CHECK(bench.stream.inbound().is_full());
   const ControlMessage first = bench.offer();
   CHECK(bench.look().empty());
   bench.data("abcd");
-  CHECK_FALSE(bench.stream.is_full());
+  CHECK_FALSE(bench.stream.inbound().is_full());
   CHECK(bench.look() == "abcd");
   CHECK(bench.look() == "abcd");
   CHECK(bench.consume(3) == 3);
@@ -82,16 +82,16 @@ TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[
   bench.offer();
   bench.data("ABC");
   CHECK(bench.look() == "defgh|ABC");
-  CHECK(bench.stream.unread_bytes() == 8);
+  CHECK(bench.stream.inbound().unread_bytes() == 8);
   bench.data("DEFGH");
-  CHECK(bench.stream.is_full());
+  CHECK(bench.stream.inbound().is_full());
   CHECK_FALSE(bench.post());
   // The windows switch as they would after a read.
-  const std::uint32_t turns = bench.stream.window_turns();
+  const std::uint32_t turns = bench.stream.inbound().window_turns();
   CHECK(bench.consume(6) == 6);
-  CHECK(bench.stream.window_turns() == turns + 1);
+  CHECK(bench.stream.inbound().window_turns() == turns + 1);
   CHECK(bench.look() == "BCDEFGH");
-  CHECK_FALSE(bench.stream.is_full());
+  CHECK_FALSE(bench.stream.inbound().is_full());
   CHECK(bench.offer().key == first.key);
   CHECK(bench.consume(100) == 7);
   CHECK(bench.consume(1) == 0);
@@ -106,14 +106,14 @@ TEST_CASE("rdma stream: one piece is shown where there is room for one", "[rdma]
   bench.offer();
   bench.data("9");
   std::array<std::span<const std::byte>, 1> one;
-  REQUIRE(bench.stream.peek(one) == 1);
+  REQUIRE(bench.stream.inbound().peek(one) == 1);
   CHECK(one[0].size() == 8);
-  CHECK(bench.stream.peek({}) == 0);
+  CHECK(bench.stream.inbound().peek({}) == 0);
   // Unread bytes of the windows that were left are shown in one piece.
   std::array<std::byte, 9> left{};
   bench.stream.on_peer_closed();
   CHECK(bench.stream.peer_closed());
-  bench.stream.leave_windows(left.data());
+  bench.stream.inbound().leave_windows(left.data());
   CHECK(bench.look() == "123456789");
   CHECK(bench.consume(9) == 9);
   CHECK(bench.stream.at_end());
@@ -124,12 +124,12 @@ TEST_CASE("rdma stream: the second window is offered when the first is full, bef
   Bench bench(Role::kServer);
   const ControlMessage first = bench.offer();
   bench.data("1234567");
-  CHECK(bench.stream.wanted_window() == 0);  // not before the last byte
+  CHECK(bench.stream.inbound().wanted_window() == 0);  // not before the last byte
   bench.data("8");
-  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.stream.inbound().wanted_window() == 8);
   const ControlMessage second = bench.offer();
   CHECK(second.key != first.key);
-  CHECK(bench.stream.unread_bytes() == 8);
+  CHECK(bench.stream.inbound().unread_bytes() == 8);
   bench.data("abc");
   CHECK(bench.read() == "12345678abc");  // one read crosses from window to window
   CHECK_FALSE(bench.post());             // the announced window has room
@@ -146,7 +146,7 @@ TEST_CASE("rdma stream: with both windows full there is no offer until one is re
   bench.data("12345678");
   bench.offer();
   bench.data("abcdefgh");
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK_FALSE(bench.post());
   CHECK(bench.read(7) == "1234567");
   CHECK_FALSE(bench.post());
@@ -163,19 +163,19 @@ TEST_CASE("rdma stream: without memory for a second window the first serves alon
   bench.offer();
   bench.data("12345678");
   bench.stream.no_window(bench.now);
-  CHECK(bench.stream.wanted_window() == 0);  // not requested again at once
+  CHECK(bench.stream.inbound().wanted_window() == 0);  // not requested again at once
   CHECK_FALSE(bench.post());
   CHECK(bench.read() == "12345678");
   CHECK(bench.offer().key == 1);
   bench.data("abcdefgh");
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   bench.now += 999ms;
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK(bench.stream.next_tick() == bench.now + 1ms);
   bench.now += 1ms;
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 8);  // requested again after a while
+  CHECK(bench.stream.inbound().wanted_window() == 8);  // requested again after a while
   CHECK_FALSE(bench.failed());
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("rdma stream: without memory for any window the stream fails", "[rdma]
   Bench bench(Role::kServer);
   bench.stream.no_window(bench.now);
   CHECK(bench.failed());
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
 }
 
 TEST_CASE("rdma stream: bytes that arrived before the close are read before the end",
@@ -201,7 +201,7 @@ TEST_CASE("rdma stream: bytes that arrived before the close are read before the 
   CHECK(bench.stream.at_end());
   bench.data("defgh");
   CHECK(bench.read() == "defgh");
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
 }
 
 TEST_CASE("rdma stream: nothing is sent to a peer that closed", "[rdma][stream]") {
@@ -215,7 +215,7 @@ TEST_CASE("rdma stream: nothing is sent to a peer that closed", "[rdma][stream]"
   CHECK_FALSE(bench.stream.retry_at(5));
   bench.now += 100s;
   bench.tick();
-  CHECK_FALSE(bench.stream.wants_silent_probe());
+  CHECK_FALSE(bench.stream.liveness().wants_probe());
   CHECK_FALSE(bench.failed());
 }
 
@@ -228,15 +228,15 @@ TEST_CASE("rdma stream: what was not read outlives the windows, and no offer is 
   bench.data("abc");
   CHECK(bench.read(2) == "12");
   bench.provide();
-  std::string left(bench.stream.unread_bytes(), '?');
+  std::string left(bench.stream.inbound().unread_bytes(), '?');
   CHECK(left.size() == 9);
-  bench.stream.leave_windows(reinterpret_cast<std::byte*>(left.data()));
+  bench.stream.inbound().leave_windows(reinterpret_cast<std::byte*>(left.data()));
   bench.stream.check();
   bench.memory.clear();
   CHECK(left == "345678abc");
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.wanted_window() == 0);
-  CHECK_FALSE(bench.stream.take_discarded());
+  CHECK(bench.stream.inbound().wanted_window() == 0);
+  CHECK_FALSE(bench.stream.inbound().take_discarded());
   CHECK(bench.read(4) == "3456");
   CHECK_FALSE(bench.stream.at_end());
   bench.stream.on_peer_closed();
@@ -244,7 +244,7 @@ TEST_CASE("rdma stream: what was not read outlives the windows, and no offer is 
   CHECK(bench.stream.at_end());
   CHECK_FALSE(bench.post());
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
 }
 
 TEST_CASE("rdma stream: windows that nothing is in are left without a word", "[rdma][stream]") {
@@ -253,9 +253,9 @@ TEST_CASE("rdma stream: windows that nothing is in are left without a word", "[r
   bench.data("12345678");
   bench.provide();
   CHECK(bench.read() == "12345678");
-  bench.stream.leave_windows(nullptr);
+  bench.stream.inbound().leave_windows(nullptr);
   bench.stream.check();
-  CHECK(bench.stream.pinned_bytes() == 0);
+  CHECK(bench.stream.inbound().pinned_bytes() == 0);
   CHECK_FALSE(bench.post());  // the second window's announcement was dropped with it
   CHECK(bench.read().empty());
 }
@@ -269,7 +269,7 @@ TEST_CASE("rdma stream: a length beyond the window fails the stream, not the pro
   bench.offer();
   bench.claim(length);
   CHECK(bench.failed());
-  CHECK(bench.stream.unread_bytes() == 0);
+  CHECK(bench.stream.inbound().unread_bytes() == 0);
   CHECK(bench.read().empty());
 }
 
@@ -338,7 +338,7 @@ TEST_CASE("rdma stream: a window of no bytes, beyond the maximum or around the e
   Bench bench(config);
   bench.peer_registers(row.length, row.address);
   CHECK(bench.failed() != row.good);
-  CHECK(bench.stream.has_peer_window() == row.good);
+  CHECK(bench.stream.peer_windows().any() == row.good);
   CHECK(bench.stream.sendable(5000, bench.now) == (row.good ? row.length : 0));
 }
 
@@ -363,18 +363,18 @@ TEST_CASE("rdma stream: after a failure nothing is taken in, sent or wanted",
   bench.peer_registers(0);
   REQUIRE(bench.failed());
   const char* const why = bench.stream.failure();
-  const std::uint64_t received = bench.stream.messages_received();
+  const std::uint64_t received = bench.stream.proof().received();
   bench.claim(1);
   bench.keepalive();
   bench.peer_registers(200);
   bench.now += 1h;
   bench.tick();
   CHECK(bench.stream.failure() == why);
-  CHECK(bench.stream.messages_received() == received);
+  CHECK(bench.stream.proof().received() == received);
   CHECK(bench.stream.sendable(5, bench.now) == 0);
   CHECK_FALSE(bench.stream.retry_at(5));
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK(bench.read() == "12345678");
   CHECK_FALSE(bench.post());
 }
@@ -427,7 +427,7 @@ TEST_CASE("rdma stream: immediates of zero add nothing and are not the end", "[r
   bench.offer();
   bench.data("ab");
   bench.claim(0);
-  CHECK(bench.stream.unread_bytes() == 2);
+  CHECK(bench.stream.inbound().unread_bytes() == 2);
   CHECK(bench.read() == "ab");
   CHECK_FALSE(bench.failed());
   CHECK_FALSE(bench.stream.at_end());

@@ -65,7 +65,7 @@ TEST_CASE("rdma stream: a server sends no feature message that a plain client di
     REQUIRE(message->opcode == Opcode::kKeepalive);
     bench.stream.on_messages_done(1);
   }
-  CHECK(bench.stream.messages_sent() > 4900);
+  CHECK(bench.stream.proof().sent() > 4900);
 }
 
 TEST_CASE("rdma stream: a question of a client of ours is told from the answer to the server's",
@@ -79,10 +79,10 @@ TEST_CASE("rdma stream: a question of a client of ours is told from the answer t
   CHECK(probe->opcode == Opcode::kGetServerFeature);
   CHECK((probe->select & 0x8000) != 0);
   bench.feature(Opcode::kGetServerFeature, probe->select & 0x7fff);  // the peer's own probe
-  CHECK(bench.stream.unproven_messages() == 301);
+  CHECK(bench.stream.proof().unproven() == 301);
   CHECK(bench.post()->select == (probe->select & 0x7fff));
   bench.feature(Opcode::kGetServerFeature, probe->select);  // the peer's answer
-  CHECK(bench.stream.unproven_messages() == 1);
+  CHECK(bench.stream.proof().unproven() == 1);
   bench.feature(Opcode::kGetServerFeature, probe->select);  // repeated: not expected, no effect
   CHECK_FALSE(bench.post());
 }
@@ -136,23 +136,23 @@ TEST_CASE("rdma stream: the peer's window is filled to its last byte, then the n
           "[rdma][stream]") {
   Bench bench(Role::kClient);
   CHECK(bench.stream.sendable(100, bench.now) == 0);
-  CHECK_FALSE(bench.stream.has_peer_window());
+  CHECK_FALSE(bench.stream.peer_windows().any());
   bench.peer_registers(10, 0x5000, 42);
-  CHECK(bench.stream.has_peer_window());
+  CHECK(bench.stream.peer_windows().any());
   CHECK(bench.stream.sendable(0, bench.now) == 0);
   CHECK(bench.stream.sendable(3, bench.now) == 3);
-  CHECK(bench.stream.remote_address() == 0x5000);
-  CHECK(bench.stream.remote_key() == 42);
+  CHECK(bench.stream.peer_windows().position() == 0x5000);
+  CHECK(bench.stream.peer_windows().current().key == 42);
   bench.stream.on_write_posted(3, bench.now);
-  CHECK(bench.stream.remote_address() == 0x5003);
-  CHECK(bench.stream.peer_window_left() == 7);
+  CHECK(bench.stream.peer_windows().position() == 0x5003);
+  CHECK(bench.stream.peer_windows().left() == 7);
   CHECK(bench.stream.sendable(std::size_t{1} << 40, bench.now) == 7);
   bench.stream.on_write_posted(7, bench.now);
   CHECK(bench.stream.sendable(1, bench.now) == 0);
   bench.peer_registers(4, 0x9000, 43);
-  CHECK(bench.stream.remote_address() == 0x9000);
-  CHECK(bench.stream.remote_key() == 43);
-  CHECK(bench.stream.peer_window_length() == 4);
+  CHECK(bench.stream.peer_windows().position() == 0x9000);
+  CHECK(bench.stream.peer_windows().current().key == 43);
+  CHECK(bench.stream.peer_windows().current().length == 4);
   CHECK(bench.stream.sendable(100, bench.now) == 4);
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("rdma stream: a window that comes before the old one is full replaces 
   bench.peer_registers(10, 0x5000, 42);
   bench.write(3);
   bench.peer_registers(20, 0x7000, 44);
-  CHECK(bench.stream.remote_address() == 0x7000);
+  CHECK(bench.stream.peer_windows().position() == 0x7000);
   CHECK(bench.stream.sendable(100, bench.now) == 20);
   CHECK_FALSE(bench.failed());
 }
@@ -179,7 +179,7 @@ TEST_CASE("rdma stream: a client asks for proof early and holds data back withou
   CHECK(probe->opcode == Opcode::kGetServerFeature);
   CHECK_FALSE(bench.post());  // one question at a time
   bench.write_until_held();
-  CHECK(bench.stream.unproven_messages() == 1024 - 32);
+  CHECK(bench.stream.proof().unproven() == 1024 - 32);
   bench.now += 1h;  // for a peer that answers, time is no proof
   CHECK_FALSE(bench.write());
   CHECK_FALSE(bench.stream.retry_at(1));
@@ -191,7 +191,7 @@ TEST_CASE("rdma stream: a client asks for proof early and holds data back withou
   CHECK_FALSE(bench.write());
 
   bench.feature(Opcode::kGetServerFeature, probe->select);
-  CHECK(bench.stream.unproven_messages() == 1024 - 32 - 257);
+  CHECK(bench.stream.proof().unproven() == 1024 - 32 - 257);
   CHECK(bench.write());
   const auto next = bench.post();
   REQUIRE(next);
@@ -205,7 +205,7 @@ TEST_CASE("rdma stream: control messages pass when data is held back", "[rdma][s
   bench.offer();
   CHECK(bench.post()->opcode == Opcode::kGetServerFeature);
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.unproven_messages() < 1024);
+  CHECK(bench.stream.proof().unproven() < 1024);
 }
 
 TEST_CASE("rdma stream: an abort is one message, before all others, and no byte follows it",
@@ -252,12 +252,12 @@ TEST_CASE("rdma stream: the next window proves that all which filled the last wa
   bench.peer_registers(100);
   for (int i = 0; i < 100; ++i) REQUIRE(bench.write());
   bench.offer();
-  CHECK(bench.stream.unproven_messages() == 101);
+  CHECK(bench.stream.proof().unproven() == 101);
   bench.peer_registers(100);
-  CHECK(bench.stream.unproven_messages() == 1);  // this side's announcement came later
+  CHECK(bench.stream.proof().unproven() == 1);  // this side's announcement came later
   for (int i = 0; i < 10; ++i) bench.write();
   bench.peer_registers(100);  // early: may have crossed with these messages
-  CHECK(bench.stream.unproven_messages() == 11);
+  CHECK(bench.stream.proof().unproven() == 11);
 }
 
 TEST_CASE("rdma stream: bytes in our window prove that its announcement was handled",
@@ -268,11 +268,11 @@ TEST_CASE("rdma stream: bytes in our window prove that its announcement was hand
   bench.offer();
   for (int i = 0; i < 5; ++i) REQUIRE(bench.write());
   bench.claim(0);  // proves nothing about the window
-  CHECK(bench.stream.unproven_messages() == 16);
+  CHECK(bench.stream.proof().unproven() == 16);
   bench.data("a");
-  CHECK(bench.stream.unproven_messages() == 5);
+  CHECK(bench.stream.proof().unproven() == 5);
   bench.data("b");
-  CHECK(bench.stream.unproven_messages() == 5);
+  CHECK(bench.stream.proof().unproven() == 5);
 }
 
 TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream]") {
@@ -286,7 +286,7 @@ TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream
     bench.write_until_held();
     const auto probe = bench.post();
     REQUIRE(probe);
-    CHECK(bench.stream.unproven_messages() < receives);
+    CHECK(bench.stream.proof().unproven() < receives);
     bench.feature(Opcode::kGetServerFeature, probe->select);
   }
   bench.now += 3s;
@@ -298,9 +298,9 @@ TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the l
           "[rdma][stream]") {
   Bench bench(Role::kServer);
   bench.peer_registers(1u << 20);
-  CHECK_FALSE(bench.stream.beyond_proof());
+  CHECK_FALSE(bench.stream.proof().is_exceeded());
   CHECK(bench.write_until_held() == 1024 - 32);
-  CHECK(bench.stream.beyond_proof());
+  CHECK(bench.stream.proof().is_exceeded());
   CHECK_FALSE(bench.stream.retry_at(1));  // no clock is needed
   bench.stream.on_messages_done(1024 - 32 - 1);
   bench.now += 1h;
@@ -308,11 +308,11 @@ TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the l
   bench.stream.on_messages_done(1);
   for (int i = 0; i < 5000; ++i) {
     REQUIRE(bench.write_until_held() == 1);
-    CHECK(bench.stream.beyond_proof());
+    CHECK(bench.stream.proof().is_exceeded());
     bench.stream.on_messages_done(1);
   }
   bench.keepalive();  // the peer is alive, so it has handled what it received
-  CHECK_FALSE(bench.stream.beyond_proof());
+  CHECK_FALSE(bench.stream.proof().is_exceeded());
   CHECK(bench.write_until_held() == 1024 - 32);
 }
 
@@ -383,7 +383,7 @@ std::vector<std::uint32_t> lengths(Bench& bench, ae::Duration pause, int windows
 TEST_CASE("rdma stream: windows that fill fast double up to the maximum", "[rdma][stream]") {
   Bench bench(growing(Role::kServer));
   CHECK(lengths(bench, 1ms, 6) == std::vector<std::uint32_t>{8, 16, 32, 50, 50, 50});
-  CHECK(bench.stream.pinned_bytes() <= 100);
+  CHECK(bench.stream.inbound().pinned_bytes() <= 100);
 }
 
 TEST_CASE("rdma stream: windows that fill slowly keep their length", "[rdma][stream]") {
@@ -399,7 +399,7 @@ TEST_CASE("rdma stream: the speed of a window is measured from its announcement"
   bench.now += 1s;  // the announcement waits for the send queue
   bench.offer();
   bench.data("12345678");
-  CHECK(bench.stream.wanted_window() == 16);
+  CHECK(bench.stream.inbound().wanted_window() == 16);
 }
 
 TEST_CASE("rdma stream: lengths change only where the peer is known to bear it", "[rdma][stream]") {
@@ -415,7 +415,7 @@ TEST_CASE("rdma stream: lengths change only where the peer is known to bear it",
                            Row{Role::kServer, Hello::kAnswersProbes, false});
   Bench bench(growing(row.role));
   if (row.hello) bench.stream.on_hello({*row.hello, 0});
-  CHECK(bench.stream.peer_is_aeconn() == row.hello.has_value());
+  CHECK(bench.stream.peer().is_aeconn() == row.hello.has_value());
   const auto all = lengths(bench, 0ms, 5);
   CHECK((all.back() > 8) == row.grows);
   if (row.grows) return;
@@ -431,21 +431,21 @@ TEST_CASE("rdma stream: quiet streams let the spare window go and return to the 
   Bench bench(growing(Role::kServer));
   lengths(bench, 1ms, 6);
   bench.offer();
-  REQUIRE(bench.stream.pinned_bytes() == 100);
+  REQUIRE(bench.stream.inbound().pinned_bytes() == 100);
   bench.tick();
-  CHECK(bench.stream.take_discarded().data == nullptr);  // not quiet yet
+  CHECK(bench.stream.inbound().take_discarded().data == nullptr);  // not quiet yet
   bench.now += 1100ms;
   bench.tick();
-  CHECK(bench.stream.take_discarded().data != nullptr);
-  CHECK(bench.stream.take_discarded().data == nullptr);
-  CHECK(bench.stream.pinned_bytes() == 50);
-  CHECK(bench.stream.window_length() == 8);
+  CHECK(bench.stream.inbound().take_discarded().data != nullptr);
+  CHECK(bench.stream.inbound().take_discarded().data == nullptr);
+  CHECK(bench.stream.inbound().pinned_bytes() == 50);
+  CHECK(bench.stream.inbound().window_length() == 8);
   bench.data(std::string(50, 'x'));
-  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.stream.inbound().wanted_window() == 8);
   CHECK(bench.offer().length == 8);
   CHECK(bench.read().size() == 50);
-  CHECK(bench.stream.take_discarded().length == 50);
-  CHECK(bench.stream.pinned_bytes() == 8);
+  CHECK(bench.stream.inbound().take_discarded().length == 50);
+  CHECK(bench.stream.inbound().pinned_bytes() == 8);
 }
 
 TEST_CASE("rdma stream: a spare window that is needed again before it was let go stays",
@@ -460,7 +460,7 @@ TEST_CASE("rdma stream: a spare window that is needed again before it was let go
   bench.data("12345678");
   bench.offer();
   CHECK(bench.read() == "12345678");
-  CHECK(bench.stream.take_discarded().data == nullptr);
+  CHECK(bench.stream.inbound().take_discarded().data == nullptr);
 }
 
 TEST_CASE("rdma stream: a window that is refused its successor is offered again itself",
@@ -468,22 +468,22 @@ TEST_CASE("rdma stream: a window that is refused its successor is offered again 
   Bench bench(growing(Role::kServer));
   bench.offer();
   bench.data("12345678");
-  REQUIRE(bench.stream.window_length() == 16);
+  REQUIRE(bench.stream.inbound().window_length() == 16);
   SECTION("read, then refused") {
     CHECK(bench.read() == "12345678");
-    CHECK(bench.stream.take_discarded().data == nullptr);  // it is the last one
-    CHECK(bench.stream.wanted_window() == 16);
+    CHECK(bench.stream.inbound().take_discarded().data == nullptr);  // it is the last one
+    CHECK(bench.stream.inbound().wanted_window() == 16);
     bench.stream.no_window(bench.now);
   }
   SECTION("refused, then read") {
-    CHECK(bench.stream.wanted_window() == 16);
+    CHECK(bench.stream.inbound().wanted_window() == 16);
     bench.stream.no_window(bench.now);
     CHECK(bench.read() == "12345678");
   }
   CHECK_FALSE(bench.failed());
   CHECK(bench.offer().length == 8);
   bench.data("12345678");
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK(bench.read() == "12345678");
   CHECK(bench.offer().length == 8);
 }
@@ -496,11 +496,11 @@ TEST_CASE("rdma stream: two spare windows of old lengths both make way", "[rdma]
   bench.offer();
   bench.data("12345678");  // fast, so the next one is longer
   CHECK(bench.read().size() == 16);
-  CHECK(bench.stream.wanted_window() == 0);  // no space for it yet
-  CHECK(bench.stream.take_discarded().length == 8);
-  CHECK(bench.stream.take_discarded().data == nullptr);
+  CHECK(bench.stream.inbound().wanted_window() == 0);  // no space for it yet
+  CHECK(bench.stream.inbound().take_discarded().length == 8);
+  CHECK(bench.stream.inbound().take_discarded().data == nullptr);
   CHECK(bench.provide() == 16);
-  CHECK(bench.stream.take_discarded().length == 8);
+  CHECK(bench.stream.inbound().take_discarded().length == 8);
   CHECK(bench.offer().length == 16);
 }
 
@@ -542,40 +542,41 @@ TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, w
   bench.now += 1s;
   bench.tick();
   bench.settle();
-  CHECK(bench.stream.pinned_bytes() == 50);  // the second one was freed
+  CHECK(bench.stream.inbound().pinned_bytes() == 50);  // the second one was freed
   CHECK(bench.stream.next_tick() <= bench.now + 9s);
   bench.now += 9s;
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.stream.inbound().wanted_window() == 8);
   CHECK(bench.offer().length == 8);
   const ControlMessage short_one = bench.offered;
   CHECK(short_one.select == kWindowMark);
-  CHECK(bench.stream.pinned_bytes() == 58);
+  CHECK(bench.stream.inbound().pinned_bytes() == 58);
   const auto late = [&](const std::string& text) {  // sent before the peer knew
     std::memcpy(bench.windows.at(old_key).data, text.data(), text.size());
     bench.claim(static_cast<std::uint32_t>(text.size()));
   };
   SECTION("nothing was under way") {
     bench.control(mark());
-    CHECK(bench.stream.take_discarded().key == old_key);
+    CHECK(bench.stream.inbound().take_discarded().key == old_key);
     bench.data("abcd");
     CHECK(bench.read() == "abcd");
   }
   SECTION("bytes were under way") {
     late("late");
-    CHECK_FALSE(bench.stream.take_discarded());
+    CHECK_FALSE(bench.stream.inbound().take_discarded());
     bench.control(mark());
     bench.data("next");
     CHECK(bench.read(6) == "latene");
-    CHECK(bench.stream.take_discarded().key == old_key);
+    CHECK(bench.stream.inbound().take_discarded().key == old_key);
     CHECK(bench.read() == "xt");
   }
   SECTION("the peer filled it meanwhile") {
     late(std::string(50, 'l'));
     CHECK(bench.read() == std::string(50, 'l'));
-    CHECK(bench.stream.take_discarded().key == old_key);  // nothing more can be written to it
+    CHECK(bench.stream.inbound().take_discarded().key ==
+          old_key);  // nothing more can be written to it
     bench.control(mark());
-    CHECK_FALSE(bench.stream.take_discarded());
+    CHECK_FALSE(bench.stream.inbound().take_discarded());
     bench.data("next");
     CHECK(bench.read() == "next");
   }
@@ -588,10 +589,10 @@ TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, w
     bench.control(mark());
     bench.control(mark());
     CHECK_FALSE(bench.failed());
-    CHECK(bench.stream.take_discarded().key == old_key);
+    CHECK(bench.stream.inbound().take_discarded().key == old_key);
   }
   if (bench.failed()) return;
-  CHECK(bench.stream.pinned_bytes() == short_one.length);
+  CHECK(bench.stream.inbound().pinned_bytes() == short_one.length);
 }
 
 TEST_CASE("rdma stream: after quiet one burst brings the last useful length back at once",
@@ -610,7 +611,7 @@ TEST_CASE("rdma stream: after quiet one burst brings the last useful length back
   }
   REQUIRE(bench.offer().length == 8);
   bench.control(mark());
-  CHECK(bench.stream.pinned_bytes() <= 8 + 512);
+  CHECK(bench.stream.inbound().pinned_bytes() <= 8 + 512);
   bench.settle();
   bench.data("12345678");
   CHECK(bench.offer().length == 256);
@@ -625,7 +626,7 @@ TEST_CASE("rdma stream: a peer that marks nothing keeps its long window until it
     bench.now += 20s;
     bench.tick();
     CHECK(bench.settle() <= 1);
-    CHECK(bench.stream.wanted_window() == 0);
+    CHECK(bench.stream.inbound().wanted_window() == 0);
     bench.post();  // keepalives
   }
   bench.data(std::string(50, 'x'));
@@ -648,7 +649,7 @@ TEST_CASE("rdma stream: who left a window that was not full marks it before the 
                  .key = 8});
   // A peer of this library may not have handled the messages yet; others announce windows only
   // then.
-  CHECK(bench.stream.unproven_messages() == (ours || written == 3 ? 1 : 0));
+  CHECK(bench.stream.proof().unproven() == (ours || written == 3 ? 1 : 0));
   const auto message = bench.post();
   CHECK(message.has_value() == ours);
   if (message) CHECK(*message == mark());
@@ -664,17 +665,17 @@ TEST_CASE("rdma stream: without memory for a short window the long one stays", "
   grown(bench);
   bench.now += 10s;
   bench.tick();
-  while (bench.stream.take_discarded()) {
+  while (bench.stream.inbound().take_discarded()) {
   }
-  REQUIRE(bench.stream.wanted_window() == 8);
+  REQUIRE(bench.stream.inbound().wanted_window() == 8);
   bench.stream.no_window(bench.now);
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK(bench.stream.next_tick() > bench.now);
   bench.data("still");
   CHECK(bench.read() == "still");
   bench.now += 10s;
   bench.tick();
-  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.stream.inbound().wanted_window() == 8);
 }
 
 }  // namespace

@@ -67,9 +67,9 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
   for (int i = 0; i < 10000; ++i) {  // hours with a client that never polls
     bench.now += 3s;
     bench.tick();
-    if (bench.stream.wants_silent_probe()) {
-      bench.stream.on_silent_probe_posted();
-      CHECK_FALSE(bench.stream.wants_silent_probe());
+    if (bench.stream.liveness().wants_probe()) {
+      bench.stream.liveness().on_probe_posted();
+      CHECK_FALSE(bench.stream.liveness().wants_probe());
       CHECK_FALSE(bench.post());
       continue;
     }
@@ -78,7 +78,7 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
     ++keepalives;
   }
   CHECK(keepalives == 512 - 32);
-  CHECK(bench.stream.messages_sent() == 512 - 32);
+  CHECK(bench.stream.proof().sent() == 512 - 32);
   bench.claim(0);
   bench.now += 3s;
   bench.tick();
@@ -113,10 +113,10 @@ TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked"
       while (bench.post()) {
         bench.stream.on_messages_done(1);
       }
-      if (!bench.stream.wants_silent_probe()) continue;
-      bench.stream.on_silent_probe_posted();
+      if (!bench.stream.liveness().wants_probe()) continue;
+      bench.stream.liveness().on_probe_posted();
       ++asked;
-      if (answers) bench.stream.on_confirmed(bench.now);
+      if (answers) bench.stream.liveness().on_confirmed(bench.now);
     }
     bench.now = std::max(bench.now, until);
   };
@@ -158,8 +158,8 @@ TEST_CASE("rdma stream: a silent peer's receives are left for what it is to read
     bench.now += 3s;
     bench.tick();
     while (bench.post()) ++keepalives;
-    bench.stream.on_silent_probe_posted();
-    bench.stream.on_confirmed(bench.now);
+    bench.stream.liveness().on_probe_posted();
+    bench.stream.liveness().on_confirmed(bench.now);
   }
   CHECK_FALSE(bench.failed());
   CHECK(keepalives >= 1);  // the last message, which the peer will handle
@@ -176,7 +176,7 @@ TEST_CASE("rdma stream: without proof a peer that is silent is dead after 3.25 i
   bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
   bench.now += 1s;
   bench.keepalive();
-  CHECK(bench.stream.heard_from_peer());
+  CHECK(bench.stream.liveness().heard());
   bench.now += 3250ms;
   bench.tick();
   CHECK_FALSE(bench.failed());
@@ -208,7 +208,7 @@ TEST_CASE("rdma stream: the time before the connection stood is no silence", "[r
   Bench bench(without_proof(Role::kClient));
   bench.now += 1h;  // created early, connected late
   bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
-  bench.stream.on_open(bench.now);
+  bench.stream.liveness().on_open(bench.now);
   bench.tick();
   CHECK_FALSE(bench.failed());
   bench.now += 3250ms;
@@ -241,8 +241,8 @@ TEST_CASE("rdma stream: two idle peers keep each other alive", "[rdma][stream]")
       REQUIRE_FALSE(from->failed());
     }
   }
-  CHECK(server.stream.unproven_messages() < 300);
-  CHECK(client.stream.unproven_messages() < 300);
+  CHECK(server.stream.proof().unproven() < 300);
+  CHECK(client.stream.proof().unproven() < 300);
 }
 
 TEST_CASE("rdma stream: a peer that promised nothing may be silent for ever", "[rdma][stream]") {

@@ -42,7 +42,7 @@ struct Bench {
 
   // Provides the window that the stream wants, if it wants one. Returns its length, or 0.
   std::uint32_t provide() {
-    const std::uint32_t length = stream.wanted_window();
+    const std::uint32_t length = stream.inbound().wanted_window();
     if (length == 0) return 0;
     memory.push_back(std::make_unique<std::byte[]>(length));
     WindowBuffer buffer;
@@ -50,7 +50,7 @@ struct Bench {
     buffer.length = length;
     buffer.address = 0x10000 * memory.size();
     buffer.key = static_cast<std::uint32_t>(memory.size());
-    stream.provide_window(buffer);
+    stream.inbound().provide_window(buffer);
     windows[buffer.key] = buffer;
     stream.check();
     return length;
@@ -58,7 +58,7 @@ struct Bench {
   // Frees and provides windows like the connection until nothing is left to do. Returns how often.
   int settle() {
     int freed = 0;
-    while (stream.take_discarded().data != nullptr || provide() != 0) {
+    while (stream.inbound().take_discarded().data != nullptr || provide() != 0) {
       stream.check();
       ++freed;
     }
@@ -93,14 +93,14 @@ struct Bench {
   }
   std::string read(std::size_t size = 1000) {
     std::string text(size, '?');
-    text.resize(stream.read(reinterpret_cast<std::byte*>(text.data()), size, now));
+    text.resize(stream.inbound().read(reinterpret_cast<std::byte*>(text.data()), size));
     stream.check();
     return text;
   }
   /// What peek() shows, in pieces: "abc|de".
   std::string look() const {
     std::array<std::span<const std::byte>, 2> pieces;
-    const std::size_t count = stream.peek(pieces);
+    const std::size_t count = stream.inbound().peek(pieces);
     std::string text;
     for (std::size_t i = 0; i < count; ++i)
       text.append(i == 0 ? "" : "|")
@@ -108,7 +108,7 @@ struct Bench {
     return text;
   }
   std::size_t consume(std::size_t size) {
-    const std::size_t n = stream.consume(size, now);
+    const std::size_t n = stream.inbound().read(nullptr, size);
     stream.check();
     return n;
   }

@@ -106,15 +106,16 @@ void StreamNode::on_message(const Message& message, ae::TimePoint now) {
 
 bool StreamNode::work(ae::TimePoint now) {
   for (;;) {
-    if (const WindowBuffer old = stream.take_discarded(); old.data != nullptr) {
+    if (const WindowBuffer old = stream.inbound().take_discarded(); old.data != nullptr) {
       remove_memory(old);
       ++windows_discarded;
-    } else if (const std::uint32_t length = stream.wanted_window(); length != 0) {
-      if (stream.pinned_bytes() != 0 && refuse_windows != 0 && (*random)() % 100 < refuse_windows) {
+    } else if (const std::uint32_t length = stream.inbound().wanted_window(); length != 0) {
+      if (stream.inbound().pinned_bytes() != 0 && refuse_windows != 0 &&
+          (*random)() % 100 < refuse_windows) {
         stream.no_window(now);
         ++windows_refused;
       } else {
-        stream.provide_window(add_memory(length));
+        stream.inbound().provide_window(add_memory(length));
         ++windows_provided;
       }
     } else {
@@ -130,11 +131,12 @@ bool StreamNode::work(ae::TimePoint now) {
       stream.on_control_posted(*control, now);
       ++controls_sent[control->opcode];
       ++selects_sent[control->select];
-      most_windows = std::max(most_windows, stream.windows_wanted());
+      most_windows = std::max(most_windows, stream.inbound().windows_wanted());
     } else if (const std::uint32_t size = stream.sendable(staged(), now); size != 0) {
       const std::uint32_t immediate = stream.immediate(size);
       waits += immediate != size;
-      send({true, stream.remote_address(), stream.remote_key(), immediate, next_bytes(size)});
+      send({true, stream.peer_windows().position(), stream.peer_windows().current().key, immediate,
+            next_bytes(size)});
       stream.on_write_posted(size, now);
     } else {
       break;
@@ -143,32 +145,32 @@ bool StreamNode::work(ae::TimePoint now) {
     stream.check();
   }
   if (staged() != 0) stream.on_staged_left();
-  if (stream.wants_silent_probe()) {
+  if (stream.liveness().wants_probe()) {
     ++silent_probes;
-    stream.on_silent_probe_posted();
+    stream.liveness().on_probe_posted();
   }
   return sent;
 }
 
-std::size_t StreamNode::take(std::size_t size, ae::TimePoint now) {
+std::size_t StreamNode::take(std::size_t size, ae::TimePoint /*now*/) {
   std::vector<std::byte> into(size);
-  const std::uint64_t unread = stream.unread_bytes();
+  const std::uint64_t unread = stream.inbound().unread_bytes();
   const bool looks = random != nullptr && (*random)() % 2 == 0;
-  const std::size_t got = looks ? look(into, now) : stream.read(into.data(), size, now);
+  const std::size_t got = looks ? look(into) : stream.inbound().read(into.data(), size);
   stream.check();
   if (got != std::min<std::uint64_t>(size, unread)) blame("a read returned fewer than there are");
-  if (stream.unread_bytes() != unread - got) blame("unread_bytes() is wrong");
+  if (stream.inbound().unread_bytes() != unread - got) blame("unread_bytes() is wrong");
   check_bytes(into.data(), got);
   return got;
 }
 
 // Copies what peek() shows, in as many steps as needed.
-std::size_t StreamNode::look(std::span<std::byte> into, ae::TimePoint now) {
+std::size_t StreamNode::look(std::span<std::byte> into) {
   std::size_t done = 0;
   for (bool more = true; more && done < into.size();) {
     std::array<std::span<const std::byte>, 2> pieces;
-    const std::uint64_t unread = stream.unread_bytes();
-    const std::size_t count = stream.peek(pieces);
+    const std::uint64_t unread = stream.inbound().unread_bytes();
+    const std::size_t count = stream.inbound().peek(pieces);
     std::size_t seen = 0, taken = 0;
     for (const auto& piece : std::span(pieces).first(count)) {
       if (piece.empty()) blame("a piece of no bytes");
@@ -179,8 +181,8 @@ std::size_t StreamNode::look(std::span<std::byte> into, ae::TimePoint now) {
     }
     if (seen > unread || (count < pieces.size() && seen != unread) || (seen == 0) != (unread == 0))
       blame("a look shows more or less than there is");
-    if (stream.unread_bytes() != unread) blame("a look took something");
-    if (stream.consume(taken, now) != taken) blame("fewer were consumed than were seen");
+    if (stream.inbound().unread_bytes() != unread) blame("a look took something");
+    if (stream.inbound().read(nullptr, taken) != taken) blame("fewer were consumed than were seen");
     stream.check();
     done += taken;
     more = taken != 0;

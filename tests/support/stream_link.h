@@ -132,7 +132,7 @@ class StreamNode final : public Node {
   std::size_t most_windows = 0;  ///< highest number of windows wanted with the peer at once
 
  private:
-  std::size_t look(std::span<std::byte> into, ae::TimePoint now);
+  std::size_t look(std::span<std::byte> into);
   void on_message(const Message& message, ae::TimePoint now) override;
   void on_completed() override { stream.on_messages_done(1); }
 };

@@ -26,6 +26,8 @@ class PeerWindows {
   const Window& current() const noexcept { return windows_[head_]; }
   std::uint32_t used() const noexcept { return used_; }  ///< bytes of current()
   std::uint32_t left() const noexcept { return current().length - used_; }
+  /// Where the next byte goes.
+  std::uint64_t position() const noexcept { return current().address + used_; }
   bool any() const noexcept { return current().length != 0; }
   /// Number of windows announced after the current one.
   std::size_t ahead() const noexcept { return ahead_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connection state of one RDMA connection. Only RdmaCarrier::move_phase() changes it.
+// Connection state of one RDMA connection. Only Stage changes it.
 //
 //   from             to                when
 //   kIdle            kResolving        connect()

@@ -5,23 +5,19 @@
 // verbs, no descriptors, no clock and no allocation: the connection passes in completions and the
 // current time, and carries out what next_control(), sendable() and wanted_window() return.
 //
+// These three only say what is due. The connection builds a chain of requests from their answers,
+// posts it, and then reports what the device took, with on_control_posted() and on_write_posted();
+// what the device refused stays due, unchanged.
+//
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
 //
-// Receiving. The peer fills the windows in the order in which they were offered (WindowLine). One
-// window is offered; when its last byte has arrived, another is offered at once, before the first
-// is read, so that a transfer never waits for the reader as long as the reader keeps up with one
-// window. A peer whose hello allows it is offered several windows at a time once it reports that it
-// had to wait for one.
-//
-// Windows that grew and are now idle are replaced by a short one where the peer's hello allows it:
-// the short window is offered although the long ones are not full, and the peer marks in the stream
-// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+// Its parts: Inbound (our windows), PeerWindows (the peer's), Proof (our messages and the peer's
+// receives), Liveness (keepalives and silence), ControlBudget (what the peer may send). Stream
+// connects them: it takes the peer's messages apart, and decides what is sent next.
 //
 // Sending. Bytes go into the peer's window, in order, to its very last byte; then into the next one
-// it announced, or the stream waits for one. Each message (a control SEND or a WRITE_WITH_IMM)
-// consumes one of the peer's posted receives. Reposting is not announced, so the stream counts the
-// messages that the peer has not provably handled.
+// it announced, or the stream waits for one.
 
 #include <algorithm>
 #include <array>
@@ -33,14 +29,17 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/rdma/protocol/control_budget.h"
 #include "conn/rdma/protocol/flow_control.h"
+#include "conn/rdma/protocol/inbound.h"
+#include "conn/rdma/protocol/liveness.h"
+#include "conn/rdma/protocol/peer_facts.h"
 #include "conn/rdma/protocol/peer_windows.h"
+#include "conn/rdma/protocol/proof.h"
 #include "conn/rdma/protocol/window_line.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-
-enum class Role : std::uint8_t { kClient, kServer };
 
 struct StreamConfig {
   Role role = Role::kServer;
@@ -81,69 +80,47 @@ class Stream {
   /// message was taken by one of the peer's receives (not so on iWARP).
   void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
     config_.receives = ours;
-    config_.completions_prove = completions_prove;
+    proof_.set_completions_prove(completions_prove);
+    liveness_.set_completions_prove(completions_prove);
   }
   /// Sets the id for tracing probes (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
-  /// The connection is established: from now on the peer can send, and its silence counts.
-  void on_open(ae::TimePoint now) noexcept;
+
+  // --- its parts ---------------------------------------------------------------------------------
+  Inbound& inbound() noexcept { return inbound_; }
+  const Inbound& inbound() const noexcept { return inbound_; }
+  const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
+  const PeerFacts& peer() const noexcept { return peer_; }
+  const Proof& proof() const noexcept { return proof_; }
+  Liveness& liveness() noexcept { return liveness_; }
+  const Liveness& liveness() const noexcept { return liveness_; }
 
   // --- receiving ---------------------------------------------------------------------------------
-  /// Length of the window the stream wants now, or 0. Answer with provide_window() of exactly that
-  /// length, or with no_window() if there is no memory, or not at all: the request then remains.
-  /// Call it after on_data(), read() and tick(), each time after take_discarded(), which frees
-  /// slots.
-  std::uint32_t wanted_window() const noexcept;
-  void provide_window(const WindowBuffer& buffer);
-  /// Replaces the window that was provided last, whose announcement has not been posted.
-  void replace_window(const WindowBuffer& buffer);
   /// The stream continues with the windows it has and asks again a second later; without any window
   /// it fails.
   void no_window(ae::TimePoint now);
-  /// Returns a spare window that is of no more use and must be freed. Empty `data` if there is
-  /// none.
-  WindowBuffer take_discarded() noexcept;
-  /// For the end of the connection: no window is used any more. Unread bytes are copied to `into`
-  /// (unread_bytes() long, must stay valid) and read() continues there; null: they are lost. From
-  /// now on the stream wants no windows and offers none.
-  void leave_windows(std::byte* into) noexcept;
-
   /// A WRITE_WITH_IMM arrived; `immediate` is in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// A SEND arrived. `bytes` is a private copy of the receive buffer, as long as the SEND was.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
   /// The peer closed. Bytes that have arrived or are still passed in stay readable; nothing is
   /// sent.
-  void on_peer_closed() noexcept { peer_closed_ = true; }
+  void on_peer_closed() noexcept {
+    peer_closed_ = true;
+    inbound_.end();
+  }
 
   /// The peer aborted the stream (kAborted).
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
-  bool has_unread() const noexcept { return line_.has_unread(); }
-  bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
+  bool at_end() const noexcept { return peer_closed_ && !inbound_.has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
-  /// Copies out up to `size` bytes. Returns 0 if there are none now.
-  std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
-  /// Shows in place what read() would return: the oldest pieces, as many as `pieces` can hold.
-  /// Returns their number. They stay valid until they are read or consumed, or until
-  /// leave_windows().
-  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
-  /// Like read(), without the copy.
-  std::size_t consume(std::size_t size, ae::TimePoint now) { return read(nullptr, size, now); }
-  /// With unread bytes: no more can arrive until some of them are read, in the current state.
-  bool is_full() const noexcept { return line_.outstanding() == 0; }
-  std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
-  /// Counts windows that became full or were read to their end. While it is unchanged, on_data()
-  /// and read() have changed nothing about wanted_window(), take_discarded() and next_control(),
-  /// except for windows that wait until more receives are proven: the answer to our probe releases
-  /// those.
-  std::uint32_t window_turns() const noexcept { return window_turns_; }
 
   // --- sending -----------------------------------------------------------------------------------
-  /// How many of `staged` bytes may be sent now as one message.
-  std::uint32_t sendable(std::size_t staged, ae::TimePoint now) const noexcept;
-  std::uint64_t remote_address() const noexcept { return peer_.current().address + peer_.used(); }
-  std::uint32_t remote_key() const noexcept { return peer_.current().key; }
+  /// How many of `staged` bytes may be sent now as one message, after `planned` control messages
+  /// that will be posted just before it.
+  std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
+                         std::uint32_t planned = 0) const noexcept;
   /// The immediate, in host order, for a message of `length` bytes.
   std::uint32_t immediate(std::uint32_t length) const noexcept {
     return waited_ ? length | kWaited : length;
@@ -152,31 +129,19 @@ class Stream {
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
   /// Staged bytes could not be sent. If they wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
-  /// The device has confirmed a posted request. Where that proves more than that the request left
-  /// (not so on iWARP), the peer's device and the path to it work, whatever the peer's software
-  /// does.
-  void on_confirmed(ae::TimePoint now) noexcept {
-    if (!config_.completions_prove) return;
-    confirmed_at_ = now;
-    asked_at_ = {};
-  }
   /// `count` more messages (control messages, and writes with an immediate) have completed.
-  void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
-  /// The next message exceeds the receives that are proven: its completion must be requested, and
-  /// the message after it waits for that completion.
-  bool beyond_proof() const noexcept { return few_receives() && !can_probe(); }
+  void on_messages_done(std::uint32_t count) noexcept { proof_.on_completed(count); }
   /// Aborts the stream: no more data is sent, and a control message tells the peer. False: the peer
   /// would not understand that message, and none is sent.
   bool abort() noexcept;
   bool aborted() const noexcept { return aborted_; }
-  /// The control message to send next, or none. It stays the same until on_control_posted().
-  std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
+  /// The control message to send once the first `planned` of those that are due now are posted, or
+  /// none: next_control(now, 0), next_control(now, 1) ... are the due messages in order. They stay
+  /// the same until on_control_posted() or new input.
+  std::optional<ControlMessage> next_control(ae::TimePoint now,
+                                             std::uint32_t planned = 0) const noexcept;
+  /// `message`, which was next_control(now), has been posted.
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
-  bool has_peer_window() const noexcept { return peer_.any(); }
-  /// The peer has a window of ours to write into.
-  bool has_announced() const noexcept { return line_.outstanding() != 0 && !line_.to_announce(); }
-  /// Bytes left in the window being written; other windows may follow it.
-  std::uint32_t peer_window_left() const noexcept { return peer_.left(); }
   /// With bytes staged: the stream holds them back because the peer may lack receives, and must be
   /// tried again at this time even if nothing arrives.
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
@@ -188,40 +153,15 @@ class Stream {
   /// than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// The peer has more than one window of the first length; tick() may recall that later.
-  bool has_long_window() const noexcept {
-    return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
-  }
-  /// A keepalive is due but the peer may have no receive for it, or is silent: prove the path with
-  /// a zero-length write instead, which consumes no receive and which the peer's device confirms by
-  /// itself.
-  bool wants_silent_probe() const noexcept { return silent_probe_; }
   /// The path may have failed: requests a proof of it now.
   void ask_path() noexcept {
-    if (failure_ == nullptr && !peer_closed_ && config_.completions_prove) silent_probe_ = true;
+    if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }
-  void on_silent_probe_posted() noexcept { silent_probe_ = false; }
 
   // --- facts -------------------------------------------------------------------------------------
   /// Why the peer broke the protocol (or is considered dead), or null.
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
-  bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
-  /// "aeconn 0.3.1"; "aeconn" for a release that does not send its number; "valkey" without a
-  /// hello.
-  std::string peer_kind() const;
-  /// The peer waits before it would use more receives than were announced to it.
-  bool peer_counts_receives() const noexcept { return peer_said(Hello::kTellsReceives); }
-  bool heard_from_peer() const noexcept { return heard_; }
-  std::uint32_t peer_window_length() const noexcept { return peer_.current().length; }
-  std::size_t peer_windows_ahead() const noexcept { return peer_.ahead(); }
-  std::uint32_t window_length() const noexcept { return desired_; }
-  /// Number of windows that the peer should hold.
-  std::size_t windows_wanted() const noexcept { return wanted_; }
-  std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
-  std::uint64_t unproven_messages() const noexcept { return sent_ - proven_; }
-  std::uint64_t messages_sent() const noexcept { return sent_; }
-  std::uint64_t messages_received() const noexcept { return received_; }
 
   /// Asserts the invariants; tests and the fuzzer call it after every step.
   void check() const;
@@ -229,92 +169,29 @@ class Stream {
  private:
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
-  bool question_is_due() noexcept;
-  bool keepalive_is_due(ae::TimePoint now) noexcept;
-  void heard(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
-  void grow() noexcept;
-  void offer_spares() noexcept;
-  void on_mark() noexcept;
-  bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
-  void on_peer_waited(ae::TimePoint now) noexcept;
-  bool may_recall() const noexcept;
-  bool wants_another() const noexcept {
-    return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
-  }
-  std::uint32_t most_wanted() const noexcept;
-  bool peer_said(std::uint32_t flag) const noexcept {
-    return peer_hello_ && (peer_hello_->flags & flag) == flag;
-  }
-  std::uint64_t peer_receives() const noexcept;
-  ae::Duration promised_interval() const noexcept;
-  ae::Duration silence_allowed() const noexcept;
-  ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
-  void watch_silence(ae::TimePoint now) noexcept;
-  ae::TimePoint next_look_at_silence() const noexcept;
-  ae::Duration long_quiet() const noexcept;
-  bool window_may_change() const noexcept;
-  bool can_probe() const noexcept {
-    return config_.role == Role::kClient || peer_said(Hello::kAnswersProbes);
-  }
-  std::uint64_t reserve() const noexcept;
-  bool few_receives() const noexcept;
-  bool offer_waits() const noexcept;
-  bool starved(ae::TimePoint now) const noexcept;
+  std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
+                                                  std::uint32_t place) const noexcept;
 
   StreamConfig config_;
   const char* failure_ = nullptr;
-  std::optional<Hello> peer_hello_;
+  PeerFacts peer_;
   Excess excess_ = Excess::kNone;
-
-  // receiving
-  bool reader_late_ = false;    // no window was left because full ones had not been read
-  bool recall_ = false;         // a short window is to replace the outstanding ones
-  bool window_failed_ = false;  // no memory for another window
-  bool drop_spare_ = false;     // nothing has filled a window for a while
   bool peer_closed_ = false, peer_aborted_ = false;
-  bool released_ = false;  // leave_windows() was called
-  bool heard_ = false;
-  WindowLine line_;
-  std::uint32_t desired_;     // length of the next window
-  std::uint32_t useful_ = 0;  // the longest that filled fast in the last burst
-  // Of the window that became full last: its length, and the bytes after its first write.
-  std::uint32_t last_length_ = 0, last_rest_ = 0;
-  std::uint32_t window_turns_ = 0;
-  std::uint32_t wanted_ = 1;       // number of windows that should be outstanding
-  std::uint32_t wanted_next_ = 2;  // the same, when the peer first waits in a burst
-  std::uint32_t earned_ = 0;       // windows that were filled and whose successor has not arrived
-  ae::TimePoint window_failed_until_{};
-  ae::TimePoint more_since_{};  // when wanted_ last grew
-  ae::Duration last_rest_took_{};
-  ae::TimePoint last_full_at_, last_data_at_;
-  double tokens_;
-  ae::TimePoint tokens_at_;
-  ae::TimePoint keepalives_paid_{};  // keepalives are paid up to here, flow::kKeepalivePrice each
-  ae::TimePoint heard_at_;           // last message from the peer's software
-  ae::TimePoint confirmed_at_{};     // last confirmation by its device of a request of ours
-  ae::TimePoint asked_at_{};         // when its device was probed since the last of both; zero: not
-  std::uint64_t received_ = 0;
-  std::uint64_t received_at_question_ = 0;  // received_ at the peer's last probe, itself included
+  Inbound inbound_;
+  Proof proof_;
+  Liveness liveness_;
+  ControlBudget budget_;
 
   // sending
-  PeerWindows peer_;
-  std::uint64_t sent_ = 0;          // messages posted; each consumes a receive of the peer
-  std::uint64_t proven_ = 0;        // of these, proven handled by the peer's software
-  std::uint64_t sent_at_full_ = 0;  // sent_ when the peer's window became full
-  std::uint64_t completed_ = 0;     // of sent_, completed
-  ae::TimePoint last_write_at_;
-  ae::TimePoint keepalive_at_;
-  std::uint64_t probe_covers_ = 0;
+  PeerWindows peer_windows_;
+  std::uint32_t earned_ = 0;  // windows that were filled and whose successor has not arrived
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};  // selects to answer, a ring
   std::size_t reply_head_ = 0, reply_count_ = 0;
-  std::uint16_t probe_select_ = 0;
-  bool probe_outstanding_ = false;
   bool aborted_ = false, abort_due_ = false;
   bool mark_due_ = false;  // we left a window of the peer that was not full
   bool waited_ = false;    // bytes lacked a window since the last write
-  bool keepalive_due_ = false, silent_probe_ = false;
 };
 
 }}}  // namespace conn::rdma

@@ -74,11 +74,18 @@ class WindowLine {
 
   // --- telling the peer --------------------------------------------------------------------------
   bool to_announce() const noexcept { return unposted_ != 0; }
-  const WindowBuffer& next_to_announce() const noexcept { return at(count_ - unposted_).buffer; }
-  /// The peer already has another window that is not full.
-  bool next_is_ahead() const noexcept { return count_ - unposted_ > full_; }
-  /// The windows before the next one are to be left for it.
-  bool next_is_marked() const noexcept { return leaving() && count_ - unposted_ == leave_; }
+  std::size_t unannounced() const noexcept { return unposted_; }
+  // Of the windows to be announced, number `i`, from 0 to unannounced() - 1. The answers assume
+  // that those before it have been announced.
+  const WindowBuffer& to_announce(std::size_t i) const noexcept {
+    return at(count_ - unposted_ + i).buffer;
+  }
+  /// The peer then has another window that is not full.
+  bool is_ahead(std::size_t i) const noexcept { return count_ - unposted_ + i > full_; }
+  /// The windows before it are to be left for it.
+  bool is_marked(std::size_t i) const noexcept {
+    return leaving() && count_ - unposted_ + i == leave_;
+  }
   void announced(std::uint64_t message, ae::TimePoint now) noexcept;
   /// Drops all pending announcements: to_announce() is false afterwards.
   void announce_nothing() noexcept;

@@ -13,45 +13,52 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using conn::rdma::RdmaCarrier;
+using conn::rdma::LinkedCarrier;
+using conn::rdma::Sender;
 
 namespace {
 
 // The request counters of a connection wrap around after 2^32 requests, more than a test can post.
 struct Posted {
-  using Type = std::uint32_t RdmaCarrier::*;
+  using Type = std::uint32_t Sender::*;
   friend Type member(Posted);
 };
 struct Done {
-  using Type = std::uint32_t RdmaCarrier::*;
+  using Type = std::uint32_t Sender::*;
   friend Type member(Done);
 };
 struct Signaled {
-  using Type = std::uint32_t RdmaCarrier::*;
+  using Type = std::uint32_t Sender::*;
   friend Type member(Signaled);
+};
+struct LinkOf {
+  using Type = conn::rdma::Link LinkedCarrier::*;
+  friend Type member(LinkOf);
 };
 template <class Name, typename Name::Type kMember>
 struct Reach {
   friend typename Name::Type member(Name) { return kMember; }
 };
-template struct Reach<Posted, &RdmaCarrier::posted_>;
-template struct Reach<Done, &RdmaCarrier::done_>;
-template struct Reach<Signaled, &RdmaCarrier::last_signaled_>;
+template struct Reach<Posted, &Sender::posted_>;
+template struct Reach<Done, &Sender::done_>;
+template struct Reach<Signaled, &Sender::last_signaled_>;
+template struct Reach<LinkOf, &LinkedCarrier::link_>;
 
-RdmaCarrier& carrier_of(conn::Connection& connection) {
-  return dynamic_cast<RdmaCarrier&>(conn::ConnectionCore::of(connection).carrier());
+Sender& sender_of(conn::Connection& connection) {
+  auto& carrier = dynamic_cast<LinkedCarrier&>(conn::ConnectionCore::of(connection).carrier());
+  return (carrier.*member(LinkOf{})).sender;
 }
 
 // As if `more` further requests had been posted and completed.
 void post_on(conn::Connection& connection, std::uint32_t more) {
-  auto& here = carrier_of(connection);
+  Sender& here = sender_of(connection);
   REQUIRE(here.*member(Posted{}) == here.*member(Done{}));
   here.*member(Posted{}) += more;
   here.*member(Done{}) += more;
   here.*member(Signaled{}) += more;
 }
 std::uint32_t posted(conn::Connection& connection) {
-  return carrier_of(connection).*member(Posted{});
+  return sender_of(connection).*member(Posted{});
 }
 
 // Iterates both loops in turn, while time passes.

@@ -44,6 +44,16 @@ TEST_CASE("simulation: where nobody listens connect fails at once", "[simulation
              Contains(room.far->profile.iwarp ? "refused" : "nobody listens there"));
 }
 
+TEST_CASE("simulation: an address that fails at once leaves nothing behind for the next one",
+          "[simulation][faults]") {
+  Room room;
+  room.address.hosts.push_back(room.address.hosts.front());
+  room.world.fail_call(2);  // rdma_resolve_addr of the first address
+  const auto client = room.connected();
+  CHECK(room.world.last_failed() == "rdma_resolve_addr");
+  room.echoes(*client, 100000);
+}
+
 TEST_CASE("simulation: an address's deadline that passes unseen costs the next address nothing",
           "[simulation][faults]") {
   // The first address has no listener. The loop stands still at one step or another; then there is

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/deadline.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+bool Deadline::set(ae::Duration delay, Of what) noexcept {
+  clear(&state_->loop());
+  delay = std::max(delay, ae::Duration::zero());
+  try {
+    timer_ = state_->loop().add_time_event(
+        delay, [this, what, due = state_->now() + delay] { return on_timer(what, due); });
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void Deadline::clear(ae::EventLoop* loop) noexcept {
+  if (timer_ != 0 && loop != nullptr) loop->remove_time_event(timer_);
+  timer_ = 0;
+}
+
+ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
+  if (state_->inherited()) return timer_ = 0, ae::kNoMore;
+  constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
+  constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
+  if (!state_->iteration().may_expire()) return kAgain;
+  timer_ = 0;
+  const Iteration::Spending spending(state_->iteration());
+  // The awaited event may have arrived without being processed, if the loop stood still or this
+  // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm event.
+  const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
+  try {
+    state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll
+                                                  : Iteration::Most::kShare);
+  } catch (const std::exception&) {
+    user_.on_no_memory();
+  }
+  // Unless the processed events have set the next deadline.
+  if (timer_ != 0) return ae::kNoMore;
+  try {
+    user_.on_deadline(what);
+  } catch (const std::exception&) {
+    user_.on_no_memory();
+  }
+  return ae::kNoMore;
+}
+
+}}}  // namespace conn::rdma

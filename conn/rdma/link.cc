@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/link.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+
+#include "conn/rdma/config/limits.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
+  using enum Link::QueuePair;
+  switch (to) {  // no default: the compiler warns about a missing state
+    case kNone:
+      return true;
+    case kMade:
+      return from == kNone;
+    case kConnected:
+    case kDiscarded:
+      return from == kMade;
+    case kStopped:
+      return from == kConnected;
+  }
+  return false;
+}
+
+}  // namespace
+
+Link::Link(LoopState& state, const Settings& settings, Role role, const Users& users)
+    : state_(state),
+      settings_(settings),
+      role_(role),
+      users_(users),
+      stream(settings.stream(role, 0), std::chrono::steady_clock::now()),
+      sender(stream, settings) {}
+
+void Link::set(QueuePair next) noexcept {
+  assert(allowed(state_of_pair_, next));
+  state_of_pair_ = next;
+}
+
+ReceiveQueue* Link::receives() const noexcept {
+  if (receives_ != nullptr) return receives_.get();
+  return domain_ != nullptr ? domain_->shared_receives() : nullptr;
+}
+
+// --- set-up --------------------------------------------------------------------------------------
+
+void Link::configure(const Settings& settings) {
+  settings_ = settings;
+  sender.set_sizes(settings_);
+}
+
+void Link::renew_stream(std::uint64_t connection) {
+  stream = Stream(settings_.stream(role_, connection), std::chrono::steady_clock::now());
+}
+
+void Link::make() {
+  try {
+    set_up();
+  } catch (const VerbsError& error) {
+    if (is_memory_limit(error.failure())) ++state_.statistics().memory_refusals;
+    Failure failure = error.failure();
+    if (context_ != nullptr)
+      failure.text +=
+          limit_words(failure.code.value(), context_->name(), &context_->device(), settings_);
+    throw VerbsError(std::move(failure));
+  }
+}
+
+// Checks what may be refused, memory first, before anything is created that takes long.
+void Link::set_up() {
+  context_ = state_.devices().context(id_, settings_);
+  state_.add(users_.loop);
+  Device& device = context_->device();
+  const auto open_first_window = [this] {
+    manage_windows();
+    if (stream.failure() != nullptr) throw VerbsError(windows.failure());
+  };
+  path.set_device(device, id_->port_num);
+  check(settings_.fabric, {device.verbs(), device.name(), id_->port_num, device.iwarp()},
+        id_.local());
+  if (context_->full_of_parked())
+    throw VerbsError(Failure{std::make_error_code(std::errc::network_down),
+                             fmt::format("{}: connections that ended wait for its port to come "
+                                         "up again, and there is no room for more",
+                                         device.name())});
+  const std::uint32_t sends = std::min(settings_.send_queue, device.max_send_queue());
+  settings_.send_queue = sends;
+  domain_ = context_->domain(settings_, own_receives_wanted());
+  const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
+  const QueuePairShape shape{domain_.get(), sends, settings_.inline_data};
+  std::optional<PreparedQueuePair> prepared;
+  if (receives == 0) prepared = context_->take_prepared(shape);
+  if (prepared) state_.preparation().on_taken();
+  sender.use(&domain_->local(), &domain_->references());
+  if (!device.keys_are_younger()) open_first_window();
+  if (receives != 0)
+    receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
+  const std::uint32_t told = receives != 0
+                                 ? flow::told_of_own(receives)
+                                 : flow::told_of_shared(domain_->shared_receives()->depth());
+  if (told < flow::kLeastTold || sends < flow::kLeastSendQueue)
+    throw VerbsError(Failure{
+        std::make_error_code(std::errc::not_supported),
+        fmt::format("{}: has room for {} receives and {} sends of a connection, which needs {} "
+                    "and {}",
+                    device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
+  stream.on_receives(told, !device.iwarp());
+
+  ibv_qp_cap cap{};
+  if (prepared) {
+    lease_ = std::move(prepared->lease);
+    qp_ = std::move(prepared->qp);
+    cap = prepared->cap;
+  } else {
+    lease_ = context_->lease(sends + receives);
+    ibv_qp_init_attr attributes = ask_for(shape, lease_);
+    attributes.cap.max_recv_wr = receives;
+    attributes.cap.max_send_sge = device.max_pieces();
+    attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
+    qp_ = device.create_qp(domain_->pd(), attributes);
+    cap = attributes.cap;
+  }
+  set(QueuePair::kMade);
+  if (device.keys_are_younger()) open_first_window();
+  rings_ = pin_rings(cap);
+  sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_.inline_data)},
+               &domain_->local(), settings_.limit());
+  context_->attach(qp_->qp_num, &users_.queue_pair);
+  qp_to_init(id_.get(), qp_.get(), settings_.fabric);
+  if (receives_ != nullptr) {
+    receives_->attach(qp_.get());
+    if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
+  }
+}
+
+// On iWARP a message that finds no receive ends the connection, without a retry. So for a peer that
+// does not say how many receives it expects, post as many as Valkey's programs do.
+std::uint32_t Link::own_receives_wanted() const noexcept {
+  const Device& device = context_->device();
+  std::uint32_t wanted = settings_.receive_queue;
+  if (stream.peer().counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
+    wanted = std::min(wanted, flow::kFewReceives);
+  if (device.iwarp())
+    wanted =
+        std::max(wanted, stream.peer().is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
+  const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
+  return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
+}
+
+// Assumes that the peer's device delays its acknowledgements as long as our own.
+QpTimeouts Link::timeouts() const noexcept {
+  QpTimeouts timeouts = settings_.timeouts;
+  timeouts.ack_timeout =
+      std::max(timeouts.ack_timeout,
+               std::min<std::uint8_t>(context_->device().limits().local_ca_ack_delay, 31));
+  return timeouts;
+}
+
+void Link::connect(ibv_mtu mtu) {
+  set(QueuePair::kConnected);
+  if (path.iwarp()) return;
+  if (settings_.fabric.ece) take_ece(id_.get(), qp_.get());
+  path.set_route(
+      qp_to_ready(id_.get(), qp_.get(),
+                  {.timeouts = timeouts(),
+                   .fabric = settings_.fabric,
+                   .mtu = mtu,
+                   .infiniband = context_->device().infiniband(id_->port_num, state_.now())}));
+}
+
+rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = hello.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
+  // The protocol has no RDMA READ, but rdma_cm requires at least one of each.
+  parameters.responder_resources = 1;
+  parameters.initiator_depth = 1;
+  parameters.flow_control = 1;
+  parameters.retry_count = settings_.timeouts.retry_count;
+  parameters.rnr_retry_count = settings_.timeouts.rnr_retry_count;
+  parameters.srq = qp_->srq != nullptr ? 1 : 0;
+  parameters.qp_num = qp_->qp_num;
+  return parameters;
+}
+
+// Called once the queue pair is ready to send: a device that refuses keys is detected before the
+// next connection is made.
+void Link::post_keys() {
+  for (bool again = true; again && windows.has_key_to_change();) {
+    const SendChain::Result result = sender.post_keys(qp_.get(), windows);
+    if (result.error == 0) return;
+    const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
+    again = result.known && unsure &&
+            windows.go_on_without_binding(*context_, *domain_, lease_, settings_);
+    if (!result.known && unsure) context_->device().give_up_binding();
+    if (!again) throw VerbsError(bind_failure(*context_, settings_, result.error));
+  }
+}
+
+bool Link::keys_work() {
+  constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);  // it takes microseconds
+  Device& device = context_->device();
+  if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
+    return true;
+  post_keys();
+  proving_ = device.binding() == Device::Binding::kUnsure && windows.has_key_to_change();
+  const ae::TimePoint until = std::chrono::steady_clock::now() + kBindPatience;
+  while (proving_ && device.binding() == Device::Binding::kUnsure) {
+    drain();
+    if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
+    if (std::chrono::steady_clock::now() >= until) break;  // a later failure ends the connection
+    (void)::poll(nullptr, 0, 1);
+  }
+  const bool failed = device.binding() == Device::Binding::kNo && sender.failed();
+  proving_ = false;
+  if (failed) context_->on_async_event();  // events of this queue pair must not hit the next one
+  return !failed;
+}
+
+// --- while it is open ----------------------------------------------------------------------------
+
+void Link::manage_windows() {
+  LoopUser& user = users_.loop;
+  if (windows.manage({domain_.get(), settings_.limit(), state_.statistics(), was_connected()},
+                     state_.now()))
+    state_.want_flush(user);
+  // The next tick may be earlier now: to detect that windows are quiet, or to retry one.
+  if (user.in_wheel() && stream.next_tick() < user.due()) state_.look_at(user, stream.next_tick());
+}
+
+void Link::on_keys_changed() {
+  const Windows::Changed changed = windows.on_done(sender.done(), domain_.get());
+  if (changed == Windows::Changed::kBound) context_->device().prove_binding();
+  if (changed != Windows::Changed::kNone) manage_windows();  // there may be a place for another
+}
+
+bool Link::on_key_refused(ReceiveWindow& window) {
+  if (windows.drop_refused(window)) {
+    manage_windows();
+    return true;
+  }
+  return context_->device().binding() == Device::Binding::kUnsure &&
+         windows.go_on_without_binding(*context_, *domain_, lease_, settings_);
+}
+
+ae::Duration Link::patience() const noexcept {
+  const QpTimeouts now = timeouts();
+  return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
+         (now.retry_count + 1);
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void Link::stop() noexcept {
+  if (!qp_ || inherited()) return;
+  if (state_of_pair_ != QueuePair::kMade && state_of_pair_ != QueuePair::kConnected) return;
+  set(was_connected() ? QueuePair::kStopped : QueuePair::kDiscarded);
+  qp_to_error(qp_.get());
+}
+
+// When a queue pair is destroyed, some devices drop its remaining completions and receives of
+// others with them (mlx5, bnxt_re, hns), and one still accesses it afterwards (irdma): so all
+// completions must arrive first.
+bool Link::quiet() const noexcept {
+  if (!qp_ || !was_connected() || !context_ || context_->lost()) return true;
+  return sender.requests_in_flight() == 0 && (qp_->srq == nullptr || last_receive_);
+}
+
+bool Link::can_disconnect() const noexcept {
+  return !id_ || !context_ || !context_->device().port_down(id_->port_num);
+}
+
+void Link::ask_port() noexcept {
+  if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
+  try {
+    state_.devices().watch_ports();
+  } catch (const std::exception&) {  // the next call starts the watch
+  }
+}
+
+void Link::tear_down() noexcept {
+  destroy_queue_pair();
+  stream.inbound().leave_windows(nullptr);
+  sender.drop_all();
+  release(false);
+}
+
+void Link::destroy_queue_pair() noexcept {
+  const bool ours = !inherited();
+  if (qp_ && context_) {
+    if (ours && lease_.queue() != nullptr) drain();
+    context_->detach(qp_->qp_num);
+  }
+  // A key that is bound to a queue pair holds a reference to it: rxe waits for it in
+  // ibv_destroy_qp().
+  windows.drop_keys();
+  qp_.reset();
+  // The number may be reused at once: no completions that name it may remain.
+  if (ours && context_ && lease_.queue() != nullptr) drain();
+  receives_.reset();
+}
+
+void Link::release(bool viewed) noexcept {
+  if (domain_) {
+    if (!viewed) windows.drop();
+    sender.release_control(domain_->local());
+    state_.memory_came_back();
+    if (viewed || sender.queue().reserving()) kept_ = domain_;
+  }
+  if (!kept_) sender.use(nullptr, nullptr);
+  rings_ = {};
+  lease_ = {};
+  domain_.reset();
+  if (kept_ && kept_.use_count() == 1) kept_->leave_device();
+  set(QueuePair::kNone);
+  last_receive_ = false;
+  if (!inherited() && id_ && context_) {
+    const bool wait = stage.handshake() == Handshake::kUnderWay && path.iwarp();
+    if (wait || !can_disconnect()) {
+      id_->context = nullptr;
+      if (wait)
+        context_->park_connecting(std::move(id_));
+      else
+        context_->park(std::move(id_));
+    }
+  }
+  stage.advance(Handshake::kNone);
+  context_.reset();
+  id_.reset();
+}
+
+bool Link::release_kept(bool viewed) noexcept {
+  if (!kept_) return false;
+  if (viewed || sender.queue().reserving()) return true;
+  windows.drop();
+  sender.use(nullptr, nullptr);
+  kept_.reset();
+  state_.memory_came_back();
+  return true;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The life of a connection up to its end: it is established, things arrive and complete, chains are
+// posted. The end is in linked_carrier_end.cc.
+
+#include "conn/rdma/linked_carrier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "conn/kit/probes.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// Delay before posting again when the device's send queue is fuller than our count says.
+constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
+
+}  // namespace
+
+LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
+                             Role role, AcceptOwner* listener)
+    : QueuedCarrier(type, state.ready()),
+      link_(state, settings, role, {*this, *this, *this}),
+      ending_(link_),
+      deadline_(state, *this),
+      listener_(listener) {
+  state.make_room(type.counters(state.loop()).open + 1);
+}
+
+LinkedCarrier::~LinkedCarrier() {
+  drop_kept();
+  deadline_.clear(loop());
+  tear_down();
+}
+
+// --- set-up --------------------------------------------------------------------------------------
+
+// Both sides.
+void LinkedCarrier::on_set_up() {
+  link_.stage.move(Phase::kOpen);
+  const CmId& id = link_.id();
+  link_.path.set_ends(id.local(), id.peer());
+  link_.context()->device().on_port_event(id->port_num, false);  // it works, whatever was reported
+  move_to(State::kConnected);
+  link_.stream.liveness().on_open(std::chrono::steady_clock::now());
+  link_.state().look_at(*this, link_.stream.next_tick());
+  link_.state().want_flush(*this);
+  // On the accepting side this deadline has been set since the request.
+  if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
+      !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
+    end_with(out_of_memory());
+  if (listener_ != nullptr) listener_->on_established(*this);
+  update_ready();
+}
+
+void LinkedCarrier::on_set_up_failed(Failure why) noexcept { end_with(std::move(why)); }
+
+// Data may arrive before rdma_cm has read the peer's last handshake message.
+void LinkedCarrier::on_communication_established() {
+  if (link_.stage.phase() == Phase::kAccepting) on_set_up();
+}
+
+void LinkedCarrier::on_cm_event(const CmEvent& event) {
+  if (ends_connect(event)) link_.stage.advance(Handshake::kAnswered);
+  try {
+    switch (link_.stage.phase()) {
+      case Phase::kDead:
+        return;
+      case Phase::kResolving:
+      case Phase::kConnecting:
+        setup_->on_event(event);
+        if (link_.stage.open()) setup_.reset();
+        return;
+      default:
+        break;
+    }
+    switch (event.type) {
+      case RDMA_CM_EVENT_ESTABLISHED:
+        link_.stage.advance(Handshake::kKnown);
+        if (link_.stage.phase() != Phase::kDisconnecting) return on_communication_established();
+        if (ending_.on_known()) finish();
+        return;
+      case RDMA_CM_EVENT_DISCONNECTED:
+        return peer_closed();
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        return;
+      case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        link_.context()->set_lost();
+        end_with({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
+        return finish();  // nothing will answer, and the kernel waits for us to release the id
+      case RDMA_CM_EVENT_REJECTED:  // sent by the peer itself: it does not know this connection
+        break;
+      default:
+        // rdma_cm's assumption about the network (a neighbour's or our own link-layer address has
+        // changed) or about its own messages. Only the queue pair decides whether an established
+        // connection ends: probe the path.
+        if (!link_.stage.open()) break;
+        link_.stream.ask_path();
+        return link_.state().want_flush(*this);
+    }
+    if (event.type != RDMA_CM_EVENT_ADDR_CHANGE) link_.stage.advance(Handshake::kGone);
+    end_with({std::make_error_code(std::errc::connection_reset), rdma::describe(event)});
+  } catch (const std::exception&) {
+    end_with(out_of_memory());
+  }
+}
+
+// --- what arrived --------------------------------------------------------------------------------
+
+void LinkedCarrier::on_immediate(std::uint32_t length) {
+  on_communication_established();
+  // iWARP: from now on the accepting side may send.
+  if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
+  Stream& stream = link_.stream;
+  const std::uint32_t turns = stream.inbound().window_turns();
+  stream.on_data(length, link_.state().now());
+  if (stream.inbound().window_turns() != turns || stream.failure() != nullptr ||
+      link_.stage.phase() != Phase::kOpen)
+    return after_input();
+  if (link_.sender.queue().staged() != 0)
+    link_.state().want_flush(*this);  // data may have waited for this proof of receives
+  update_ready();
+}
+
+void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
+  on_communication_established();
+  if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
+  ++link_.state().statistics().control_received;
+  link_.stream.on_control(bytes, link_.state().now());
+  if (link_.stage.phase() == Phase::kOpen && link_.stream.peer_windows().any())
+    deadline_.clear(loop());
+  after_input();
+}
+
+void LinkedCarrier::after_input() {
+  if (link_.stage.ended()) return update_ready();
+  Stream& stream = link_.stream;
+  LoopStatistics& statistics = link_.state().statistics();
+  if (const char* why = stream.failure(); why != nullptr) {
+    ++statistics.protocol_errors;
+    if (stream.excess() == Excess::kMessages) ++statistics.control_floods;
+    if (stream.excess() == Excess::kWindow) ++statistics.peer_windows_refused;
+    link_.stop();  // stop the offender at once, even if its disconnect must wait
+    return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
+  }
+  if (stream.peer_aborted())
+    return end_with(
+        {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
+  link_.manage_windows();
+  if (const char* why = stream.failure(); why != nullptr) {
+    const Failure& memory = link_.windows.failure();
+    return end_with({memory.code, fmt::format("{}: {}", why, memory.text)});
+  }
+  if (!link_.stage.open()) return;
+  if (link_.sender.queue().staged() != 0 || stream.next_control(link_.state().now()))
+    link_.state().want_flush(*this);
+  update_ready();
+}
+
+// --- what completed ------------------------------------------------------------------------------
+
+void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
+  if (link_.sender.retire(sequence, link_.state().now(), link_.settings().limit()))
+    on_memory_back();
+  link_.stream.liveness().on_confirmed(link_.state().now());
+  link_.on_keys_changed();
+  if (!link_.stage.open()) return;
+  link_.state().want_flush(*this);  // work that waited for a free slot
+  if (link_.stage.phase() == Phase::kClosing) return continue_close();
+  update_ready();
+}
+
+void LinkedCarrier::on_memory_back() noexcept {
+  tell_references({});
+  if (link_.sender.starved() && secure_memory()) update_ready();
+  link_.state().memory_came_back();
+}
+
+void LinkedCarrier::tell_references(std::error_code error) noexcept {
+  if (const std::size_t count = link_.sender.queue().take_done(); count != 0)
+    host().references_done(count, error);
+}
+
+// --- memory to send from -------------------------------------------------------------------------
+
+void LinkedCarrier::wait_for_memory(std::size_t size) {
+  link_.sender.starve(size, link_.state().now());
+  link_.state().wait_for_memory(*this);
+  if (link_.sender.requests_in_flight() != 0)
+    link_.state().want_flush(*this);  // completions may give its own memory back
+}
+
+// False: there is none yet for the waiting write handler.
+bool LinkedCarrier::secure_memory() noexcept {
+  return link_.sender.secure(link_.stage.phase() == Phase::kOpen && host().wants_write(),
+                             link_.settings().limit());
+}
+
+void LinkedCarrier::on_memory() noexcept {
+  if (secure_memory()) return update_ready();
+  link_.state().wait_for_memory(*this);
+}
+
+// --- posting -------------------------------------------------------------------------------------
+
+void LinkedCarrier::post_due() noexcept {
+  if (inherited()) return;
+  if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
+  if (waits_for_first_message_) return;  // RFC 5044, 7.1
+  try {
+    while (post_chain()) {
+    }
+    link_.sender.on_idle(link_.state().now());
+    // A key change that must be posted alone blocks everything else, and its completion calls this
+    // again: no timer is needed.
+    pace_.at = link_.keys_go_alone() && link_.windows.has_key_to_change()
+                   ? std::nullopt
+                   : link_.stream.retry_at(link_.sender.queue().staged());
+    if (link_.sender.was_refused()) pace_.at = std::chrono::steady_clock::now() + kFullQueueRetry;
+    if (!pace_.at || pace_.timer != 0) return;
+    link_.state().keep_pace_of(*this);
+    pace_.timer = link_.state().loop().add_time_event(*pace_.at, [this] {
+      pace_.timer = 0;
+      link_.state().want_flush(*this);
+      return ae::kNoMore;
+    });
+  } catch (const std::exception&) {
+    end_with(out_of_memory());
+  }
+}
+
+// True if another chain may follow.
+bool LinkedCarrier::post_chain() {
+  using How = Sender::Posted::How;
+  const bool prove = link_.stage.phase() == Phase::kClosing || delivering_;
+  const Sender::Posted posted = link_.sender.post(
+      link_.queue_pair(), link_.windows, link_.keys_go_alone(), prove, link_.state().now());
+  if (posted.how == How::kNothing) return false;
+  LoopStatistics& statistics = link_.state().statistics();
+  ++statistics.doorbells;
+  statistics.work_requests += posted.requests;
+  statistics.control_sent += posted.control;
+  AECONN_PROBE(post, host().id(), posted.bytes, posted.requests);
+  tell_references({});
+  const ae::TimePoint ask_at = link_.sender.ask_at();
+  if (posted.asks && due() > ask_at) link_.state().look_at(*this, ask_at);
+  switch (posted.how) {
+    case How::kNothing:
+    case How::kDone:
+      return false;
+    case How::kMore:
+      return true;
+    case How::kKeyRefused:
+      if (link_.on_key_refused(*posted.window)) return true;
+      end_with(bind_failure(*link_.context(), link_.settings(), EOPNOTSUPP));
+      return false;
+    case How::kFailed:
+      break;
+  }
+  // The driver does not say which request failed: it may have been a key change.
+  Device& device = link_.context()->device();
+  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
+  end_with(errno_failure(posted.error, "posting to the send queue"));
+  return false;
+}
+
+void LinkedCarrier::Pace::clear(ae::EventLoop* loop) noexcept {
+  if (timer != 0 && loop != nullptr) loop->remove_time_event(timer);
+  timer = 0;
+  at.reset();
+}
+
+bool LinkedCarrier::has_undelivered() const noexcept {
+  if (!link_.stage.open()) return false;
+  if (link_.stream.aborted())
+    return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
+  return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
+  LoopState& state = link_.state();
+  try {
+    if (link_.stage.open()) {
+      // If the tick is this late, our own loop stood still, and messages of the peer may not have
+      // been processed yet.
+      constexpr ae::Duration kLongest = std::chrono::seconds(1);
+      constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
+      const ae::Duration third = link_.settings().keepalive / 3;
+      const ae::Duration much =
+          third == third.zero() ? kLongest : std::clamp(third, kLeast, kLongest);
+      link_.stream.tick(now, late > much);
+      if (const char* why = link_.stream.failure(); why != nullptr) {
+        ++state.statistics().peers_dead;
+        ending_.set_unreachable();
+        return end_with({std::make_error_code(std::errc::timed_out), why});
+      }
+      TxQueue& queue = link_.sender.queue();
+      if (queue.held() == 0) queue.trim();
+      if (link_.stream.liveness().wants_probe() || now >= link_.sender.ask_at())
+        state.want_flush(*this);
+      after_input();
+    }
+    // From establishment on, the connection schedules its own checks.
+    constexpr ae::Duration kLater = std::chrono::seconds(3);
+    if (link_.stage.open()) {
+      ae::TimePoint next = next_tick();
+      if (link_.stream.inbound().has_long_window()) next = std::min(next, now + kLater);
+      state.look_at(*this, std::max(next, now + TickWheel::kWidth));
+    } else if (!link_.stage.ended()) {
+      state.look_at(*this, now + kLater);
+    }
+  } catch (const std::exception&) {
+    end_with(out_of_memory());
+  }
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a connection ends: closed by its user or by its peer, by a deadline, or by the device.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "conn/kit/probes.h"
+#include "conn/rdma/linked_carrier.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// For the last reports of the device about a stopped queue pair, which take microseconds.
+constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
+
+Failure describe(ibv_wc_status status, bool was_send) {
+  const auto made = [](std::errc code, std::string text) {
+    return Failure{std::make_error_code(code), std::move(text)};
+  };
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return made(std::errc::timed_out,
+                  "the peer does not answer any more (transport retries "
+                  "exhausted)");
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return made(std::errc::timed_out, "the peer posts no receives any more");
+    case IBV_WC_REM_ACCESS_ERR:
+      return made(std::errc::protocol_error,
+                  "the peer's device refused our write: the window it offered is not writable");
+    case IBV_WC_WR_FLUSH_ERR:
+      return made(std::errc::connection_reset, "the connection was reset");
+    default:
+      return made(std::errc::io_error, fmt::format("{} failed: {}", was_send ? "send" : "receive",
+                                                   ibv_wc_status_str(status)));
+  }
+}
+
+void name_peer(Failure& failure, const SocketAddress& address) noexcept {
+  try {
+    const std::string peer = address.to_string();
+    if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
+  } catch (const std::bad_alloc&) {  // then without the peer's name
+  }
+}
+
+}  // namespace
+
+// --- failures ------------------------------------------------------------------------------------
+
+void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
+  if (was_send &&
+      link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()))
+    on_memory_back();
+  if (link_.stage.ended()) {  // by us
+    if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
+    return;
+  }
+  const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
+  // Whatever the status is: this device has never carried out a bind, and this failure is the
+  // reason.
+  Device& device = link_.context()->device();
+  const bool unsure = device.binding() == Device::Binding::kUnsure;
+  const bool proving = link_.take_proving();
+  if (was_bind && unsure && (proving || status != IBV_WC_WR_FLUSH_ERR)) device.give_up_binding();
+  if (proving) return;
+  // On iWARP the queue pair ends with the peer's stream, before rdma_cm reports whether that was a
+  // close.
+  if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
+    if (ending_.stream_over() && !deadline_.set(kFailurePatience, Deadline::Of::kStreamOver))
+      on_deadline(Deadline::Of::kStreamOver);
+    return;
+  }
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR)
+    AECONN_PROBE(rnr, host().id(), link_.stream.proof().unproven(), 1);
+  if (status == IBV_WC_MW_BIND_ERR) device.give_up_binding();
+  if (status == IBV_WC_RETRY_EXC_ERR) {
+    ++link_.state().statistics().peers_dead;
+    ending_.set_unreachable();
+  }
+  end_with(describe(status, was_send));
+}
+
+// A queue pair with shared receives is in its error state. If nothing else explains that, the peer
+// did what its device was not allowed to do here, or broke a rule of the transport. (A close by the
+// peer is reported by rdma_cm and does not cause this event.)
+void LinkedCarrier::on_last_receive() {
+  link_.on_last_receive();
+  if (link_.stage.phase() != Phase::kDead) return on_refusal();
+  if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
+}
+
+// Some devices report this in an event of its own; on iWARP it is the only report, as the stream
+// just ends.
+void LinkedCarrier::on_refusal() {
+  if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
+  link_.drain();  // a failed work request says more
+  if (link_.stage.ended()) return;
+  end_with({std::make_error_code(std::errc::protocol_error),
+            fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
+                        "rule of the transport",
+                        link_.context()->name())});
+}
+
+void LinkedCarrier::on_device_event(const std::string& what) {
+  Context* const context = link_.context();
+  if (link_.stage.open() && context != nullptr && !context->lost())
+    link_.drain();  // it may say more
+  Failure failure{std::make_error_code(std::errc::network_down), {}};
+  try {
+    failure.text = what;
+  } catch (const std::bad_alloc&) {  // then without the text
+  }
+  end_with(std::move(failure));
+  if (link_.context() != nullptr && link_.context()->lost()) finish();
+}
+
+void LinkedCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
+
+// A link flap that the retries survive ends nothing.
+void LinkedCarrier::on_port_down(int port, ae::Duration since) {
+  const CmId& id = link_.id();
+  if (!id || id->port_num != port || since < link_.patience()) return;
+  ending_.set_unreachable();
+  on_device_event(link_.context()->name() + ": the port has no link");
+}
+
+void LinkedCarrier::on_address_change(const std::vector<SocketAddress>& present) {
+  const SocketAddress& local = link_.path.local();
+  const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local); };
+  if (local.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
+    end_with({std::make_error_code(std::errc::address_not_available),
+              "the address " + local.host() + " is no longer on this machine"});
+}
+
+void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
+  if (link_.stage.ended()) return;
+  const bool was_open = link_.stage.open();
+  if (!closing()) {
+    if (was_open) {
+      name_peer(failure, link_.path.peer());
+      host().peer_gone();
+    }
+    if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
+      pending_failure_ = std::move(failure);
+    else
+      fail(std::move(failure));
+  }
+  if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving)
+    finish();
+  else
+    begin_disconnect(kFailurePatience);
+  update_ready();
+}
+
+void LinkedCarrier::peer_closed() {
+  link_.stage.advance(Handshake::kGone);
+  if (link_.stage.phase() == Phase::kDisconnecting) return finish();
+  // On iWARP this event also comes if the device ended the stream; the device's own event is first.
+  if (ending_.at() == EndStep::kStreamOver) link_.context()->on_async_event();
+  if (link_.stage.ended()) return;
+  // Data sent before the close is in the queue already, because the peer had it acknowledged. The
+  // close may also be the first sign that the connection was established.
+  if (link_.stage.phase() == Phase::kOpen || link_.stage.phase() == Phase::kAccepting)
+    link_.drain();
+  if (link_.stage.ended()) return;
+  if (link_.stage.phase() == Phase::kOpen) {
+    link_.stream.on_peer_closed();
+    host().peer_gone();
+    const std::size_t staged = link_.sender.queue().staged();
+    if (staged != 0 && !closing())
+      pending_failure_ = {std::make_error_code(std::errc::connection_reset),
+                          fmt::format("rdma {}: the peer closed before it took the last {} bytes",
+                                      link_.path.peer().to_string(), staged)};
+  } else if (link_.stage.phase() == Phase::kAccepting) {
+    fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
+  }
+  begin_disconnect(kFailurePatience);
+  update_ready();
+}
+
+void LinkedCarrier::on_deadline(Deadline::Of what) {
+  const Phase phase = link_.stage.phase();
+  switch (what) {
+    case Deadline::Of::kAddress:
+      if (setup_) setup_->on_deadline();
+      return;
+    case Deadline::Of::kAccept:
+      if (phase != Phase::kAccepting &&
+          (phase != Phase::kOpen || link_.stream.peer_windows().any()))
+        return;
+      return end_with({std::make_error_code(std::errc::timed_out),
+                       phase == Phase::kAccepting
+                           ? "the peer did not finish setting up the connection"
+                           : "the peer connected but never offered a window"});
+    case Deadline::Of::kLinger:
+      if (phase != Phase::kClosing) return;
+      // Remaining data is lost, and the peer must not take what it received for the whole stream.
+      if (!link_.stream.aborted() && has_undelivered()) return begin_abort();
+      return begin_disconnect(kFailurePatience);
+    case Deadline::Of::kDisconnect:
+      if (phase != Phase::kDisconnecting) return;
+      ending_.on_no_answer();
+      return finish();
+    case Deadline::Of::kStreamOver:
+      return end_with(describe(IBV_WC_WR_FLUSH_ERR, false));
+    case Deadline::Of::kQuiet:
+      deadline_.clear(loop());
+      return link_.state().want_reap(*this);
+  }
+}
+
+// --- closing -------------------------------------------------------------------------------------
+
+void LinkedCarrier::begin_close() noexcept {
+  const ae::Duration linger = link_.settings().linger;
+  deadline_.clear(loop());
+  if (linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
+  link_.stage.move(Phase::kClosing);
+  close_deadline_ = std::chrono::steady_clock::now() + linger;
+  if (!deadline_.set(linger, Deadline::Of::kLinger)) return begin_disconnect(kFailurePatience);
+  link_.state().want_flush(*this);
+  continue_close();
+}
+
+// A disconnect looks the same whatever came before it, so a message tells the peer that this is an
+// abort. It follows what the device has already taken.
+void LinkedCarrier::begin_abort() noexcept {
+  deadline_.clear(loop());
+  if (link_.stage.phase() == Phase::kOpen) link_.stage.move(Phase::kClosing);
+  if (!link_.stream.abort() || !deadline_.set(kFailurePatience, Deadline::Of::kLinger))
+    return begin_disconnect(kFailurePatience);
+  close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
+  link_.state().want_flush(*this);
+}
+
+void LinkedCarrier::continue_close() noexcept {
+  if (link_.stage.phase() != Phase::kClosing || link_.sender.requests_in_flight() != 0) return;
+  if (link_.stream.aborted() ? has_undelivered() : link_.sender.queue().held() != 0) return;
+  ending_.set_delivered();
+  begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
+}
+
+// --- disconnecting and tearing down --------------------------------------------------------------
+
+void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
+  LoopState& state = link_.state();
+  deadline_.clear(loop());
+  pace_.clear(loop());
+  link_.stage.move(Phase::kDisconnecting);
+  state.remove(*this);
+  const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
+  // Deferred only inside a handler: elsewhere the loop may not run again to do it.
+  if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
+    ending_.queue_stop();
+    return state.want_reap(*this);
+  }
+  if (ending_.stop() || !can_wait) finish();
+}
+
+void LinkedCarrier::finish() noexcept {
+  if (link_.stage.phase() == Phase::kDead) return;
+  deadline_.clear(loop());
+  pace_.clear(loop());
+  link_.state().remove(*this);
+  ending_.finish();
+  link_.state().want_reap(*this);
+  if (listener_ != nullptr && state() != State::kConnected) listener_->on_lost(*this);
+}
+
+void LinkedCarrier::reap() {
+  if (link_.stage.phase() == Phase::kDisconnecting) {
+    if (ending_.stop()) finish();
+    return;
+  }
+  if (ending_.has_reports_to_come() && deadline_.set(kQuietPatience, Deadline::Of::kQuiet))
+    return ending_.wait();
+  deadline_.clear(loop());
+  tear_down();
+  ending_.gone();
+  link_.state().forget(*this);
+  if (closing()) host().release();
+}
+
+void LinkedCarrier::tear_down() noexcept {
+  pace_.clear(loop());
+  link_.destroy_queue_pair();
+  if (left_over_ == nullptr) {  // keeps unread bytes after the windows in which they arrived
+    // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
+    const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
+                      link_.stream.inbound().has_unread() && !closing() &&
+                      state() == State::kConnected;  // not after shutdown_both()
+    if (keep) {
+      left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
+      if (left_over_ == nullptr) pending_failure_ = out_of_memory();  // and the bytes are lost
+    }
+    link_.stream.inbound().leave_windows(left_over_.get());
+  }
+  tell_references({});
+  link_.sender.drop_all();
+  const std::error_code why = pending_failure_ ? pending_failure_.code : host().failure().code;
+  tell_references(why ? why : std::make_error_code(std::errc::operation_canceled));
+  link_.release(reader_.viewed());
+}
+
+void LinkedCarrier::drop_kept() noexcept {
+  (void)reader_.end_view();
+  link_.sender.queue().commit(0);
+  (void)link_.release_kept(false);
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/mtu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// A peer that does not know our hello uses the MTU of rdma_cm.
+void refuse_lone_option(const rdma_cm_id* id, const Fabric& fabric) {
+  const ibv_mtu path = mtu_of_path(id);
+  if (!fabric.path_mtu || path <= *fabric.path_mtu) return;
+  throw VerbsError(
+      Failure{std::make_error_code(std::errc::message_size),
+              fmt::format("path-mtu={}: only a peer of ours can agree on that, and this one counts "
+                          "with {}",
+                          bytes_of(*fabric.path_mtu), bytes_of(path))});
+}
+
+}  // namespace
+
+void Mtu::offer(const rdma_cm_id* id, const Fabric& fabric) noexcept {
+  agreed_ = {};
+  told_ = mtu_of_path(id);
+  if (told_ != 0 && fabric.path_mtu) told_ = std::min(told_, *fabric.path_mtu);
+}
+
+void Mtu::take_answer(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t answer) {
+  if (answer != 0 && told_ != 0)
+    agreed_ = std::min(static_cast<ibv_mtu>(answer), told_);
+  else
+    refuse_lone_option(id, fabric);
+}
+
+void Mtu::agree(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t asked, ibv_mtu here,
+                const std::string& device) {
+  agreed_ = told_ = {};
+  if (asked == 0) {
+    const ibv_mtu path = mtu_of_path(id);
+    if (path > here)
+      throw VerbsError(Failure{
+          std::make_error_code(std::errc::message_size),
+          fmt::format("the peer's packets are of up to {} bytes, and those of {} of up to {}: give "
+                      "both networks the same MTU",
+                      bytes_of(path), device, bytes_of(here))});
+    return refuse_lone_option(id, fabric);
+  }
+  agreed_ = std::min(static_cast<ibv_mtu>(asked), here);
+  if (fabric.path_mtu) agreed_ = std::min(agreed_, *fabric.path_mtu);
+  told_ = agreed_;
+}
+
+void Mtu::tell(Hello& hello) const noexcept {
+  hello.mtu = static_cast<std::uint8_t>(told_);
+  if (hello.mtu != 0) hello.flags |= Hello::kTellsMtu;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/path.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+std::optional<bool> Path::is_local() const noexcept {
+  if (peer_.size == 0) return std::nullopt;
+  return local_.same_host(peer_);
+}
+
+void Path::set_device(const Device& device, int port) {
+  device_ = fmt::format("{}/{}", device.name(), port);
+  iwarp_ = device.iwarp();
+  route_ = {};
+}
+
+const Route& Path::route(ibv_qp* qp, int port) const noexcept {
+  if (qp != nullptr) read_back(qp, port, route_);
+  return route_;
+}
+
+std::string Path::line(const Fabric& asked) const {
+  std::string line = "rdma " + device_;
+  if (route_.global) line += fmt::format(" gid {}", route_.gid_index);
+  const std::string_view kind = iwarp_ ? "iWARP" : route_.kind;
+  if (!kind.empty()) line.append(" ").append(kind);
+  line += fmt::format(" {} > {}", local_.to_string(), peer_.to_string());
+  if (bytes_of(route_.mtu) != 0) line += fmt::format(" mtu {}", bytes_of(route_.mtu));
+  if (route_.global) line += fmt::format(" tc {}", route_.traffic_class);
+  // Not read back: on iWARP no call reports it.
+  if (iwarp_ && asked.traffic_class) line += fmt::format(" tc {}", *asked.traffic_class);
+  if (route_.known) line += fmt::format(" sl {}", route_.service_level);
+  return line;
+}
+
+void Path::add_facts(std::vector<std::pair<std::string, std::string>>& facts) const {
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  if (route_.global) {
+    facts.emplace_back("gid-index", text(route_.gid_index));
+    facts.emplace_back("traffic-class", text(route_.traffic_class));
+  }
+  if (route_.kind[0] != '\0') facts.emplace_back("gid-type", route_.kind);
+  if (bytes_of(route_.mtu) != 0) facts.emplace_back("mtu", text(bytes_of(route_.mtu)));
+  if (route_.known) facts.emplace_back("service-level", text(route_.service_level));
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How far the end of one connection has come. Only Ending changes it. Together with Phase it says
+// what holds:
+//
+//   step          phase            what holds                              ends with
+//   kNone         up to kClosing   the queue pair can send and receive     -
+//   kStreamOver   kOpen, kClosing  iWARP: the device has ended the queue   rdma_cm's event, or a
+//                                  pair, and rdma_cm has not yet said      deadline
+//                                  why; nothing is posted
+//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopUser::reap()
+//                                  queue pair is stopped in a later one
+//   kUntold       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
+//                                  not told, because rdma_cm does not      deadline
+//                                  know the connection yet
+//   kTold         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
+//                                  has not answered                        deadline
+//   kToReap       kDead            nothing more is expected of the peer;   LoopUser::reap()
+//                                  all objects still exist
+//   kQuieting     kDead            the queue pair is stopped, and the      the last report, or a
+//                                  device still has completions of it      deadline
+//   kGone         kDead            no rdma_cm or verbs object is left      -
+//
+// A step may be left out, and none is repeated.
+
+#include <cstdint>
+
+#include "ae/abi.h"
+#include "conn/rdma/protocol/phase.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+enum class EndStep : std::uint8_t {
+  kNone,
+  kStreamOver,
+  kStopQueued,
+  kUntold,
+  kTold,
+  kToReap,
+  kQuieting,
+  kGone,
+};
+
+/// A step leads to a later one. The device ends a queue pair only before we do, and the loop queues
+/// a stop only at the beginning.
+constexpr bool allowed(EndStep from, EndStep to) {
+  using enum EndStep;
+  switch (to) {  // no default: the compiler warns about a missing step
+    case kNone:
+      return false;
+    case kStreamOver:
+      return from == kNone;
+    case kStopQueued:
+      return from == kNone || from == kStreamOver;
+    case kUntold:
+      return from == kNone || from == kStreamOver || from == kStopQueued;
+    case kTold:
+      return from == kUntold;
+    case kToReap:
+      return from < kToReap;
+    case kQuieting:
+      return from == kToReap;
+    case kGone:
+      return from != kGone;  // the end of the loop leaves out all others
+  }
+  return false;
+}
+static_assert(!allowed(EndStep::kGone, EndStep::kToReap), "torn down once");
+
+/// The step belongs to the phase.
+constexpr bool fits(EndStep step, Phase phase) {
+  using enum EndStep;
+  switch (step) {
+    case kNone:
+      return phase != Phase::kDisconnecting && phase != Phase::kDead;
+    case kStreamOver:
+      return phase == Phase::kOpen || phase == Phase::kClosing;
+    case kStopQueued:
+    case kUntold:
+    case kTold:
+      return phase == Phase::kDisconnecting;
+    case kToReap:
+    case kQuieting:
+    case kGone:
+      return phase == Phase::kDead;
+  }
+  return false;
+}
+
+}}}  // namespace conn::rdma

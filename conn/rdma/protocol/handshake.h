@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What rdma_cm knows of one connection, which is not what its queue pair can do: data may arrive
+// before rdma_cm has read the peer's last message of the handshake.
+//
+//   state       what holds                                            next
+//   kNone       rdma_connect() or rdma_accept() was not called        kUnderWay
+//   kUnderWay   it was, and no event has ended it. On iWARP           kAnswered, kKnown, kGone
+//               rdma_destroy_id() would block until one does
+//   kAnswered   an event has ended it; not yet established            kKnown, kGone
+//   kKnown      established for rdma_cm: rdma_disconnect() tells      kGone
+//               the peer
+//   kGone       the peer is known to be gone; it will not answer      -
+//   any         the id is destroyed                                   kNone
+
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+enum class Handshake : std::uint8_t { kNone, kUnderWay, kAnswered, kKnown, kGone };
+
+constexpr bool allowed(Handshake from, Handshake to) {
+  using enum Handshake;
+  if (to == kNone) return true;
+  if (to == kUnderWay) return from == kNone;
+  if (to == kAnswered) return from == kUnderWay;
+  return from < to;
+}
+static_assert(!allowed(Handshake::kGone, Handshake::kKnown), "the peer does not come back");
+
+}}}  // namespace conn::rdma

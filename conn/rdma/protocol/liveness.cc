@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/protocol/liveness.h"
+
+#include "conn/rdma/protocol/flow_control.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// The next time after `now` that is common to all connections of this interval.
+ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
+  if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
+  return now - now.time_since_epoch() % interval + interval;
+}
+
+}  // namespace
+
+Liveness::Liveness(const Config& config, ae::TimePoint now) noexcept
+    : config_(config), keepalive_at_(next_of(config.keepalive, now)), heard_at_(now) {
+  if (config_.keepalive > ae::Duration::zero())
+    config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
+}
+
+bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept {
+  if (loop_was_stopped) {
+    heard_at_ = now;
+    asked_at_ = {};
+  }
+  if (!watch_silence(now, facts.all_completed)) return false;
+  if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return true;
+  keepalive_at_ = next_of(config_.keepalive, now);
+  if (now - facts.last_write_at < config_.keepalive / 2) return true;
+  // A silent peer posts no receives: the ones left are kept for what it is to read later.
+  const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
+                      now - heard_at_ > promised_ + promised_ / 4;
+  if (!silent && facts.takes_keepalive)
+    keepalive_due_ = true;
+  else
+    probe_due_ = true;
+  return true;
+}
+
+// Three missed keepalives, and a quarter of an interval for transit; unlimited where none was
+// promised.
+ae::Duration Liveness::silence_allowed() const noexcept {
+  return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
+}
+
+bool Liveness::watch_silence(ae::TimePoint now, bool all_completed) noexcept {
+  if (promised_ == promised_.zero()) return true;
+  const ae::Duration silent = now - last_sign();
+  // Behind a message for which the peer may have no receive, the probe may have to wait for ever;
+  // then the device's retries alone decide, if they are limited.
+  const bool device_decides =
+      config_.completions_prove && config_.device_gives_up && !all_completed;
+  if (silent > silence_allowed() && !device_decides) return false;
+  if (config_.completions_prove && now >= next_look()) {
+    asked_at_ = now;
+    probe_due_ = true;
+  }
+  return true;
+}
+
+// The device is probed one interval before the peer counts as gone, and then once per interval.
+ae::TimePoint Liveness::next_look() const noexcept {
+  if (promised_ == promised_.zero()) return ae::TimePoint::max();
+  if (!config_.completions_prove) return heard_at_ + silence_allowed();
+  if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
+  return asked_at_ + promised_ + ae::Duration(1);  // the silence then exceeds the limit
+}
+
+}}}  // namespace conn::rdma

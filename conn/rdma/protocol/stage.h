@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Where one connection stands: its phase, and what rdma_cm knows of it. Each changes by its table
+// only.
+
+#include <cassert>
+
+#include "ae/abi.h"
+#include "conn/rdma/protocol/handshake.h"
+#include "conn/rdma/protocol/phase.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class Stage {
+ public:
+  Phase phase() const noexcept { return phase_; }
+  void move(Phase next) noexcept {
+    assert(allowed(phase_, next));
+    phase_ = next;
+  }
+  bool connecting() const noexcept {
+    return phase_ == Phase::kResolving || phase_ == Phase::kConnecting;
+  }
+  bool open() const noexcept { return phase_ == Phase::kOpen || phase_ == Phase::kClosing; }
+  bool ended() const noexcept { return phase_ == Phase::kDisconnecting || phase_ == Phase::kDead; }
+
+  Handshake handshake() const noexcept { return handshake_; }
+  /// Moves on; a state that was passed already is not returned to.
+  void advance(Handshake next) noexcept {
+    if (allowed(handshake_, next)) handshake_ = next;
+  }
+
+ private:
+  Phase phase_ = Phase::kIdle;
+  Handshake handshake_ = Handshake::kNone;
+};
+
+}}}  // namespace conn::rdma

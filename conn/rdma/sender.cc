@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/sender.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// Bounds of a batch, which is otherwise a quarter of the send buffer: while one batch is in flight
+// there is space to write the next, and the peer reads the previous one.
+constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
+
+}  // namespace
+
+// --- the queue pair comes and goes ---------------------------------------------------------------
+
+void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
+  limits_ = limits;
+  ring_.assign(std::bit_ceil(limits.requests), Sent{});
+  posted_ = done_ = last_signaled_ = last_data_ = 0;
+  data_ = Data::kNone;
+  failed_ = false;
+  if (limits.inline_bytes >= kControlSize) return;
+  Failure why;
+  control_ = pool->acquire(ring_.size() * kControlSize, memory, &why);
+  if (control_ == nullptr) throw VerbsError(std::move(why));
+}
+
+void Sender::release_control(RegisteredPool& pool) noexcept {
+  if (control_ != nullptr) pool.release(std::exchange(control_, nullptr));
+}
+
+// --- accepting bytes -----------------------------------------------------------------------------
+
+std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit,
+                           ae::TimePoint now) {
+  if (tx_.held() == 0) buffer_.on_idle_write(now);
+  std::size_t left = room();
+  std::size_t done = 0;
+  wants_memory_ = false;
+  short_of_room_ = left == 0;
+  for (int i = 0; i < count && left != 0; ++i) {
+    const std::size_t wanted = std::min(vectors[i].iov_len, left);
+    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
+    const std::size_t taken =
+        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, limit);
+    done += taken;
+    left -= taken;
+    wants_memory_ = taken < wanted;
+    if (wants_memory_) break;
+  }
+  return done;
+}
+
+std::span<std::byte> Sender::reserve(std::size_t size, const MemoryLimit& limit,
+                                     ae::TimePoint now) {
+  wants_memory_ = false;
+  if (tx_.held() == 0) buffer_.on_idle_write(now);
+  const std::size_t left = room();
+  errno = EAGAIN;
+  // Requires what the write handler waits for, or `size` if that is less: the buffer may be small.
+  short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
+  if (short_of_room_) return {};
+  const std::span<std::byte> found = tx_.reserve(size, limit);
+  if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
+  wants_memory_ = tx_.held() != 0;
+  errno = wants_memory_ ? EAGAIN : EOPNOTSUPP;
+  return {};
+}
+
+void Sender::starve(std::size_t size, ae::TimePoint now) noexcept {
+  starved_for_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(size, 1, UINT32_MAX));
+  buffer_.on_refusal(now);
+}
+
+bool Sender::secure(bool writer_waits, const MemoryLimit& limit) noexcept {
+  const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
+  if (starved() && writer_waits && !tx_.reserving() && !tx_.secure(least, limit)) return false;
+  starved_for_ = 0;
+  return true;
+}
+
+// --- posting -------------------------------------------------------------------------------------
+
+Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool prove,
+                            ae::TimePoint now) {
+  SendChain chain(limits_.requests - requests_in_flight(), posted_);
+  ChainPlan plan;
+  plan.prove = prove;
+  plan.now = now;
+  if (keys_alone && windows.has_key_to_change()) {
+    plan_keys_alone(chain, plan, windows);
+  } else {
+    plan_keys(chain, plan, windows);
+    plan_control(chain, plan);
+    plan_data(chain, plan);
+    plan_probe(chain, plan);
+  }
+  Posted posted;
+  if (chain.size() == 0) return posted;
+  const std::uint32_t last_signaled = plan_signals(chain, plan);
+  const SendChain::Result result = chain.post(qp);
+  post_again_ = result.error == ENOMEM;
+  posted.requests = result.posted;
+  posted.bytes = plan.bytes;
+  const bool key_refused =
+      result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
+  if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
+    posted.how = Posted::How::kFailed;
+    posted.error = result.error;
+    posted.maybe_key = !result.known && plan.keys_end != 0;
+    return posted;
+  }
+  if (result.posted < plan.data_end) plan.bytes = 0;  // without its immediate it is not announced
+  posted.control =
+      std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
+  commit(plan, result.posted);
+  // If some requests were not posted, their signals are missing too: count from the known state.
+  if (result.posted == chain.size()) last_signaled_ = last_signaled;
+  if (key_refused) {
+    posted.how = Posted::How::kKeyRefused;
+    posted.window = plan.window[result.posted];
+    return posted;
+  }
+  posted.asks = ask_later(now);
+  // A chain holds one batch; the peer may have another window.
+  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), now) != 0;
+  posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
+                   ? Posted::How::kMore
+                   : Posted::How::kDone;
+  return posted;
+}
+
+SendChain::Result Sender::post_keys(ibv_qp* qp, Windows& windows) {
+  SendChain chain(limits_.requests, posted_);
+  ChainPlan plan;
+  plan_keys(chain, plan, windows);
+  if (chain.size() == 0) return {0, 0, true};
+  const std::uint32_t last_signaled = plan_signals(chain, plan);
+  const SendChain::Result result = chain.post(qp);
+  commit(plan, result.posted);
+  if (result.posted == chain.size()) last_signaled_ = last_signaled;
+  return result;
+}
+
+void Sender::on_idle(ae::TimePoint now) noexcept {
+  if (tx_.staged() != 0) stream_.on_staged_left();
+  if (std::exchange(short_of_room_, false) && tx_.staged() == 0) buffer_.on_full(now);
+}
+
+// True: the time was not set before.
+bool Sender::ask_later(ae::TimePoint now) noexcept {
+  constexpr ae::Duration kLater = std::chrono::seconds(5);
+  if (last_signaled_ == posted_ || tx_.held() == 0) {
+    ask_at_ = ae::TimePoint::max();
+    return false;
+  }
+  if (ask_at_ != ae::TimePoint::max()) return false;
+  ask_at_ = now + kLater;
+  return true;
+}
+
+void Sender::plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows) {
+  const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
+  for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
+  plan.keys_end = plan.control_end = plan.data_end = chain.size();
+  // Their completion frees a place for a window, and shows whether the key changes work.
+  if (plan.keys_end != 0) plan.signal_last = true;
+}
+
+// Keys that must be alone in the send queue (Device::binds_alone()): earlier requests are confirmed
+// first, by a write of zero bytes if nothing else requests a completion; later ones wait for them.
+void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows) {
+  if (posted_ == done_) return plan_keys(chain, plan, windows);
+  if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
+  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  plan.signal_last = true;
+}
+
+void Sender::plan_control(SendChain& chain, ChainPlan& plan) {
+  for (; !chain.full(); ++plan.control) {
+    const std::optional<ControlMessage> message = stream_.next_control(plan.now, plan.control);
+    if (!message) break;
+    const ControlBytes bytes = encode(*message);
+    if (control_ == nullptr) {
+      chain.send_inline(bytes);
+    } else {
+      const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
+      std::byte* at = control_->data + slot * kControlSize;
+      std::copy(bytes.begin(), bytes.end(), at);
+      chain.send(at, RegisteredPool::lkey(*control_));
+    }
+    if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
+  }
+  plan.control_end = chain.size();
+}
+
+void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
+  plan.data_end = chain.size();
+  // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
+  // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
+  const bool many_in_place = stream_.peer().is_aeconn() && tx_.referred() >= kLongBatch;
+  const std::uint32_t batch =
+      many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
+  std::uint32_t n = stream_.sendable(tx_.staged(), plan.now, plan.control);
+  if (n > batch + batch / 4) n = batch;  // a slightly longer batch saves a message
+  if (n == 0 || chain.room() <= flow::kControlSlots) return;
+  std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
+  const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
+  std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
+  while (!left.empty()) {
+    const auto together = left.first(std::min<std::size_t>(left.size(), limits_.pieces));
+    left = left.subspan(together.size());
+    std::uint32_t bytes = 0;
+    for (const TxQueue::Segment& each : together) bytes += each.length;
+    plan.copied = together.size() == 1 && bytes <= limits_.inline_bytes;
+    chain.write(together, stream_.peer_windows().position() + plan.bytes,
+                stream_.peer_windows().current().key, plan.copied);
+    plan.bytes_of[chain.size() - 1] = bytes;
+    plan.bytes += bytes;
+  }
+  chain.with_immediate(stream_.immediate(plan.bytes));
+  plan.data_end = chain.size();
+}
+
+// A write of zero bytes proves the path, and that everything before it was delivered.
+void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
+  const bool prove = plan.prove && tx_.staged() == 0;
+  const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && tx_.staged() != 0;
+  const bool asks = wants_memory_ || plan.now >= ask_at_;
+  const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
+  if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
+    stream_.liveness()
+        .on_probe_posted();  // a completion is already requested for what is in flight
+  if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
+    return;
+  if (chain.full()) return;
+  // Any other request in the chain proves the same. (bnxt_re before rdma-core 50 gives a request
+  // without pieces the length of the preceding one in its chain.)
+  if (chain.size() == 0)
+    chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  plan.signal_last = true;
+  plan.probe_end = chain.size();
+}
+
+// Requests a completion for one of many requests, but always often enough to learn when slots and
+// staging memory become free. Returns the sequence number of the last request with one.
+std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
+  const bool signal_last = plan.signal_last || plan.prove ||
+                           stream_.proof().is_exceeded(plan.control) || wants_memory_ ||
+                           tx_.referred() != 0 || tx_.held() > buffer_.size() / 2 ||
+                           tx_.staged() > plan.bytes;
+  std::uint32_t signaled = last_signaled_;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
+    const bool last = i + 1 == chain.size();
+    if (sequence - signaled < flow::signal_every(limits_.requests) && !(last && signal_last))
+      continue;
+    chain.signal(i);
+    signaled = sequence;
+  }
+  return signaled;
+}
+
+void Sender::commit(ChainPlan& plan, std::size_t posted) {
+  if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.liveness().on_probe_posted();
+  for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
+    plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
+  for (std::size_t i = plan.keys_end; i < std::min(posted, plan.control_end); ++i)
+    if (const auto message = stream_.next_control(plan.now))
+      stream_.on_control_posted(*message, plan.now);
+  if (plan.bytes != 0) {
+    const bool nothing_in_flight = tx_.in_flight() == 0;
+    stream_.on_write_posted(plan.bytes, plan.now);
+    tx_.on_posted(plan.bytes);
+    // A single inline write is copied into its request: its staging memory is free at once if
+    // nothing older is in flight, because memory is returned in order.
+    const bool one_request = plan.data_end - plan.control_end == 1;
+    if (nothing_in_flight && one_request && plan.copied) {
+      tx_.on_completed(plan.bytes);
+      plan.bytes_of[plan.control_end] = 0;
+    }
+  }
+  const std::size_t mask = ring_.size() - 1;
+  for (std::size_t i = 0; i < posted; ++i) {
+    const bool is_control = i >= plan.keys_end && i < plan.control_end;
+    const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
+    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, is_control || immediate};
+    if (immediate) {
+      last_data_ = posted_;
+      data_ = Data::kUnderWay;
+    }
+  }
+}
+
+// --- completions ---------------------------------------------------------------------------------
+
+bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
+  if (sequence - done_ > posted_ - done_) return false;  // not the number of a pending request
+  if (failed_) {
+    done_ = sequence;
+    look_at_last_data();
+    return false;
+  }
+  std::size_t bytes = 0;
+  std::uint32_t messages = 0;
+  const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
+  while (done_ != sequence) {
+    const Sent sent = std::exchange(ring_[++done_ & mask], Sent{});
+    bytes += sent.bytes;
+    messages += sent.message ? 1 : 0;
+  }
+  stream_.on_messages_done(messages);
+  look_at_last_data();
+  if (bytes == 0) return false;
+  buffer_.on_confirmed(bytes, now, limit);
+  tx_.on_completed(bytes);
+  return true;
+}
+
+bool Sender::retire_failed(std::uint32_t sequence, ae::TimePoint now,
+                           const MemoryLimit& limit) noexcept {
+  if (sequence - done_ - 1 >= posted_ - done_) return false;  // as above
+  const bool came_back = !failed_ && retire(sequence - 1, now, limit);
+  failed_ = true;
+  done_ = sequence;
+  look_at_last_data();
+  return came_back;
+}
+
+}}}  // namespace conn::rdma

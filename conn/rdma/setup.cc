@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "conn/kit/retry_after.h"
+#include "conn/rdma/device/here.h"
+#include "conn/setup_trace.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// How long rdma_cm may resolve an address or a route before the next one is tried.
+constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
+
+int milliseconds(ae::Duration duration) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::clamp<long long>(ms, 1, 1000000));
+}
+
+}  // namespace
+
+Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until)
+    : link_(around.link),
+      deadline_(around.deadline),
+      host_(around.host),
+      events_(around.events),
+      user_(around.user),
+      book_(around.book),
+      target_(to.to_string()),
+      port_(to.port),
+      until_(until) {
+  for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
+  std::reverse(hosts_.begin(), hosts_.end());
+}
+
+ae::Duration Setup::time_left() const { return until_ - std::chrono::steady_clock::now(); }
+
+// --- names ---------------------------------------------------------------------------------------
+
+void Setup::look_up_next() {
+  if (link_.inherited()) return;
+  if (hosts_.empty()) return try_next_address();
+  const std::string host = std::move(hosts_.back());
+  hosts_.pop_back();
+  resolution_ = resolve_async(link_.state().loop(), host, port_, [this](Resolved resolved) {
+    try {
+      resolution_.reset();
+      keep(std::move(resolved));
+      look_up_next();
+    } catch (const std::exception&) {
+      user_.on_set_up_failed(out_of_memory());
+    }
+  });
+}
+
+void Setup::look_up_all() {
+  for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve_until(hosts_.back(), port_, until_));
+  try_next_address();
+}
+
+void Setup::keep(Resolved resolved) {
+  if (resolved.failure) last_failure_ = std::move(resolved.failure);
+  addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
+}
+
+// --- addresses -----------------------------------------------------------------------------------
+
+void Setup::try_next_address() {
+  while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
+    choose_next_address();
+    const SocketAddress& address = addresses_[next_address_++];
+    tried_again_ = false;
+    try {
+      return try_address(address);
+    } catch (const VerbsError& error) {
+      SetupTrace::failed();
+      last_failure_ = error.failure();
+      report(last_failure_.code);
+      drop_link();
+    } catch (const std::bad_alloc&) {
+      last_failure_ = out_of_memory();
+      drop_link();
+    }
+  }
+  if (link_.stage.phase() != Phase::kResolving) return;
+  host_.occupy({});
+  last_failure_.text = fmt::format("connect to {}: {}", target_, last_failure_.text);
+  user_.on_set_up_failed(last_failure_);
+}
+
+void Setup::choose_next_address() noexcept {
+  const Settings& settings = link_.settings();
+  SocketAddress source;
+  try {
+    if (settings.spread == AddressOrder::kNear && !settings.source.empty())
+      (void)numeric_address(settings.source, 0, source);
+  } catch (const std::bad_alloc&) {  // then without a source
+  }
+  host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
+}
+
+void Setup::report(const std::error_code& why) const noexcept {
+  if (link_.path.peer().size == 0) return;  // names are still being resolved
+  book_.told(link_.settings().spread, link_.path.peer(), why);
+}
+
+void Setup::report_silence() const noexcept {
+  if (std::chrono::steady_clock::now() - address_began_ < AddressBook::kSilence) return;
+  report(std::make_error_code(std::errc::timed_out));
+}
+
+void Setup::try_address(const SocketAddress& address) {
+  const Settings& settings = link_.settings();
+  link_.path.set_peer(address);
+  CmId& id = link_.id();
+  id = link_.state().cm().create_id(&events_);
+  if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
+  // Leaves part of the time for the remaining addresses.
+  const bool last = next_address_ == addresses_.size();
+  const ae::Duration share = last ? time_left() : time_left() / 2;
+  address_began_ = std::chrono::steady_clock::now();
+  address_deadline_ = address_began_ + share;
+  if (!deadline_.set(share, Deadline::Of::kAddress)) throw std::bad_alloc();
+  SocketAddress source;
+  if (!settings.source.empty()) {
+    if (!numeric_address(settings.source, 0, source))
+      throw VerbsError("source=" + settings.source + " is not an address", EINVAL);
+  }
+  SocketAddress target = address;
+  SetupTrace::begin("resolve address");
+  if (rdma_resolve_addr(id.get(), source.size != 0 ? source.get() : nullptr, target.get(),
+                        milliseconds(std::min(share, kResolveLimit))) != 0)
+    throw not_reached(address, errno);
+}
+
+// The address failed: tries the next one, or ends.
+void Setup::on_address_failed(Failure why) {
+  SetupTrace::failed();
+  last_failure_ = std::move(why);
+  report(last_failure_.code);
+  drop_link();
+  try_next_address();
+}
+
+// Everything that was made for this address goes.
+void Setup::drop_link() {
+  link_.tear_down();
+  if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
+  link_.renew_stream(host_.id());
+}
+
+void Setup::on_deadline() {
+  if (!link_.stage.connecting()) return;
+  Failure failure{std::make_error_code(std::errc::timed_out), ""};
+  const SocketAddress& peer = link_.path.peer();
+  failure.text = fmt::format("{} did not answer in time",
+                             peer.size != 0 ? peer.to_string() : "the name service");
+  resolution_.reset();
+  if (time_left() <= ae::Duration::zero()) next_address_ = addresses_.size();
+  on_address_failed(std::move(failure));
+}
+
+// Refusals that do not concern the address itself: the peer's kernel still knew a connection with
+// this queue pair's number, or our own address moved to another device meanwhile.
+bool Setup::try_again_after(const CmEvent& event) {
+  if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
+  if (std::exchange(tried_again_, true)) return false;
+  try_again();
+  return true;
+}
+
+void Setup::try_again() {
+  drop_link();
+  try_address(SocketAddress(link_.path.peer()));
+}
+
+// --- rdma_cm -------------------------------------------------------------------------------------
+
+void Setup::on_event(const CmEvent& event) {
+  try {
+    switch (event.type) {
+      case RDMA_CM_EVENT_ADDR_RESOLVED:
+        return resolve_route();
+      case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        return request_connection();
+      case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response
+        return finish_request(event);
+      default: {
+        if (try_again_after(event)) return;
+        int err = event.status < 0 ? -event.status : ECONNREFUSED;
+        if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
+        if (event.type == RDMA_CM_EVENT_ADDR_ERROR && is_no_device(err))
+          return on_address_failed(not_reached(link_.path.peer(), err).failure());
+        std::string why = describe(event);
+        const auto patience = patience_in(why);
+        return on_address_failed(
+            {std::error_code(err, std::generic_category()), std::move(why), patience});
+      }
+    }
+  } catch (const VerbsError& error) {
+    on_address_failed(error.failure());
+  } catch (const std::exception& error) {
+    on_address_failed({std::make_error_code(std::errc::not_enough_memory), error.what()});
+  }
+}
+
+void Setup::resolve_route() {
+  const CmId& id = link_.id();
+  SetupTrace::begin("resolve route");
+  link_.state().devices().watch_removal(
+      id);  // the attempt may end before its device is opened here
+  if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
+    throw errno == ENODEV ? not_reached(link_.path.peer(), errno)
+                          : VerbsError("rdma_resolve_route", errno);
+}
+
+void Setup::request_connection() {
+  rdma_cm_id* const id = link_.id().get();
+  const Fabric& fabric = link_.settings().fabric;
+  SetupTrace::begin("queue pair");
+  link_.make();
+  mtu_ = {};
+  if (!link_.path.iwarp()) mtu_.offer(id, fabric);
+  Hello ours = link_.stream.hello();
+  mtu_.tell(ours);
+  const auto hello = encode(ours);
+  if (fabric.ece) offer_ece(id, link_.queue_pair());
+  rdma_conn_param request = link_.parameters(hello);
+  SetupTrace::begin("connect");
+  if (rdma_connect(id, &request) != 0) throw VerbsError("rdma_connect", errno);
+  link_.stage.advance(Handshake::kUnderWay);
+  link_.stage.move(Phase::kConnecting);
+}
+
+void Setup::finish_request(const CmEvent& event) {
+  rdma_cm_id* const id = link_.id().get();
+  const std::optional<Hello> hello = decode_hello(event.data());
+  if (hello) link_.stream.on_hello(*hello);
+  if (!link_.path.iwarp()) mtu_.take_answer(id, link_.settings().fabric, hello ? hello->mtu : 0);
+  link_.connect(mtu_.agreed());
+  if (!link_.keys_work()) return try_again();
+  if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id) != 0)
+    throw VerbsError("rdma_establish", errno);
+  link_.stage.advance(Handshake::kKnown);
+  deadline_.clear(&link_.state().loop());
+  SetupTrace::end();
+  report({});
+  user_.on_set_up();
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the sending side posts, and what it does with a device that takes less. The driver is
+// simulated by a function, and bytes are sent from the test's memory: no device is needed.
+#if AECONN_RDMA
+
+#include "conn/rdma/sender.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/stream_bench.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
+
+using test::Bench;
+using test::feature_message;
+using How = Sender::Posted::How;
+
+// Takes as many requests as the test says, in all.
+struct Driver : ibv_qp {
+  Driver() : ibv_qp{} {
+    context = &table;
+    table.ops.post_send = post;
+  }
+  static int post(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
+    auto& self = *static_cast<Driver*>(base);
+    ++self.doorbells;
+    for (; work != nullptr; work = work->next) {
+      if (self.takes == self.opcodes.size()) {
+        if (self.names) *bad = work;
+        return self.answer;
+      }
+      self.opcodes.push_back(work->opcode);
+      self.signaled.push_back((work->send_flags & IBV_SEND_SIGNALED) != 0);
+      if (work->opcode != IBV_WR_SEND) continue;
+      const auto* bytes = reinterpret_cast<const std::byte*>(work->sg_list->addr);
+      const std::optional<ControlMessage> message = decode({bytes, work->sg_list->length});
+      REQUIRE(message);
+      self.controls.push_back(*message);
+    }
+    return 0;
+  }
+  ibv_context table{};
+  std::size_t takes = 1000;
+  int answer = ENOMEM;
+  bool names = true;
+  int doorbells = 0;
+  std::vector<ibv_wr_opcode> opcodes;
+  std::vector<bool> signaled;
+  std::vector<ControlMessage> controls;
+};
+
+struct Bed {
+  Bed() {
+    sender.use(nullptr, &references);
+    sender.begin({16, 1, 128}, nullptr, {});
+    bench.peer_registers(100000);
+  }
+  void stage(std::size_t size) {
+    REQUIRE(sender.queue().refer(bytes.data(), static_cast<std::uint32_t>(size), 0x77));
+  }
+  Sender::Posted post() { return sender.post(&driver, windows, false, false, bench.now); }
+  // The control messages that are due now.
+  std::vector<ControlMessage> due() const {
+    std::vector<ControlMessage> messages;
+    for (std::uint32_t i = 0;; ++i) {
+      const auto message = bench.stream.next_control(bench.now, i);
+      if (!message) return messages;
+      messages.push_back(*message);
+    }
+  }
+  Driver driver;
+  Bench bench{Role::kServer};
+  Settings settings;
+  ReferencePool references;
+  std::array<std::byte, 4096> bytes{};
+  Windows windows{bench.stream};
+  Sender sender{bench.stream, settings};
+};
+
+TEST_CASE("rdma sender: a chain has all that is due, and its completion gives the bytes back",
+          "[rdma][sender]") {
+  Bed bed;
+  bed.bench.settle();
+  bed.stage(2000);
+  CHECK_FALSE(bed.sender.wrote());
+  const Sender::Posted posted = bed.post();
+  CHECK(posted.how == How::kDone);
+  CHECK(posted.requests == 2);
+  CHECK(posted.control == 1);
+  CHECK(posted.bytes == 2000);
+  CHECK(bed.driver.opcodes == std::vector<ibv_wr_opcode>{IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM});
+  CHECK(bed.driver.signaled == std::vector<bool>{false, true});
+  CHECK(bed.due().empty());
+  CHECK(bed.sender.queue().staged() == 0);
+  CHECK(bed.sender.queue().in_flight() == 2000);
+  CHECK(bed.sender.data_under_way());
+
+  CHECK(bed.post().how == How::kNothing);
+  CHECK(bed.driver.doorbells == 1);
+
+  CHECK_FALSE(bed.sender.retire(3, bed.bench.now, {}));  // was not posted
+  CHECK_FALSE(bed.sender.retire(1, bed.bench.now, {}));  // had no bytes
+  CHECK(bed.sender.data_under_way());
+  CHECK(bed.sender.retire(2, bed.bench.now, {}));
+  CHECK(bed.sender.requests_in_flight() == 0);
+  CHECK(bed.sender.queue().held() == 0);
+  CHECK(bed.sender.queue().take_done() == 1);
+  CHECK_FALSE(bed.sender.data_under_way());
+  CHECK(bed.sender.wrote());
+}
+
+// Whatever the device takes of a chain: the rest stays due, in the same order, and nothing is sent
+// twice.
+TEST_CASE("rdma sender: what a device did not take is posted by the next chain", "[rdma][sender]") {
+  Bed bed;
+  for (std::uint16_t select = 1; select < 5; ++select)
+    bed.bench.feature(Opcode::kGetServerFeature, select);
+  bed.bench.settle();
+  bed.stage(2000);
+  const std::vector<ControlMessage> all = bed.due();
+  REQUIRE(all.size() == 5);
+  const std::uint64_t sent = bed.bench.stream.proof().sent();
+  const auto takes = static_cast<std::size_t>(GENERATE(0, 1, 2, 4, 5));
+  bed.driver.takes = takes;
+  const Sender::Posted posted = bed.post();
+  CHECK(posted.how == How::kDone);
+  CHECK(posted.requests == takes);
+  CHECK(posted.control == takes);
+  CHECK(bed.sender.was_refused());
+  CHECK(bed.sender.requests_in_flight() == takes);
+  CHECK(bed.bench.stream.proof().sent() == sent + takes);
+  CHECK(bed.due() ==
+        std::vector<ControlMessage>(all.begin() + static_cast<long>(takes), all.end()));
+  CHECK(bed.sender.queue().staged() == 2000);
+  bed.bench.stream.check();
+
+  bed.driver.takes = 1000;
+  CHECK(bed.post().how == How::kDone);
+  CHECK_FALSE(bed.sender.was_refused());
+  CHECK(bed.driver.controls == all);
+  CHECK(bed.driver.opcodes.size() == all.size() + 1);
+  CHECK(bed.driver.opcodes.back() == IBV_WR_RDMA_WRITE_WITH_IMM);
+  CHECK(bed.bench.stream.proof().sent() == sent + all.size() + 1);
+  CHECK(bed.sender.queue().in_flight() == 2000);
+}
+
+TEST_CASE("rdma sender: a post that fails commits nothing", "[rdma][sender]") {
+  Bed bed;
+  bed.bench.feature(Opcode::kGetServerFeature, 7);
+  bed.stage(100);
+  bed.driver.takes = 1;
+  SECTION("because of a request") { bed.driver.answer = EINVAL; }
+  SECTION("and the driver does not say how many it took") { bed.driver.names = false; }
+  const std::uint64_t sent = bed.bench.stream.proof().sent();
+  const Sender::Posted posted = bed.post();
+  CHECK(posted.how == How::kFailed);
+  CHECK(posted.error == bed.driver.answer);
+  CHECK_FALSE(posted.maybe_key);
+  CHECK(bed.sender.requests_in_flight() == 0);
+  CHECK(bed.sender.queue().staged() == 100);
+  CHECK(bed.bench.stream.proof().sent() == sent);
+  CHECK(bed.due() == std::vector<ControlMessage>{feature_message(7)});
+}
+
+TEST_CASE("rdma sender: a chain leaves requests to control messages", "[rdma][sender]") {
+  Bed bed;
+  for (int i = 0; i < 40; ++i) {
+    bed.stage(10);
+    (void)bed.post();
+  }
+  CHECK(bed.sender.requests_in_flight() == 16 - flow::kControlSlots);
+  CHECK(bed.sender.queue().staged() != 0);
+  bed.bench.feature(Opcode::kGetServerFeature, 9);
+  CHECK(bed.post().control == 1);
+  CHECK(bed.driver.controls == std::vector<ControlMessage>{feature_message(9)});
+}
+
+TEST_CASE("rdma sender: what followed a failed request is given up with the queue pair",
+          "[rdma][sender]") {
+  Bed bed;
+  bed.stage(1000);
+  REQUIRE(bed.post().bytes == 1000);
+  bed.stage(500);
+  REQUIRE(bed.post().bytes == 500);
+  CHECK(bed.sender.retire_failed(2, bed.bench.now, {}));  // the first was carried out
+  CHECK(bed.sender.failed());
+  CHECK(bed.sender.queue().take_done() == 1);
+  CHECK(bed.sender.queue().in_flight() == 500);
+  CHECK_FALSE(bed.sender.retire_failed(2, bed.bench.now, {}));
+  bed.sender.drop_all();
+  CHECK(bed.sender.queue().take_done() == 1);
+  CHECK(bed.sender.queue().held() == 0);
+}
+
+TEST_CASE("rdma sender: bytes that are sent in place are confirmed at once", "[rdma][sender]") {
+  Bed bed;
+  bed.stage(100);
+  CHECK_FALSE(bed.post().asks);
+  CHECK(bed.driver.signaled == std::vector<bool>{true});
+  CHECK(bed.sender.ask_at() == ae::TimePoint::max());
+}
+
+}  // namespace
+}}}  // namespace conn::rdma
+
+#endif
