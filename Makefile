@@ -213,9 +213,26 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
+# Headers of the standard library and of libfmt are compiled once for the library and once for the programs, whose flags
+# differ: half of a compilation is reading them. Not with ccache and clang++, whose builds also show a missing include.
+PRECOMPILES := $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX) $(shell command -v $(CXX))),,yes)
+precompiled = $(if $(PRECOMPILES),$(OUT)/obj/precompiled/$(1).h)
 # libaeconn.so exports only what AECONN_API marks (ae/abi.h) and tools/libaeconn.map lists. Programs here are linked
 # statically and can use everything.
-$(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden
+$(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden $(addprefix -include ,$(call precompiled,library))
+PROGRAM_SRC := $(filter-out %_main.cc,$(KV_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC))
+$(call obj,$(PROGRAM_SRC)): EXTRA = $(addprefix -include ,$(call precompiled,programs))
+ifneq ($(PRECOMPILES),)
+$(call obj,$(LIB_SRC)): $(call precompiled,library).gch
+$(call obj,$(PROGRAM_SRC)): $(call precompiled,programs).gch
+$(call precompiled,library).gch: EXTRA = -fvisibility=hidden
+$(call precompiled,programs).gch: EXTRA =
+$(call precompiled,library).gch $(call precompiled,programs).gch: tools/precompiled.h $(OUT)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX  $@"
+	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) -x c++-header -o $@ $<
+	@cp $< $(basename $@)
+endif
 
 # These files mainly parse command-line options and do not process requests.
 $(OUT)/obj/examples/%_main.o $(OUT)/obj/programs/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
@@ -306,8 +323,8 @@ $(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
 # Undefined behaviour is checked in the code that tests call, not in the tests.
 $(OUT)/obj/tests/%.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,$(if $(filter %_test.cc,$<),-O0,-O1) -g1)
 $(OUT)/obj/tests/%_test.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O0 -g1) $(if $(filter asan,$(CONFIG)),-fno-sanitize=undefined)
-# Third-party headers used by tests, compiled once. Not used with ccache and clang++.
-PRECOMPILED := $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX) $(shell command -v $(CXX))),,$(OUT)/obj/tests/precompiled.h)
+# Third-party headers used by tests, compiled once.
+PRECOMPILED := $(if $(PRECOMPILES),$(OUT)/obj/tests/precompiled.h)
 ifneq ($(PRECOMPILED),)
 $(OUT)/obj/tests/%_test.o: EXTRA += -include $(PRECOMPILED)
 $(patsubst %.cc,$(OUT)/obj/%.o,$(filter %_test.cc,$(TEST_SRC) $(wildcard tests/simulation/tests/*_test.cc))): $(PRECOMPILED).gch
