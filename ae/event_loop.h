@@ -58,7 +58,7 @@ enum Process : unsigned {
   kCallBeforeSleep = 8,  ///< run before_sleep hooks (sources are served in any case)
   kCallAfterSleep = 16,  ///< run after_sleep hooks
   kAllEvents = kFileEvents | kTimeEvents,  ///< file and time events
-  /// ///< all of these, as in run().
+  /// All of these, as in run().
   kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
 };
 /// Returns the union of two sets of flags.
@@ -216,7 +216,7 @@ class AECONN_API EventLoop {
   /// Removes a hook. Does nothing if it does not exist.
   virtual void remove_hook(HookId id) = 0;
   virtual void add_source(Source& source) = 0;  ///< adds a source, which the loop does not own
-  /// ///< to be called before the source is destroyed.
+  /// Removes a source. To be called before the source is destroyed.
   virtual void remove_source(Source& source) = 0;
 
   // --- running -----------------------------------------------------------------------------------

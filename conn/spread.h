@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Rules that assign pending connections to loops.
+// Spread: rules that assign pending connections to the loops of a listener group.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Input of a program's own rule.
+/// What a program's own rule is told about a pending connection.
 struct Arriving {
   std::string_view peer;  ///< "10.0.0.1:40112"; valid during the call
   /// Open connections by loop: assigned and not yet ended. The maximum value for a loop that has

@@ -42,14 +42,14 @@ class SpinGovernor {
     Duration sleep_latency = std::chrono::microseconds(10);  ///< L
     unsigned latency_weight = 0;                             ///< lambda
     Duration most = Spin{}.most;                             ///< longest spin
-    /// ///< false: the governor lowers L if it sees shorter wake-ups.
+    /// False: the governor lowers L if it sees shorter wake-ups.
     bool latency_is_given = false;
     friend bool operator==(const Prices&, const Prices&) = default;
   };
   enum class Found : std::uint8_t { kSpun, kSlept };
 
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
-  /// ///< number of idle periods in one probe (a series of trial spins).
+  /// Number of idle periods in one probe (a series of trial spins).
   static constexpr unsigned kProbeRun = 32;
   /// The initial and the longest minimum distance between two probes, here in idle periods, below
   /// in time. After each probe in vain the distance is multiplied by four (by two while it is below
