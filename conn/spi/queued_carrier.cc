@@ -13,10 +13,11 @@ bool QueuedCarrier::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      return true;  // to report the end of the stream
+      return true;  // the read handler runs to learn of the end of the stream
     case State::kError:
       return host()
-          .error_unread();  // only until a read has reported it, or the loop would never sleep
+          // True only until a read has reported the failure: otherwise the loop would never sleep.
+          .error_unread();
     default:
       return false;
   }
@@ -41,7 +42,7 @@ void QueuedCarrier::update_ready() noexcept {
 }
 
 std::size_t QueuedCarrier::run_ready() {
-  struct Requeue {  // also after a handler that throws
+  struct Requeue {  // its destructor also runs if a handler throws
     QueuedCarrier& carrier;
     ~Requeue() { carrier.update_ready(); }
   } requeue{*this};
