@@ -58,7 +58,7 @@ enum Process : unsigned {
   kCallBeforeSleep = 8,  ///< run before_sleep hooks (sources are served in any case)
   kCallAfterSleep = 16,  ///< run after_sleep hooks
   kAllEvents = kFileEvents | kTimeEvents,  ///< file and time events
-  /// All of these, as in run().
+  /// Everything that an iteration of run() does.
   kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
 };
 /// Returns the union of two sets of flags.

@@ -13,7 +13,8 @@ namespace ae { inline namespace AECONN_ABI {
 /// How a loop should wait. Requested by the loop's owner (EventLoop::set_spin) or by a source.
 struct Spin {
   using Duration = std::chrono::nanoseconds;  ///< unit of all times in this struct
-  /// How long the loop spins. If there are several requests, the mode that is listed last applies.
+  /// The rule for how long the loop spins. If there are several requests, the one that is listed
+  /// last applies.
   enum class Mode : std::uint8_t {
     kNo,      ///< sleep at once
     kAuto,    ///< spin if that takes no more CPU time than sleeping

@@ -9,7 +9,7 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// Limits of a measured sleep cost, in ns.
+// The measured CPU cost of a sleep is limited to this range, in ns.
 constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;
 constexpr unsigned kFastWeight = 3;
 // After the first samples, the cost of one sleep in this many is measured.
@@ -100,7 +100,7 @@ void IdleTime::vetoed() noexcept {
   if (slept_ || until_ != began_)
     found();
   else
-    drop();  // the loop has neither spun nor slept in this period
+    drop();  // the loop has neither spun nor slept in this idle period
 }
 
 void IdleTime::drop() noexcept {

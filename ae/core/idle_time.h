@@ -63,8 +63,8 @@ class IdleTime {
   void vetoed() noexcept;
   /// Records that at `now` the loop polled its descriptors, or woke up.
   void looked(TimePoint now) noexcept;
-  /// Records that work was found, and ends the idle period: at the time of the last looked() call,
-  /// or at `now`.
+  /// Records that work was found, and ends the idle period at the time of the last looked() call.
+  /// The overload with an argument ends it at that time.
   void work_came() noexcept {
     if (waits()) found();
   }
@@ -96,10 +96,11 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
-  bool slept_ = false;  // in kSleeping: whether the loop has already slept
+  bool slept_ = false;  // whether the loop has slept since phase_ became kSleeping
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
-  // Time of spins in which another thread had the CPU, and the part of it that is after until_.
+  // Time of spins in which another thread had the CPU. lost_after_ is the part of it that lies
+  // after the time at which the spin should have ended.
   Duration lost_{}, lost_after_{};
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;

@@ -95,7 +95,8 @@ class LoopGroup::Member {
   }
 
   Poster poster;  // set once the loop has been created
-  // Other threads only pass the pointer to functions posted to the loop's thread.
+  // Dereferenced only on the loop's own thread. Other threads only pass it to functions that they
+  // post there.
   EventLoop* loop = nullptr;
 
  private:
@@ -103,7 +104,7 @@ class LoopGroup::Member {
   const LoopGroup& group_;
   Core& core_;
   const std::size_t index_;
-  // Whether run() has returned: a joined thread has no handle. Guarded by `placing`.
+  // Whether run() has returned: a joined thread cannot be pinned. Guarded by `placing`.
   bool ended_ = false;
   std::thread thread_;
 };

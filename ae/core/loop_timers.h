@@ -19,8 +19,8 @@ class LoopTimers {
   LoopTimers(const LoopTimers&) = delete;
   LoopTimers& operator=(const LoopTimers&) = delete;
 
-  // Like EventLoop::add_time_event(), and below again() and remove_time_event(). `When` is a
-  // Duration or a TimePoint.
+  // Adds a timer like EventLoop::add_time_event(). `When` is a Duration or a TimePoint, as in
+  // again().
   template <class When>
   TimerId add(When when, TimeHandler& handler) {
     changed_ = true;

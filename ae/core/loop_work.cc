@@ -179,11 +179,11 @@ void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
-  // After fork() the parent runs the posts that remain.
+  // In a child of fork(), the remaining posted functions are skipped, because the parent runs them.
   if (inherited()) next_post_ = posts_.size();
   posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
                 std::make_move_iterator(last_posts.end()));
-  // Exceptions are dropped: there is no caller left to rethrow to.
+  // Exceptions of these functions are dropped, because no caller is left to receive them.
   while (next_post_ < posts_.size()) {
     core_.guarded([this] { run_posts(posts_.size()); });
   }

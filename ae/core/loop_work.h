@@ -34,12 +34,13 @@ class LoopWork {
   IdleTime idle;
   Spin own_spin;
 
-  bool running = false;         // inside the loop's run()
-  bool single = false;          // inside process_events()
+  bool running = false;         // whether run() is on the stack
+  bool single = false;          // whether process_events() is on the stack
   bool stop_requested = false;  // stop() was called: ends the current run(), or else the next one
   // True while a host program's loop does the sleeping: this loop then never spins.
   bool hosted = false;
-  bool spin_looks = false;  // this iteration only polls the descriptors in the middle of a spin
+  // Whether this iteration only polls descriptors, in the middle of a spin.
+  bool spin_looks = false;
 
   bool stopping() const noexcept { return stop_requested && running; }
   HookId add_before_sleep(std::function<void()> hook) {
@@ -56,7 +57,9 @@ class LoopWork {
   /// Throws LoopError. For functions such as run() that were called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
-  // The parts of an iteration, in their order.
+  // Does the first part of an iteration, before the sleep: destroys deferred objects and serves the
+  // sources. Returns whether the loop may sleep; if so, every source is armed. `alone`: no handler
+  // is on the stack, so objects may be destroyed.
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
   /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
   /// so objects may be destroyed.
@@ -74,7 +77,7 @@ class LoopWork {
   /// because work may have arrived since the last call.
   void begin_single() noexcept {
     single = true;
-    // Otherwise before_sleep() will record that work was found.
+    // If handlers have run, before_sleep() records instead that work was found.
     if (!core_.ran_any()) idle.drop_spin();
   }
   bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
@@ -99,7 +102,7 @@ class LoopWork {
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
-    next_post_ = posts_.size();  // the parent runs the posts that remain
+    next_post_ = posts_.size();  // the parent of this process runs the remaining functions
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }

@@ -9,7 +9,7 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::size_t kAhead = 4;  // how many allocations before its use a free slot is prefetched
+constexpr std::size_t kAhead = 4;  // a free slot is prefetched this many allocations before its use
 
 }  // namespace
 
@@ -187,7 +187,7 @@ TimerQueue::Slot TimerQueue::take(TimeHandler& handler) {
   const Slot slot = free_.back();
   free_.pop_back();
   // Slots are freed in any order, so each use of a free slot would cause a cache miss. Prefetching
-  // one ahead of its use hides it.
+  // the slot before its use hides the miss.
   if (free_.size() >= kAhead) __builtin_prefetch(&entry(free_[free_.size() - kAhead]), 1);
   entry(slot).handler.swap(handler);
   ++live_;

@@ -34,8 +34,8 @@ class TimerQueue {
   bool again(TimerId id, TimePoint when) noexcept;
   bool remove(TimerId id);
 
-  /// Whether there are timers without a delay, or collected ones that have not run. run_one() then
-  /// has work after a collect() call, which need not read the clock for it.
+  /// Whether there are timers without a delay, or collected ones that have not run. If so,
+  /// collect() finds timers for run_one() without reading the clock.
   bool has_ready() const noexcept { return listed_ != 0; }
   /// Whether there are timers in the heap: those with a time that collect() has not found due yet.
   bool has_waiting() const noexcept { return !heap_.empty(); }
@@ -64,7 +64,7 @@ class TimerQueue {
   /// One timer, in one cache line.
   struct alignas(64) Entry {
     TimeHandler handler;
-    TimePoint due;                 // expiry time; while in the heap, not before the key there
+    TimePoint due;                 // expiry time; at or after the timer's key in the heap
     std::uint32_t generation = 1;  // upper half of the id: counts the uses of the slot
     std::uint32_t order = 0;       // order among timers due at the same time
     Slot at = 0;                   // index in the heap

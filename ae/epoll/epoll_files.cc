@@ -152,7 +152,7 @@ void EpollFiles::forget(File& file) noexcept {
   // must not remove the parent's descriptors from it.
   if (made_here_.inherited()) return;
   epoll_event unused{};
-  // Fails if the descriptor is closed, because the kernel has then removed it.
+  // This fails if the descriptor is closed, because the kernel has then removed it.
   (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);
 }
 
@@ -168,7 +168,8 @@ void EpollFiles::retry() {
     if (file && std::exchange(file->refused, false)) mark_dirty(*file);
 }
 
-// Prepares all files for the child's new epoll instance: sync() will register every one again.
+// Prepares all files for the new epoll instance of a child of fork(): sync() will register every
+// one again.
 void EpollFiles::after_fork() {
   made_here_.renew();
   for (const auto& file : files_) {
@@ -180,7 +181,7 @@ void EpollFiles::after_fork() {
     if (is_open(file->fd)) {
       mark_dirty(*file);
     } else {
-      // Remembered even if another file reuses the number before the handlers run.
+      // The mark stays even if another file reuses the number before the handlers run.
       file->closed = true;
       mark_broken(*file);
     }

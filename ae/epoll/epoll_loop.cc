@@ -140,7 +140,7 @@ struct EpollLoop::Impl {
   void serve_files();
   bool note(const epoll_event& event) noexcept;
 
-  // Below a host.
+  // Functions for a loop that runs below a host program's loop.
   bool hosted() const noexcept { return work_left.get() >= 0; }
   void open_host_descriptors();
   void open_alarm();
@@ -381,8 +381,7 @@ void EpollLoop::Impl::serve_files() {
   if (full && events.size() < kLargestBatch) {
     try {
       events.resize(events.size() * 2);
-    } catch (const std::bad_alloc&) {  // no memory for a larger array: the events take several
-                                       // iterations
+    } catch (const std::bad_alloc&) {  // no memory: the events take several iterations
       return;
     }
   }

@@ -21,7 +21,7 @@ class LibevCore : public LoopCore {
   const bool owned;
   ev_check tail;                // at the end of an iteration, runs posted functions and due timers
   ev_idle no_sleep;             // prevents libev from sleeping until the next before_sleep()
-  unsigned sleep_number = ~0u;  // ev_iteration() when before_sleep() last completed
+  unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() last completed
 
   void count_handler() noexcept {
     LoopCore::count_handler();

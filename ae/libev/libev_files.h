@@ -93,7 +93,8 @@ class LibevFiles {
   File* broken_ = nullptr;
   File* left_ = nullptr;  // ready files that an iteration had no time to serve, in order
   File** left_end_ = &left_;
-  // After the kernel has refused descriptors for lack of resources, its expiry retries them.
+  // Set when the kernel has refused descriptors for lack of resources. When it expires, they are
+  // tried again.
   ev_timer retry_;
 };
 

@@ -126,7 +126,7 @@ void LibevLoop::Impl::start() {
   ev_set_priority(&core.no_sleep, EV_MINPRI);  // so that the host program's idle watchers still run
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
-  // Starting the tail once reserves its entry in libev's list of watchers, so that later starts do
+  // Starting the watcher `tail` once reserves its entry in libev's list, so that later starts do
   // not allocate.
   core.start_unreferenced(ev_check_start, core.tail);
   core.stop_unreferenced(ev_check_stop, core.tail);
@@ -209,7 +209,7 @@ void LibevLoop::Impl::stop() noexcept {
 // --- before the sleep ----------------------------------------------------------------------------
 
 void LibevLoop::Impl::before_sleep() {
-  if (serving) {  // a handler runs the host's loop from inside this function: only keep it awake
+  if (serving) {  // called again, by a handler that runs the host's loop: only keep that loop awake
     core.begin_slice();
     core.begin_files();
     files.sync();
@@ -232,8 +232,8 @@ void LibevLoop::Impl::before_sleep() {
   }
   timers.sync();
   if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
-  // The tail must be started here. The wake-up for posted functions may not have arrived yet, and
-  // libev does not know of timers that are already due.
+  // The watcher `tail` must be started here. The wake-up for posted functions may not have arrived
+  // yet, and libev does not know of timers that are already due.
   if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
     core.start_unreferenced(ev_check_start, core.tail);
   }
@@ -266,11 +266,11 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
-  core.come_back();  // its handlers may leave work for the next iteration
+  core.come_back();  // the handlers that run now may leave work for the next iteration
   work.run_posts_and_timers();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // While work is left, the tail runs in every iteration. Nothing else would start it: only the
-  // first function in an empty queue wakes the loop, and libev's timer expires only once.
+  // While work is left, the watcher `tail` runs in every iteration. Nothing else would start it:
+  // only the first function in an empty queue wakes the loop, and libev's timer expires only once.
   if (work.posts_waiting() || timers.has_due()) {
     core.start_unreferenced(ev_check_start, core.tail);
   } else {

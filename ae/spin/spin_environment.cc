@@ -14,14 +14,14 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr unsigned kQuotaLooks = 64;  // The CPU quota is read only once in this many look() calls.
+constexpr unsigned kQuotaLooks = 64;  // the CPU quota is read in one of so many look() calls
 
 unsigned processors_of(pid_t thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(thread, sizeof set, &set) == 0)
     return static_cast<unsigned>(CPU_COUNT(&set));
-  // sched_getaffinity() failed: cpu_set_t is too small for this system.
+  // sched_getaffinity() has failed because the system has more processors than fit in cpu_set_t.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return online > 0 ? static_cast<unsigned>(online) : 1;
 }

@@ -21,7 +21,7 @@ void SpinGovernor::allow(bool allowed) noexcept {
   allowed_ = allowed;
   if (allowed) return;
   if (probe_left_ != 0) end_probe(began_);
-  idle_ = false;  // the current idle period is not recorded
+  idle_ = false;  // the current idle period does not count
   streak_ = retries_ = short_sleeps_ = 0;
 }
 
@@ -55,8 +55,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   const std::int64_t passed = std::max<std::int64_t>(0, (now - began_).count());
   vain_ = how == Found::kSpun ? 0 : vain_ + 1;
   if (how == Found::kSpun) {
-    // If a poll was late, it found the work late. The cost of the spin still counts as no more than
-    // the budget.
+    // A poll that comes late finds the work late. The cost of the spin is still no more than the
+    // budget (the intended length of the spin).
     const std::int64_t gap = std::min(passed, budget_);
     settle(price_ - gap);
     learn(passed);
@@ -70,8 +70,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     if (budget_ != 0) settle(-budget_);
     learn_latency(passed);
     learn_sleep(passed);
-    // The work arrived during the sleep. The time of the loop's own wake-up is subtracted:
-    // otherwise it would make the peer look slower than it is.
+    // The work arrived during the sleep. The time of the loop's own wake-up is subtracted from the
+    // gap: otherwise the peer would look slower than it is.
     learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
@@ -83,8 +83,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
 }
 
-// Records what one idle period has earned or lost. A loss in a probe is not taken from the purse,
-// but earnings always fill it.
+// Records what one idle period has earned or lost. A loss in a probe (trial spins) is not taken
+// from the purse, which limits the other losses; earnings always fill the purse.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
   if (probing_)
     probe_gain_ += gain;

@@ -38,11 +38,13 @@ class SpinGovernor {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Prices {
-    Duration sleep_cost = std::chrono::microseconds(5);      ///< C
-    Duration sleep_latency = std::chrono::microseconds(10);  ///< L
-    unsigned latency_weight = 0;                             ///< lambda
-    Duration most = Spin{}.most;                             ///< longest spin
-    /// False: the governor lowers L if it sees shorter wake-ups.
+    /// C: CPU time of one sleep and its wake-up.
+    Duration sleep_cost = std::chrono::microseconds(5);
+    Duration sleep_latency = std::chrono::microseconds(10);  ///< L: latency that a sleep adds
+    /// Lambda: us of CPU time worth spending to save 1 us of latency; 0: none.
+    unsigned latency_weight = 0;
+    Duration most = Spin{}.most;  ///< the longest spin
+    /// False: the governor lowers sleep_latency if it sees shorter wake-ups.
     bool latency_is_given = false;
     friend bool operator==(const Prices&, const Prices&) = default;
   };
@@ -51,40 +53,41 @@ class SpinGovernor {
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
   /// Number of idle periods in one probe (a series of trial spins).
   static constexpr unsigned kProbeRun = 32;
-  /// The initial and the longest minimum distance between two probes, here in idle periods, below
-  /// in time. After each probe in vain the distance is multiplied by four (by two while it is below
-  /// the initial value).
+  /// The initial and the longest minimum distance between two probes: these two count idle periods,
+  /// the next two are times. After each probe in vain the distance is multiplied by four (by two
+  /// while it is below the initial value).
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
-  /// A probe ends early after kVainSpins consecutive spins that found no work, because the peer
-  /// does not react to them. It also ends at its half if the spins after the first kJoined earned
-  /// nothing.
+  /// A probe (a series of trial spins) ends early after kVainSpins consecutive spins that found no
+  /// work, because the peer does not react to them. It also ends at its half if the spins after the
+  /// first kJoined earned nothing.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
   /// A shorter minimum distance to the next probe (kAgainPeriods idle periods and kAgainTime). It
   /// applies after a probe that earned the price of kWorthAProbe sleeps. It also applies after a
-  /// hit in a streak that earned more than half the price of a sleep, once hits have earned back
-  /// the loss of probes in vain.
+  /// hit (a spin that found work) in a streak of hits, if it earned more than half the price of a
+  /// sleep and hits have earned back the loss of probes in vain.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// If kShortSleeps consecutive sleeps are shorter than usual by half of C, the peer may be
-  /// spinning. This loop then joins it with a probe, after 1/kJoinSooner of the usual distance
-  /// between probes.
+  /// If kShortSleeps consecutive sleeps are shorter than usual, by half the CPU time of a sleep,
+  /// the peer may be spinning. This loop then joins it with a probe, after 1/kJoinSooner of the
+  /// usual distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
   /// A miss (a spin that found no work) after kStreak consecutive hits counts as an accident. Up to
-  /// kRetries spins of the longest allowed length follow, while the purse is at least half full,
-  /// until the peer pauses.
+  /// kRetries spins of the longest allowed length follow, until the peer pauses, and only while the
+  /// purse (the CPU time that may still be lost) is at least half full.
   static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
 
-  /// Sets the prices. They take effect in the next idle period.
+  /// Sets the costs of sleeping from which the governor calculates. They take effect in the next
+  /// idle period.
   void set(const Prices& prices) noexcept;
   const Prices& prices() const noexcept { return prices_; }
-  /// Allows or forbids spinning. While it is forbidden, every budget is 0 and idle periods are not
-  /// recorded.
+  /// Allows or forbids spinning. While it is forbidden, idle_began() always returns 0, and idle
+  /// periods are not recorded.
   void allow(bool allowed) noexcept;
   bool allowed() const noexcept { return allowed_; }
 
@@ -93,11 +96,12 @@ class SpinGovernor {
   /// Ends the idle period: work arrived at `now`, found while spinning or after a sleep.
   void ended(TimePoint now, Found how) noexcept;
 
-  /// The result of the last idle_began() call.
+  /// How long the loop may spin in this idle period: the result of the last idle_began() call.
   Duration budget() const noexcept { return Duration(budget_); }
-  /// The upper limit of every budget: C + 2L, or Prices::most if that is less.
+  /// The longest time that the loop may spin: the CPU time of a sleep plus twice its latency (C +
+  /// 2L), or Prices::most if that is less.
   Duration cap() const noexcept { return Duration(cap_); }
-  /// The value of one spin that finds work: C + lambda * L, what a sleep would have cost.
+  /// The value of one spin that finds work: what a sleep would have cost, C + lambda * L.
   Duration price() const noexcept { return Duration(price_); }
   std::uint64_t probes() const noexcept { return probes_; }
   /// The total loss of those probe spins that cost more than they saved.
@@ -112,10 +116,11 @@ class SpinGovernor {
   static constexpr std::array<std::int64_t, kEdges> kEdge = {
       1'000,  1'500,  2'000,  3'000,  4'000,  6'000,  8'000,   12'000,
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
-  // A new gap reduces older weights by 1/16, in a probe by 1/8.
+  // Each new gap reduces the weight of older ones by 1/16 (2 to the power -kDecay), in a probe by
+  // 1/8.
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;
   static constexpr std::uint32_t kWeight = 1u << 20;  // the total weight of all recorded gaps
-  // A budget must save at least 1/kMargin of the price of sleeping; smaller savings are within the
+  // A spin must save at least 1/kMargin of the price of sleeping; smaller savings are within the
   // error of the histogram.
   static constexpr std::int64_t kMargin = 8;
   // A probe has a chance if more than 1/kHope of the gaps are within the longest allowed spin. It
@@ -143,13 +148,14 @@ class SpinGovernor {
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
-  std::int64_t latency_bound_ = INT64_MAX;  // upper bound of L, from observed wake-ups
+  // Upper bound of a sleep's latency, from observed wake-ups.
+  std::int64_t latency_bound_ = INT64_MAX;
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
-  // Weight of each bin; the last: gaps above all edges.
+  // Weight of the gaps in each bin of the histogram. The last bin is for gaps above all edges.
   std::array<std::uint32_t, kEdges + 1> weight_{};
-  std::array<std::uint64_t, kEdges> sum_{};  // per bin: sum of weight * gap
+  std::array<std::uint64_t, kEdges> sum_{};  // sum of weight * gap in each bin
 
   // usual_sleep_ starts as the shortest of this many sleeps.
   static constexpr unsigned kFirstSleeps = 16;
@@ -159,7 +165,7 @@ class SpinGovernor {
 
   std::int64_t purse_ = kPurse.count();
   unsigned probe_left_ = 0;
-  // Idle periods since the last probe, and the required minimum.
+  // The number of idle periods since the last probe, and the number required before the next.
   std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};

@@ -82,7 +82,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   }
   /// Whether Carrier::close() was called.
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }
-  /// Whether abort() is what closes the connection.
+  /// Whether abort() was called.
   bool aborts() const noexcept { return aborts_; }
   /// Whether this process is a child of fork() and the connection was created in its parent.
   bool inherited() const noexcept { return made_here_.inherited(); }

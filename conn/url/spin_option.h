@@ -14,8 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// Returns the rows of both options, for a transport's table.
 AECONN_API std::vector<OptionRow> spin_rows();
-/// Returns the options of earlier versions that spin and spin-max have replaced, for the same
-/// table.
+/// Returns the related options of earlier versions that no longer exist, for the same table.
 AECONN_API std::vector<FormerOption> former_spin_options();
 /// Reads option spin ("no" or 0, "auto", "fast", "always", or a time up to 100 ms) and option
 /// spin-max (a time). Throws Error like Options.
