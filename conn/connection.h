@@ -29,7 +29,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// A byte stream to one peer. Its state, addresses and counters are in conn/connection_facts.h.
 class AECONN_API Connection : public ConnectionFacts {
  public:
-  /// Called with the connection on which it was set.
+  /// A handler of events. Called with the connection on which it was set.
   using Handler = std::function<void(Connection&)>;
 
   // --- set-up ------------------------------------------------------------------------------------
@@ -111,8 +111,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// output is still pending). Returns 0, or -1 with errno ENOTCONN.
   int shutdown_both();
   /// Closes gracefully and releases ownership: no further handlers run; do not use the object
-  /// afterwards. Bytes accepted by write() are still delivered within a bounded linger time that
-  /// never blocks the loop (option end-linger if the loop ends). Safe inside any handler.
+  /// afterwards. Bytes accepted by write() are still delivered, for at most the time of option
+  /// linger (option end-linger if the loop ends), which never blocks the loop. Safe inside any
+  /// handler.
   void close() noexcept;
   /// Closes like close(), but delivers nothing more. With Capabilities::reset the peer's read()
   /// fails with ECONNRESET after the data that had already arrived; for other transports see
@@ -123,6 +124,7 @@ class AECONN_API Connection : public ConnectionFacts {
   // --- blocking, for handshakes and replication-style code ---------------------------------------
   // The sync_ functions block the thread. They run no handlers, and the loop's other connections
   // lose no data meanwhile.
+
   /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, like
   /// poll(2), for at most `timeout`. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN
   /// before the connection is established.

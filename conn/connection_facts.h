@@ -33,13 +33,13 @@ class AECONN_API ConnectionFacts {
   /// How long the peer that refused the connection asked to wait; 0: it did not ask.
   std::chrono::milliseconds retry_after() const noexcept;
   const ConnectionType& type() const noexcept;  ///< the transport
-  /// Null after the loop has ended, and between leave() and join().
+  /// The loop of the connection; null after the loop has ended, and between leave() and join().
   ae::EventLoop* loop() const noexcept;
   /// The descriptor that only this connection uses, or -1 (rdma: its descriptors belong to the
   /// loop).
   int fd() const noexcept;
   std::string local_address() const;     ///< "10.0.0.1:6379", or a Unix socket's path; "": unknown
-  std::string peer_address() const;      ///< the same for the peer
+  std::string peer_address() const;      ///< the peer's address, like local_address()
   Address local_host_port() const;       ///< local_address() in two parts
   Address peer_host_port() const;        ///< peer_address() in two parts
   std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown

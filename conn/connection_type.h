@@ -59,7 +59,8 @@ class AECONN_API ConnectionType {
   /// Returns the table of options that configure() and URLs accept; null if the transport has none.
   const OptionTable* option_table() const noexcept;
   /// Returns the option `key` that configure() and URLs accept; null if there is none. The option
-  /// may belong to this type, the type below it, or (for a list of schemes) one of its types.
+  /// may belong to this type, to the type below it (such as tcp below tls), or, for a list of
+  /// schemes, to one of its types.
   const OptionRow* find_option(std::string_view key) const noexcept;
   /// Throws Error if `endpoint` is not valid for this type, as configure() and listen() would.
   void check(const Endpoint& endpoint) const;
@@ -112,7 +113,7 @@ class AECONN_API ConnectionType {
   /// determines it, the device. Throws Error like check().
   std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
 
-  /// What the core counts for this type on `loop`.
+  /// The counters that the core keeps for this type on `loop`.
   LoopCounters& counters(ae::EventLoop& loop) const;
   /// Returns the type's counters on `loop` by name, beginning with those that every transport has;
   /// kv-server prints them for INFO. Time histograms and failure reasons appear once they have a

@@ -53,8 +53,9 @@ struct Fallback {
   /// The skipped schemes, in the order of the list, all before `taken`.
   std::vector<Skipped> not_taken;
 };
-/// Called for each such connection on the thread of its loop, just before the program gets it. It
-/// may be called from several threads at once, and must not close connections.
+/// Called for each connection that was established over another scheme than the first of its list,
+/// on the thread of its loop, just before the program gets the connection. It may be called from
+/// several threads at once, and must not close connections.
 using FallbackHandler = std::function<void(const Fallback&)>;
 
 }}  // namespace conn

@@ -74,8 +74,8 @@ class AECONN_API FallbackType final : public Transport {
   std::vector<Candidate> candidates_for(const Endpoint& endpoint) const;
   /// Values of the list's own options, for one endpoint or as defaults.
   struct Times {
-    ae::Duration delay;    ///< fallback-delay
-    ae::Duration timeout;  ///< connect-timeout
+    ae::Duration delay;    ///< value of option fallback-delay
+    ae::Duration timeout;  ///< value of option connect-timeout
   };
   /// Returns the times for `endpoint`: its options, or else the defaults of this type. Throws
   /// Error.

@@ -38,7 +38,7 @@ class AECONN_API Listener {
   virtual std::vector<Endpoint> endpoints() const = 0;
   /// Stops accepting; pending connections stay in the backlog. pause() and resume() are idempotent.
   virtual void pause() = 0;
-  virtual void resume() = 0;  ///< accepts again after pause()
+  virtual void resume() = 0;  ///< starts accepting again after pause()
   /// Sets a handler that is called for each pending connection beyond max-connections, and for each
   /// failed handshake (tls). Null removes it. The handler may do whatever an accept handler may do.
   virtual void on_refused(const RefusedHandler&) {}

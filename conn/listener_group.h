@@ -53,7 +53,7 @@ class AECONN_API ListenerGroup final : public Listener {
   /// Stops accepting: on the calling thread's loop immediately, on each of the others in its next
   /// iteration.
   void pause() override;
-  void resume() override;  ///< accepts again, with the same delays as pause()
+  void resume() override;  ///< starts accepting again, with the same delays as pause()
   /// Sets a handler for refused connections. Each loop calls its own copy, on its thread. A refusal
   /// because of max-connections is reported on the loop that listens.
   void on_refused(const RefusedHandler& handler) override;

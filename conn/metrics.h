@@ -51,7 +51,7 @@ class AECONN_API MetricsText {
     kCounter,    ///< a count that never falls while the process lives
     kGauge,      ///< a current value
     kHistogram,  ///< counts of values by size, with their sum
-    kUntyped,    ///< unknown
+    kUntyped,    ///< a value of unknown type
   };
   using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values of labels
 

@@ -42,6 +42,7 @@ class AECONN_API Options {
   // The functions from here on throw Error for a malformed or out-of-range value, with a sentence
   // that names the key, the value and what is allowed. If the key is absent, they return
   // `fallback`.
+
   /// Returns the value as text.
   std::string text(std::string_view key, std::string_view fallback) const;
   bool flag(std::string_view key, bool fallback) const;  ///< yes/no, on/off, true/false or 1/0
@@ -58,7 +59,7 @@ class AECONN_API Options {
   /// Throws Error if one of the keys is not in `known`. The sentence lists the known keys; `owner`
   /// is what has the options, such as the transport's name.
   void only(std::string_view owner, std::initializer_list<std::string_view> known) const;
-  /// The same check for known keys in an array.
+  /// Throws Error if one of the keys is not in the array `known`, like the other only().
   void only(std::string_view owner, std::span<const std::string_view> known) const;
 
  private:

@@ -110,7 +110,7 @@ class AECONN_API Redial {
   Redial(const Redial&) = delete;
   Redial& operator=(const Redial&) = delete;
 
-  Phase phase() const noexcept { return phase_; }  ///< what it is doing now
+  Phase phase() const noexcept { return phase_; }  ///< what this object is doing now
   /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
   /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }

@@ -61,8 +61,11 @@ class AECONN_API Registry {
   [[nodiscard]] ConnectionPtr connect(ae::EventLoop& loop, std::string_view url,
                                       Connection::Handler done) const;
 
-  bool has_pending_data(ae::EventLoop& loop) const;             ///< whether any transport has
-  std::size_t process_pending_data(ae::EventLoop& loop) const;  ///< for all transports
+  /// Returns whether ConnectionType::has_pending_data() is true for any transport.
+  bool has_pending_data(ae::EventLoop& loop) const;
+  /// Calls ConnectionType::process_pending_data() for all transports. Returns the sum of the
+  /// results.
+  std::size_t process_pending_data(ae::EventLoop& loop) const;
 
  private:
   const std::string* why_unavailable(std::string_view name) const noexcept;

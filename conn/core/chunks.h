@@ -28,7 +28,7 @@ struct Chunk {
 
 class ChunkPool {
  public:
-  /// For a TLS record or a typical read from a socket.
+  /// Size of a small chunk: enough for a TLS record or a typical read from a socket.
   static constexpr std::size_t kSmall = 16 * 1024;
   static constexpr std::size_t kLarge = kMaxContiguous;
 

@@ -171,17 +171,18 @@ void ConnectionCore::abandon() noexcept {
   if (ending_ != Ending::kReleased) carrier_->abandon();
   abandoned_ = true;
   leave_set();
-  // Before the release functions of send() run, which may use the connection.
+  // Done before the release functions of send() run, because these may use the connection.
   if (!given_up()) fail(loop_gone());
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  // The program has closed it, so it has no other owner.
+  // The program has closed the connection, so it has no other owner.
   if (ending_ != Ending::kReleased && given_up()) delete this;
 }
 
 void ConnectionCore::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionCore&>(other);
-  // Counts as established for the type by which the program created it, before the carrier changes.
+  // The connection counts as established for the type by which the program created it, so the state
+  // is set before the carrier changes.
   move_to(State::kConnected);
   exchange_carriers(from);
   place_ = std::move(from.place_);
@@ -286,7 +287,7 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
     try {
       carrier_->interest_changed();
     } catch (...) {
-      put(slot, flag);  // without the event, the handler would never run
+      put(slot, flag);  // removes the handler, which would never run without the event
       throw;
     }
   }
@@ -317,7 +318,8 @@ std::size_t CloseWatch::run_ready() {
   if (!due) return 0;  // the handler is running: this is a nested iteration
   {
     ConnectionCore::Running running{connection.running_};
-    // Its destructor also runs after an exception, and if the handler has destroyed this object.
+    // The destructor of Then also runs after an exception, and if the handler has destroyed this
+    // object.
     struct Then {
       ConnectionCore& connection;
       ~Then() {
@@ -466,7 +468,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
+  // If the post of rebind() has not run yet, it then does nothing.
+  rare_->moving->connection = nullptr;
   rare_->moving.reset();  // the calling post holds another reference; join() needs none
   try {
     set_ = &ConnectionSet::of(loop);

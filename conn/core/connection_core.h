@@ -77,7 +77,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   struct Moving;
   struct Rare {       // what an established connection hardly ever has
     Slot on_connect;  // connect handler; empty once it has run
-    // How it got its carrier, if it has changed it; else null.
+    // How the connection got its carrier, if the carrier was changed; else null.
     std::unique_ptr<const Origin> origin;
     std::shared_ptr<Moving> moving;  // set while the connection moves to another loop
   };
@@ -145,14 +145,14 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void refused_write() noexcept;
   InPlace* borrow() noexcept;
 
-  const ConnectionType& type_;   // the type by which the program created it
-  ConnectionSet* set_;           // null while it moves between loops, and after the loop has ended
-  LoopCounters* counters_;       // of the carrier's type; null while set_ is null
+  const ConnectionType& type_;  // the type by which the program created it
+  ConnectionSet* set_;      // the loop's set; null between two loops, and after the loop has ended
+  LoopCounters* counters_;  // counters of the carrier's type; null while set_ is null
   InPlace* in_place_ = nullptr;  // exists while data is read ahead or in-place output is pending
   std::unique_ptr<CloseWatch> close_watch_;  // exists while a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
-  std::uint8_t running_ = 0;  // number of its handlers on the stack
+  std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
   Vain vain_;
   // Whether the last peek() filled its chunk, so that the next one is large.
   bool reads_fill_ = false;

@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// When the end of a loop drains its connections, the time that one of them may wait before the
-// others are served again.
+// While the connections of an ending loop send their last data, each one waits for at most this
+// time before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
 /// Sends what the connection still holds, like Carrier::drain(); output that waits above the
@@ -60,7 +60,7 @@ ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
   drain();
-  // Repeated, because an abandoned connection's release functions may create others.
+  // This is repeated, because the release functions of an abandoned connection may create others.
   for (bool more = true; more;) {
     more = false;
     for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
@@ -112,7 +112,7 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-        // The carrier keeps watching; its events then find nothing to do.
+        // The change failed: the carrier keeps watching, and its events then find nothing to do.
       } catch (const std::exception&) {
       }
     }
@@ -158,7 +158,8 @@ void ConnectionSet::drain() noexcept {
         if (drain(*each, began, began)) continue;
         try {
           waiting.push_back(each);
-        } catch (const std::bad_alloc&) {  // no memory for the list of those that wait: give up
+          // No memory for the list of connections that wait: give up.
+        } catch (const std::bad_alloc&) {
           return;
         }
       }

@@ -20,7 +20,8 @@ class DueToClose;
 class InPlacePool;
 class ReadyList;
 
-/// Is notified once, just before its loop ends, while everything on the loop still works.
+/// An object that is notified once, just before its loop ends, while everything on the loop still
+/// works.
 class AECONN_API LoopEndWatcher {
  public:
   LoopEndWatcher() = default;
@@ -49,7 +50,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   static ConnectionSet& of(ae::EventLoop& loop);
   ConnectionSet();  ///< called by of()
   ~ConnectionSet() override;
-  /// Leaves the pending output of inherited connections to the parent, in a child of fork().
+  /// In a child of fork(): leaves the pending output of inherited connections to the parent.
   /// Inherited connections that the program had already closed end here.
   void after_fork() noexcept override;
 
@@ -91,7 +92,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Returns the list of close handlers that are due, which is created on first use. Throws
   /// std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  ReadyList* due_to_close() noexcept;  ///< the same list, or null if it was not created yet
+  /// The list of close handlers that are due; null if it was not created yet.
+  ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   LoopEndWatcher* watchers_ = nullptr;

@@ -210,7 +210,8 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   try {
     c.carrier_->interest_changed();
   } catch (...) {
-    before = std::move(c.close_watch_);  // without the event, the handler would never run
+    // Removes the handler, which would never run without the event.
+    before = std::move(c.close_watch_);
     throw;
   }
 }

@@ -113,7 +113,8 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   }
   if (c.state_ != State::kConnected && c.state_ != State::kClosed)
     return static_cast<ssize_t>(sent);
-  // Without bytes, the call asks only for a flush.
+  // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
+  // the flush does not complete.
   if (!c.carrier_->flush(deadline.at()) && buffer == nullptr) {
     errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;

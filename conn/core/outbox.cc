@@ -77,7 +77,7 @@ bool InPlace::flush() {
     leave_to_parent();
   bool blocked = false;
   while (waits() && !blocked) {
-    // Output from a buffer that was reserved before the connection ended.
+    // The output is from a buffer that was reserved before the connection ended: drop it.
     if (connection_->state_ != State::kConnected) {
       drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
       break;
@@ -125,7 +125,7 @@ void InPlace::ask_carrier(bool for_an_event) {
   try {
     connection_->carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // Without the event, this object would not run again.
+    // Without an event, this object would not run again, so the connection fails.
     if (for_an_event) connection_->fail(out_of_memory());
   }
 }

@@ -38,7 +38,8 @@ class AECONN_API PendingConnection {
 
   /// Place in the quota of the listener (max-connections); moves to the connection with occupy().
   Quota::Place place;
-  std::shared_ptr<const void> slot;  ///< Place among the pending connections that wait for a loop.
+  /// Its place among the pending connections that wait for a loop.
+  std::shared_ptr<const void> slot;
 };
 using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owns a pending connection
 /// Called with each new pending connection on the port listener's loop, at a point where handlers

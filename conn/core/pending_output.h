@@ -57,9 +57,9 @@ class PendingOutput {
   /// failure.
   std::span<std::byte> reserve(std::size_t size) noexcept;
   /// Queues the first `size` bytes of the buffer that reserve() returned last. Returns false if
-  /// that is none.
+  /// `size` is 0.
   bool commit(std::size_t size) noexcept;
-  /// Returns the buffer of reserve() unused.
+  /// Gives back the buffer that reserve() returned, without using it.
   void stop_filling() noexcept;
   /// Queues memory of the program. `by_reference`: whether the carrier may send it without copying,
   /// so that it is offered first. Returns false if all segments are in use.
@@ -96,10 +96,10 @@ class PendingOutput {
 
  private:
   enum class Stage : std::uint8_t {
-    kWaiting,  ///< to be offered to the carrier without copying
-    kRefused,  ///< to be written by the carrier's writev()
-    kLent,     ///< the carrier has taken it, and still reads the program's memory
-    kDone,     ///< no longer needed: its release function is due
+    kWaiting,  ///< a segment to be offered to the carrier without copying
+    kRefused,  ///< a segment to be written by the carrier's writev()
+    kLent,     ///< taken by the carrier, which still reads the program's memory
+    kDone,     ///< a segment that is no longer needed: its release function is due
   };
   struct Segment {
     const std::byte* data = nullptr;

@@ -14,8 +14,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// Runs the handler for one refusal at a time. A refusal that occurs while the handler runs (in a
-/// nested iteration) is reported when it returns. The object must not be destroyed during tell(),
-/// so its owner is destroyed through destroy_later().
+/// nested iteration) is reported when the handler returns. The object must not be destroyed during
+/// tell(), so its owner is destroyed through destroy_later().
 class Refusals {
  public:
   /// Sets the handler; null removes it.

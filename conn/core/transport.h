@@ -27,7 +27,7 @@ class AECONN_API Transport : public ConnectionType {
 
   // --- what every transport implements -----------------------------------------------------------
   virtual std::string_view name() const noexcept = 0;      ///< scheme of URLs
-  virtual Capabilities capabilities() const noexcept = 0;  ///< what it can do
+  virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
   virtual void configure(const Options& options) = 0;      ///< sets the default options
   /// Throws Error if the endpoint is not valid; see ConnectionType::check().
   virtual void check(const Endpoint& endpoint) const = 0;

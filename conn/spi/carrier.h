@@ -84,7 +84,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }
   /// Whether abort() was called.
   bool aborts() const noexcept { return aborts_; }
-  /// Whether this process is a child of fork() and the connection was created in its parent.
+  /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   // --- what the carrier reports ------------------------------------------------------------------
@@ -98,7 +98,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// To be called after each fail() if an established connection may still have data that arrived
   /// before the failure. Carrier::read() is then called until it returns no_more_unread().
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
-  /// Whether keep_unread() applies.
+  /// Whether data that arrived before the failure may still be read, see keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
   ssize_t no_more_unread() const noexcept;  ///< sets errno to the failure's and returns -1
   /// Reports that the peer sends nothing more, whether or not everything has been read. May be
@@ -212,6 +212,7 @@ class AECONN_API CarrierBase {
   using Alive = CarrierHost::Alive;
 
   // The functions from here on call the function of the host that has the same name.
+
   State state() const noexcept { return host_->state(); }  ///< state of the connection
   /// Loop of the connection, or null.
   ae::EventLoop* loop() const noexcept { return host_->loop(); }
@@ -219,7 +220,7 @@ class AECONN_API CarrierBase {
   bool closing() const noexcept { return host_->closing(); }
   /// Whether abort() was called.
   bool aborts() const noexcept { return host_->aborts(); }
-  /// Whether it was created before a fork().
+  /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return host_->inherited(); }
   void move_to(State next) { host_->move_to(next); }               ///< changes the state
   void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< changes the state to kError
@@ -324,6 +325,7 @@ class AECONN_API Carrier : public CarrierFacts {
   // The functions from here on are for carriers that give programs access to the carrier's own
   // memory. For other carriers the core copies through chunks of memory, which it borrows from the
   // loop's pool.
+
   /// Whether peek() and consume() are implemented: they show unread bytes in the memory where they
   /// arrived.
   virtual bool peeks_in_place() const noexcept { return false; }

@@ -13,10 +13,11 @@ bool QueuedCarrier::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      return true;  // the read handler runs to learn of the end of the stream
+      return true;  // so that the read handler learns of the end of the stream
     case State::kError:
       return host()
-          // True only until a read has reported the failure: otherwise the loop would never sleep.
+          // This is true only until a read has reported the failure: a handler that stayed due
+          // would keep the loop from sleeping.
           .error_unread();
     default:
       return false;

@@ -22,6 +22,7 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
 
   // readable() and writable() are called only while the connection is connected or closed. In state
   // kError the host knows which handlers are due.
+
   /// Whether read() would not fail with EAGAIN: there are bytes, end of stream or an error to
   /// report.
   virtual bool readable() const = 0;

@@ -194,7 +194,7 @@ class Parser {
     host.name = rest_.substr(1, end - 1);
     rest_.remove_prefix(end + 1);
     in6_addr address;
-    // Without the scope, such as %eth0.
+    // The address without its scope, such as %eth0.
     const std::string digits = host.name.substr(0, host.name.find('%'));
     if (inet_pton(AF_INET6, digits.c_str(), &address) != 1 || host.name.back() == '%' ||
         percent_encode(host.name, UrlPart::kAddress) != host.name) {

@@ -97,7 +97,7 @@ class AECONN_API OptionRow {
     for (const OptionWord<Value>& each : words) words_.emplace_back(each.word);
     return std::move(*this);
   }
-  /// Sets the kind of thing that the value refers to.
+  /// Sets the kind of thing that the value refers to, such as a file.
   OptionRow of(OptionPlace place) &&;
   /// Describes the default if it is not a constant, for example "the route's".
   OptionRow by_default(std::string_view words) &&;
@@ -109,7 +109,7 @@ class AECONN_API OptionRow {
   /// The name of the option, as in a URL.
   const std::string& name() const noexcept { return name_; }
   Kind kind() const noexcept { return kind_; }  ///< the kind of value
-  /// Which connections and listeners it has an effect on.
+  /// Which connections and listeners the option has an effect on.
   OptionSide side() const noexcept { return side_; }
   /// The smallest value that the option accepts: a number, a size in bytes, or a time in
   /// nanoseconds; 0 for other kinds.
@@ -122,9 +122,9 @@ class AECONN_API OptionRow {
   /// Returns the accepted words, which may be all values, or be accepted besides numbers; yes and
   /// no for a flag.
   std::vector<std::string> words() const;
-  /// The kind of thing that the value refers to.
+  /// The kind of thing that the value refers to, such as a file.
   OptionPlace place() const noexcept { return place_; }
-  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need it
+  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need the option
   /// The description of the option, without a full stop. Names of options and C names are in
   /// `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
@@ -189,7 +189,7 @@ class AECONN_API OptionTable {
   const std::vector<FormerOption>& former() const noexcept { return former_; }
   /// Returns the option with this name or this old name; null if there is none.
   const OptionRow* find(std::string_view name) const noexcept;
-  /// Whether find() finds it.
+  /// Whether find() finds an option with this name.
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
   /// Returns the error message for an option that has no replacement; empty for any other name.
   std::string gone(std::string_view name) const;
@@ -244,7 +244,7 @@ class AECONN_API OptionReader {
       if (each.word == chosen) return each.value;
     throw std::logic_error("the option " + std::string(name) + " was made of other words");
   }
-  /// Returns the value as it is given; empty if it is not given.
+  /// Returns the value of a text option as it is given; empty if it is not given.
   std::string text(std::string_view name);
 
   /// Throws std::logic_error if a row of the table was never read, because that option would have
