@@ -28,9 +28,9 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
 }
 
-/// The time after which an iteration stops starting handlers. It applies separately to the two
-/// parts of an iteration: first files, posts and timers, then sources. Once it has passed, each of
-/// these kinds that still has work runs one more handler at most.
+/// The time after which a part of an iteration stops running handlers. The first part is files,
+/// posts and timers, the second is sources. Once the time has passed, each kind of handler in the
+/// part that is still due runs one more handler at most.
 inline constexpr Duration kSlice = std::chrono::milliseconds(10);
 /// Returns the time of the last clock tick, which is at most a few milliseconds old. Reading it
 /// costs half as much as reading the exact clock, and never makes a system call, whatever the

@@ -101,7 +101,7 @@ class SourceList {
   bool visit_until(Visit visit) {
     if (empty()) return false;
     const Visiting guard(*this);
-    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
+    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): may grow
       if (sources_[i] != nullptr && visit(*sources_[i])) return true;
     }
     return false;

@@ -69,8 +69,9 @@ class EpollFiles {
   struct File {
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // These count removals of the handlers. run_handlers() compares the counts before each call, so
-    // that an event cannot reach a handler that was set after the event arrived.
+    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // compares the counts, so that an event cannot reach a handler that was set after the event
+    // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     // Counts registrations with epoll; events with another number are stale.

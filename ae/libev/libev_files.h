@@ -56,8 +56,9 @@ class LibevFiles {
     ev_io io;
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // These count removals of the handlers. run_handlers() compares the counts, so that an event
-    // cannot reach a handler that was set after the event arrived.
+    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // compares the counts, so that an event cannot reach a handler that was set after the event
+    // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
