@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EventLoop implemented on one epoll instance, without libev. It either uses its own run(), or
-// runs below any event loop of a host program, connected by one descriptor.
+// EpollLoop: an ae::EventLoop on one epoll instance, without libev. A program either calls its
+// run(), or runs it below any other event loop (the host's), which polls one descriptor of it.
 //
 // A host has to do two things:
 //
-//   poll descriptor() for reading, level-triggered, as any other descriptor
+//   poll descriptor() for reading, level-triggered, like any other descriptor
 //   call dispatch() when it is readable
 //
-// The descriptor is readable exactly while there is work to do: file events, timers, posts, or work
-// left over. Operations outside dispatch(), such as writing to a connection, also make it readable
-// if they need further processing. A host that can run code before each of its sleeps may call
-// prepare() there, which saves system calls; this is optional.
+// The descriptor is readable exactly while there is work to do: file events, timers, posted
+// functions, or unfinished work. Operations outside dispatch(), such as writing to a connection,
+// also make it readable if they need further processing. A host that can run code before each of
+// its sleeps may call prepare() there, which saves system calls; this is optional.
 
 #include <memory>
 
@@ -20,12 +20,13 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// An event loop on epoll, used by itself or below a host's loop.
+/// An event loop on epoll, used by itself or below a host program's loop.
 class AECONN_API EpollLoop final : public EventLoop {
  public:
-  /// Throws std::system_error if no descriptors are available. The loop opens two, and two more
-  /// below a host. run() and process_events() open and keep a third (a timerfd) once a timer has
-  /// outlasted 16 sleeps; they may then wake up once for a timer that has been cancelled or moved.
+  /// Throws std::system_error if no descriptors are available. The loop opens two descriptors, and
+  /// two more below a host. run() and process_events() open and keep a third (a timerfd) once the
+  /// loop has slept more than 16 times before one timer expired. They may then wake up once for a
+  /// timer that has been cancelled or moved.
   EpollLoop();
   ~EpollLoop() override;
 
@@ -56,37 +57,41 @@ class AECONN_API EpollLoop final : public EventLoop {
   bool in_handler() const noexcept override;
 
   // --- below a host's loop -----------------------------------------------------------------------
-  /// A descriptor that is readable while there is work to do, for poll(2), epoll, io_uring or any
-  /// other poller; watch it level-triggered. Owned by the loop: do not read or close it. It stays
-  /// valid until the loop is destroyed, and the same until after_fork(). The loop keeps its
-  /// readiness up to date from the first call on. A timer moved to a later time may make it
-  /// readable once without work. Throws std::system_error if no descriptor is available.
+  /// Returns a descriptor that is readable while there is work to do. Watch it level-triggered,
+  /// with poll(2), epoll, io_uring or any other poller. It belongs to the loop: do not read or
+  /// close it. It stays valid until the loop is destroyed, and the same until after_fork(). The
+  /// loop keeps its readiness up to date from the first call on. A timer moved to a later time may
+  /// make it readable once without work. Throws std::system_error if no descriptor is available.
   int descriptor();
-  /// Runs one iteration without waiting: it starts with the events and ends ready for the host's
-  /// sleep. With no work it costs one system call. Returns the number of handlers that ran.
-  /// Rethrows what a handler threw; the other due handlers run in the next iteration, for which the
+  /// Runs one iteration without waiting, beginning with the events. Afterwards the host may sleep.
+  /// With no work it costs one system call. Returns the number of handlers that ran. Rethrows an
+  /// exception of a handler; the other due handlers run in the next iteration, for which the
   /// descriptor is readable.
   ///
   /// May be called from inside a handler of this loop that runs the host's loop meanwhile (such as
-  /// a long-running script that checks for new events in between). A nested call serves file events
-  /// and sources, except the handlers that are running. Posts, timers, hooks and deferred objects
-  /// wait for the next call that is not nested. Data that the handler itself has written is sent by
-  /// the first nested call: a host that may sleep there must call dispatch() before.
+  /// a long-running script that checks for new events in between). Such a nested call serves file
+  /// events and sources, except the handlers that are running. Posted functions, timers, hooks and
+  /// deferred objects wait for the next call that is not nested. Data that the handler itself has
+  /// written is sent by the first nested call; a host that may sleep inside the handler must call
+  /// dispatch() before it sleeps.
   std::size_t dispatch();
-  /// Prepares the host's sleep. A host must call it before each of its sleeps, or never. Sends what
-  /// was written since dispatch() and registers interest with the kernel; runs no handler. Returns
-  /// false if there is still work: the descriptor is then readable, so a host may poll as usual, or
-  /// poll without waiting. After the first call dispatch() leaves the preparation of the sleep to
-  /// prepare(), and data written after dispatch() waits for it without a system call of its own.
-  /// Data written after prepare() wakes the host, once, with one system call; prepare() need not be
-  /// called again for it. Rethrows what a source threw.
+  /// Prepares the host's sleep: sends what was written since dispatch() and registers interest with
+  /// the kernel, but runs no handler. A host must call it before each of its sleeps, or never.
+  /// Returns false if there is still work; the descriptor is then readable, so a host may poll as
+  /// usual, or poll without waiting.
+  ///
+  /// After the first call, dispatch() no longer prepares the sleep itself, and data written after
+  /// dispatch() waits for prepare() without a system call of its own. Data written after prepare()
+  /// wakes the host, once, with one system call; prepare() need not be called again for it.
+  /// Rethrows an exception of a source.
   bool prepare();
-  /// Ends the use of prepare(), for a loop that leaves such a host: dispatch() alone is sufficient
-  /// again. Prepares the sleep if prepare() was in use. Rethrows what a source threw.
+  /// Ends the use of prepare(), for a loop that is moved to a host without it: dispatch() alone is
+  /// sufficient again. Prepares the sleep if prepare() was in use. Rethrows an exception of a
+  /// source.
   void end_prepare();
-  /// To be called in a child after fork(), before the loop is used again: gives the loop
-  /// descriptors of its own. The host must then watch descriptor() anew. Throws std::system_error
-  /// if a descriptor is not available.
+  /// Gives the loop descriptors of its own in a child after fork(). To be called before the child
+  /// uses the loop again. The host must then watch descriptor() anew. Throws std::system_error if
+  /// no descriptor is available.
   void after_fork();
 
  private:

@@ -25,63 +25,64 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// The readiness that a file event asks for or reports.
+/// Directions of I/O on a descriptor, in which a file event waits for readiness or reports it.
 enum Mask : unsigned {
-  kNone = 0,      ///< no direction
+  kNone = 0,      ///< neither direction
   kReadable = 1,  ///< data or end of stream can be read
   kWritable = 2,  ///< a write can make progress
-  /// With kWritable: if the descriptor is readable and writable in one iteration, the write
-  /// handler runs first (Redis's AE_BARRIER).
+  /// A flag to combine with kWritable: if the descriptor is readable and writable in one iteration,
+  /// the write handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,
-  /// The caller guarantees that the descriptor stays open until its last event is removed. The
-  /// loop then skips the check whether it is open, which saves a system call when interest begins
-  /// or changes; a closed descriptor may abort the process. The flag applies to both directions,
-  /// and is ignored if either direction is added without it.
+  /// A flag by which the caller guarantees that the descriptor stays open until its last event is
+  /// removed. The loop then does not check whether it is open, which saves a system call when
+  /// interest begins or changes; a closed descriptor may abort the process. The flag applies to
+  /// both directions, and is ignored if either direction is added without it.
   kTrusted = 8,
 };
-/// Union.
+/// Returns the union of two masks.
 constexpr Mask operator|(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
-/// Intersection.
+/// Returns the intersection of two masks.
 constexpr Mask operator&(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
-/// Complement.
+/// Returns the complement of a mask.
 constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 15u); }
 
-/// What one call of process_events() may do.
+/// What one call of process_events() may do; combined with |.
 enum Process : unsigned {
-  kFileEvents = 1,                         ///< run file event handlers
-  kTimeEvents = 2,                         ///< run time event handlers
-  kDontWait = 4,                           ///< poll: return at once if nothing is ready
-  kCallBeforeSleep = 8,                    ///< run before_sleep hooks (sources are always served)
-  kCallAfterSleep = 16,                    ///< run after_sleep hooks
+  kFileEvents = 1,       ///< run file event handlers
+  kTimeEvents = 2,       ///< run time event handlers
+  kDontWait = 4,         ///< do not sleep: return at once if nothing is ready
+  kCallBeforeSleep = 8,  ///< run before_sleep hooks (sources are served in any case)
+  kCallAfterSleep = 16,  ///< run after_sleep hooks
   kAllEvents = kFileEvents | kTimeEvents,  ///< file and time events
-  kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,  ///< as run() does
+  /// Everything that an iteration of run() does.
+  kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
 };
-/// Union.
+/// Returns the union of two sets of flags.
 constexpr Process operator|(Process a, Process b) {
   return static_cast<Process>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-/// Runs when `fd` is ready; `ready` is kReadable or kWritable. Level-triggered: it is called again
-/// in the next iteration while the descriptor stays ready.
+/// Called when `fd` is ready for reading or writing; `ready` is kReadable or kWritable. It is
+/// called again in the next iteration if the descriptor is still ready (level-triggered).
 using FileHandler = std::function<void(int fd, Mask ready)>;
 
-/// A TimeHandler returns this to end its time event.
+/// A TimeHandler returns kNoMore to end its time event.
 inline constexpr Duration kNoMore = Duration::min();
 
-/// Returns the delay until its next call; negative values other than kNoMore count as 0.
+/// Called when a time event expires. Returns the delay until its next call, or kNoMore; other
+/// negative values count as 0.
 using TimeHandler = std::function<Duration()>;
 
-using TimerId = std::uint64_t;  ///< never 0; not reused
-using HookId = std::uint64_t;   ///< never 0; not reused
+using TimerId = std::uint64_t;  ///< identifies a time event; never 0, not reused
+using HookId = std::uint64_t;   ///< identifies a hook; never 0, not reused
 
 /// Work that no descriptor announces, or that a descriptor announces too late: bytes that are
-/// already decrypted, completions in a queue, connections that are readable by the library's rules
-/// rather than the kernel's. The loop does not own sources: call remove_source() before the object
-/// is destroyed.
+/// already decrypted, completions in a queue, connections with readable data that the kernel does
+/// not know of. The loop does not own sources: call remove_source() before the source is destroyed.
 class AECONN_API Source {
  public:
   Source() = default;
@@ -89,26 +90,29 @@ class AECONN_API Source {
   Source& operator=(const Source&) = delete;
   virtual ~Source() = default;
 
-  /// True while there is work to do now: the loop then polls instead of sleeping.
+  /// Whether there is work to do now. While there is, the loop polls instead of sleeping.
   virtual bool has_pending() const = 0;
-  /// Does a bounded part of the work (see EventLoop::has_time()). Called in every iteration, and
-  /// again after arm() vetoed the sleep. Returns the number of handlers run, for process_events().
+  /// Does a part of the work, limited by EventLoop::has_time(). Called in every iteration, and
+  /// again after arm() has vetoed the sleep. Returns the number of handlers that ran, which
+  /// process_events() adds to its result.
   virtual std::size_t process_pending() = 0;
-  /// Sends what has been written. Called after each process_pending() and the before_sleep hooks.
+  /// Sends what the program has written. Called after each process_pending() and the before_sleep
+  /// hooks.
   virtual void flush() {}
-  /// Called last, and only if the loop is about to block. Requests a wake-up through a descriptor,
-  /// then checks for work once more. Returning false vetoes the sleep.
+  /// Called last, and only if the loop is about to sleep. An implementation requests a wake-up
+  /// through a descriptor and then checks for work once more. Returning false vetoes the sleep.
   virtual bool arm() { return true; }
-  /// How the loop busy-polls has_pending_now() before it arms and sleeps; null: no spinning for
-  /// this source. While it spins, the loop runs an iteration for descriptors and timers every 20 us
-  /// (every 2 us if EventLoop::set_spin() asks too).
+  /// Returns how the loop is to busy-poll has_pending_now() before it arms the sources and sleeps;
+  /// null: no spinning for this source. While it spins, the loop polls descriptors and timers every
+  /// 20 us (every 2 us if EventLoop::set_spin() asks for spinning too).
   virtual const Spin* spin() const { return nullptr; }
-  /// Checks for new work without a system call; used while spinning. True ends the spin.
+  /// Checks for new work without a system call. Called repeatedly while the loop spins; true ends
+  /// the spin.
   virtual bool has_pending_now() { return has_pending(); }
 };
 
-/// Base class of objects for destroy_later(). The list link is a member, so deferring does not
-/// allocate.
+/// Base class of objects that can be passed to destroy_later(). Each object contains its list link,
+/// so that deferring its destruction does not allocate.
 class AECONN_API Deferred {
  public:
   Deferred() = default;
@@ -121,7 +125,7 @@ class AECONN_API Deferred {
   Deferred* next_ = nullptr;
 };
 
-/// Per-loop state of an object that serves several loops, such as the contexts of a transport.
+/// The state that an object which serves several loops (such as a transport) keeps for one loop.
 /// Owned by the loop; destroyed in reverse order of creation, before the loop's own watchers.
 class AECONN_API LoopLocal {
  public:
@@ -129,24 +133,24 @@ class AECONN_API LoopLocal {
   LoopLocal(const LoopLocal&) = delete;
   LoopLocal& operator=(const LoopLocal&) = delete;
   virtual ~LoopLocal() = default;
-  /// Replaces what is shared with the parent. Called from the loop's after_fork(), in a child of
-  /// fork() that continues to use the loop.
+  /// Replaces the resources that a child of fork() shares with its parent. Called from the loop's
+  /// after_fork(), if the child continues to use the loop.
   virtual void after_fork() noexcept {}
 };
 
-/// Posts functions to a loop that may already be destroyed. Copyable; every member may be used
-/// from any thread.
+/// Posts functions to a loop that may already have been destroyed. Copyable; every member may be
+/// called from any thread.
 class AECONN_API Poster {
  public:
-  class Queue;  ///< state shared by a loop and its posters
+  class Queue;  ///< the state that a loop shares with its posters
   Poster() = default;
-  /// For implementations of loops.
+  /// Called by implementations of loops.
   explicit Poster(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
   /// Runs `fn` on the loop's thread. Functions posted by one thread run in posting order. Returns
-  /// false if the loop is destroyed or the poster is empty: `fn` then never runs. True guarantees
-  /// that `fn` runs exactly once, at the latest during the loop's destruction.
+  /// false, and never runs `fn`, if the loop has been destroyed or the poster is empty. True
+  /// guarantees that `fn` runs exactly once, at the latest during the loop's destruction.
   bool post(std::function<void()> fn) const;
-  /// Whether post() would succeed now. If it is false inside a posted function, the loop is being
+  /// Whether post() would succeed now. False inside a posted function means that the loop is being
   /// destroyed.
   bool open() const noexcept;
 
@@ -154,75 +158,78 @@ class AECONN_API Poster {
   std::shared_ptr<Queue> queue_;
 };
 
-/// Incorrect use of the loop, such as a re-entrant run() or a negative descriptor.
+/// Reports incorrect use of the loop, such as a re-entrant run() or a negative descriptor.
 class AECONN_API LoopError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// An event loop, independent of how it waits. Implementations: LibevLoop and EpollLoop.
+/// An event loop, whatever mechanism it uses to wait. Implementations: LibevLoop and EpollLoop.
 class AECONN_API EventLoop {
  public:
   EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
-  /// First runs the posted functions and destroys LoopLocals and deferred objects. Must not be
-  /// called from inside a handler.
+  /// Destroys the loop. First it runs the functions that are still posted, and destroys LoopLocals
+  /// and deferred objects. Must not be called from inside a handler.
   virtual ~EventLoop() = default;
 
   // --- file events -------------------------------------------------------------------------------
   /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier or
-  /// kTrusted); the other direction is unchanged. Does not own `fd`: remove the events before
-  /// closing it. Throws LoopError for a negative fd, an empty mask or an empty handler. If the
-  /// descriptor turns out to be closed, its handlers run once, so that their next system call
-  /// reports the error, and are then removed.
+  /// kTrusted); a direction that is not in `mask` keeps its handler. Does not own `fd`: remove the
+  /// events before closing it. Throws LoopError for a negative fd, a mask without a direction or an
+  /// empty handler. If the descriptor turns out to be closed, its handlers run once, so that their
+  /// next system call reports the error, and are then removed.
   virtual void add_file_event(int fd, Mask mask, FileHandler handler) = 0;
-  /// Removes the directions in `mask`; no-op for those that are not set. A handler that is already
-  /// due in this iteration does not run.
+  /// Removes the handlers of the directions in `mask`; does nothing for a direction without a
+  /// handler. A removed handler does not run, even if it was already due in this iteration.
   virtual void remove_file_event(int fd, Mask mask) = 0;
-  /// The directions with a handler, and kBarrier; never kTrusted.
+  /// Returns the directions that have a handler, with kBarrier if it is set; never kTrusted.
   virtual Mask file_events(int fd) const = 0;
 
   // --- time events -------------------------------------------------------------------------------
-  /// Calls `handler` once `delay` has passed on the monotonic clock, never earlier. The delay
-  /// counts from the actual time, which in a slow handler is later than now(). A handler that
-  /// throws is not called again.
+  /// Calls `handler` after `delay` on the monotonic clock, never earlier. The delay counts from the
+  /// exact current time, which in a slow handler is later than now(). A handler that throws is not
+  /// called again.
   virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
-  /// Calls `handler` at `when`, never earlier; at a past time, in the next iteration. Saves a clock
-  /// read if the time is known: now() + 5s.
+  /// Calls `handler` at the time `when`, never earlier; if `when` has passed, in the next
+  /// iteration. A caller that knows the time saves a clock read: now() + 5s.
   virtual TimerId add_time_event(TimePoint when, TimeHandler handler) = 0;
-  /// Moves an event to an earlier or later time, as if it were removed and added; an event that is
-  /// already due may be moved too. Cheaper than removing and adding, most of all for a later time:
-  /// intended for time-outs that every message restarts. Negative delays count as 0. Returns false
-  /// if the event does not exist. From inside its own handler it overrides the returned delay.
+  /// Moves a time event to an earlier or later time, as if it were removed and added again; one
+  /// that is already due may be moved too. Cheaper than removing and adding, especially for a later
+  /// time: intended for time-outs that every message restarts. Negative delays count as 0. Returns
+  /// false if the event does not exist. Inside the event's own handler, it overrides the delay that
+  /// the handler returns.
   virtual bool again(TimerId id, Duration delay) noexcept = 0;
-  /// Moves an event to a point in time.
+  /// Moves a time event to the time `when`, like again() with a delay.
   virtual bool again(TimerId id, TimePoint when) noexcept = 0;
-  /// Returns false if the event does not exist. From inside its own handler it overrides the
-  /// returned delay: the event is not re-armed.
+  /// Removes a time event. Returns false if it does not exist. Inside the event's own handler, it
+  /// overrides the delay that the handler returns: the event ends.
   virtual bool remove_time_event(TimerId id) = 0;
 
   // --- hooks and sources -------------------------------------------------------------------------
-  /// Hooks run in registration order; a hook added from within a hook first runs in the next
-  /// iteration.
+  /// Adds a hook that runs in each iteration before the loop may sleep. Hooks run in registration
+  /// order; a hook added from within a hook first runs in the next iteration.
   virtual HookId add_before_sleep(std::function<void()> hook) = 0;
-  /// As add_before_sleep(), for hooks that run after the sleep.
+  /// Adds a hook that runs in each iteration after the sleep, in registration order.
   virtual HookId add_after_sleep(std::function<void()> hook) = 0;
-  /// No-op if the hook does not exist.
+  /// Removes a hook. Does nothing if it does not exist.
   virtual void remove_hook(HookId id) = 0;
-  virtual void add_source(Source& source) = 0;     ///< not owned; see Source
-  virtual void remove_source(Source& source) = 0;  ///< must precede its destruction
+  virtual void add_source(Source& source) = 0;  ///< adds a source, which the loop does not own
+  /// Removes a source. To be called before the source is destroyed.
+  virtual void remove_source(Source& source) = 0;
 
   // --- running -----------------------------------------------------------------------------------
-  /// Runs iterations until stop(). Rethrows what a handler threw; the loop stays usable, and the
-  /// other handlers that were due run in the next run(). Throws LoopError if called from inside a
-  /// handler.
+  /// Runs iterations until stop(). Rethrows an exception of a handler; the loop stays usable, and
+  /// the other handlers that were due run in the next run(). Throws LoopError if called from inside
+  /// a handler.
   virtual void run() = 0;
-  /// Ends run() after the current iteration, once the data written by its handlers is flushed.
-  /// Called before run(), it makes that run() return at once.
+  /// Makes run() return after the current iteration, once the data that its handlers wrote is
+  /// flushed. If the loop is not running, makes the next run() return at once.
   virtual void stop() noexcept = 0;
-  /// Runs one iteration, as Redis's aeProcessEvents does. Returns the number of handlers that ran.
-  /// Does not sleep after serving a source, because the caller may be waiting for that work.
+  /// Runs one iteration, like Redis's aeProcessEvents. Returns the number of handlers that ran. If
+  /// a source had work in this iteration, the call does not sleep, because the caller may be
+  /// waiting for that work.
   virtual std::size_t process_events(Process flags) = 0;
 
   // --- other threads -----------------------------------------------------------------------------
@@ -230,49 +237,51 @@ class AECONN_API EventLoop {
   /// Poster if the loop may be destroyed first. A function posted from within a posted function
   /// runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
-  virtual Poster poster() = 0;  ///< for threads that may outlive the loop
+  virtual Poster poster() = 0;  ///< a Poster for threads that may outlive the loop
 
   // --- waiting -----------------------------------------------------------------------------------
-  /// How the loop waits when it has nothing to do. Sources may ask for more (Spin::both). A loop
-  /// that is set to spin here polls its descriptors too, even if no source needs polling.
+  /// Sets how the loop waits when it has nothing to do. Sources may ask it to spin longer (see
+  /// Spin::both). A loop that is set to spin here polls its descriptors too, even if no source
+  /// needs polling.
   virtual void set_spin(const Spin& spin) { static_cast<void>(spin); }
-  /// How the loop spent its time; all 0 for an implementation that does not measure it.
+  /// Returns how the loop has spent its time; all 0 for an implementation that does not measure it.
   virtual LoopTimes times() const { return {}; }
 
   // --- outside handlers --------------------------------------------------------------------------
-  /// Wakes a loop that runs below a host's loop, which may be about to sleep, because there is work
-  /// that no descriptor announces: for the sources' process_pending() or flush(), or objects to
-  /// destroy. Code that gives work to a source must call it, such as a transport after a write;
-  /// programs do not have to. Nearly free inside a handler, on a loop that uses its own run(), and
-  /// when called repeatedly. Loop thread only.
+  /// Wakes a loop that runs below a host program's loop and whose host may be about to sleep. Code
+  /// that gives work to a source must call it, such as a transport after a write, because no
+  /// descriptor announces that work: the source's process_pending() or flush() must run, or objects
+  /// must be destroyed. Programs do not have to call it. Nearly free inside a handler, on a loop
+  /// that uses its own run(), and when called repeatedly. Loop thread only.
   void nudge() noexcept {
     if (host_may_sleep_) on_nudge();
   }
 
   // --- lifetime ----------------------------------------------------------------------------------
-  /// Destroys `object` once no handler is on the stack, at the latest with the loop.
+  /// Destroys `object` once no handler is on the stack, or at the latest when the loop is
+  /// destroyed.
   virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;
-  /// The slot for the per-loop state of `key`; empty at first. The reference stays valid until the
-  /// loop is destroyed. It lets several objects share the loop without globals. Slots are created
-  /// in the order of the first calls: state whose destructor needs other state must request that
-  /// slot before its own.
+  /// Returns the slot for the state that `key` keeps for this loop; empty at first. The reference
+  /// stays valid until the loop is destroyed. The slots let several objects share the loop without
+  /// global variables. They are created in the order of the first calls, and destroyed in reverse
+  /// order: state whose destructor needs other state must request that other slot before its own.
   virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
 
-  /// The time of this iteration: cheap and monotonic. Outside handlers, the current time.
+  /// Returns the time of this iteration: cheap and monotonic. Outside handlers, the current time.
   virtual TimePoint now() const = 0;
   /// Whether this iteration may run one more handler. False once its handlers have taken 10 ms (the
-  /// sources' are timed apart from the others): the remaining handlers keep their events and run
-  /// first in the next iteration, so that completions, timers and descriptors are all served,
-  /// however many handlers are due. Code that runs several handlers in one call (a source, a
-  /// listener) must ask before each but the first; a source that stops early must return true from
-  /// has_pending(). It reads a clock: cheap, but not free.
+  /// time of sources' handlers is counted separately). The remaining handlers then keep their
+  /// events and run first in the next iteration, so that completions, timers and descriptors are
+  /// all served, however many handlers are due. Code that runs several handlers in one call (a
+  /// source, a listener) must ask before each except the first; a source that stops early must
+  /// return true from has_pending(). The call reads a clock: cheap, but not free.
   virtual bool has_time() noexcept { return true; }
-  /// True on the loop's thread while a handler, hook or source of this loop is running.
+  /// Whether a handler, hook or source of this loop is running. Called on the loop's thread.
   virtual bool in_handler() const noexcept = 0;
 
  protected:
-  /// For a loop whose host does the sleeping: while true, nudge() calls on_nudge(). The loop sets
-  /// it to false while it works, and after a nudge until it has worked again.
+  /// For a loop whose host program does the sleeping: sets whether nudge() must call on_nudge().
+  /// The loop sets it to false while it works, and after a nudge until it has worked again.
   void set_host_may_sleep(bool may) noexcept { host_may_sleep_ = may; }
   bool host_may_sleep() const noexcept { return host_may_sleep_; }
   virtual void on_nudge() noexcept {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EventLoop implemented on libev. A program that uses a libev loop needs no other loop header.
-// This header does not include <ev.h>.
+// LibevLoop: an ae::EventLoop on libev. A program that uses it needs no other loop header. This
+// header does not include <ev.h>.
 
 #include <exception>
 #include <memory>
@@ -18,10 +18,10 @@ class AECONN_API LibevLoop final : public EventLoop {
  public:
   /// Creates and owns an ev_loop. Throws std::system_error if no descriptor is available for it.
   LibevLoop();
-  /// Uses the host program's ev_loop, which must outlive this object. The host keeps calling
-  /// ev_run(); the watchers of this object keep it running only while this object waits for
-  /// something. If a handler throws there, ev_run() is left (EVBREAK_ALL) and take_exception()
-  /// returns the exception.
+  /// Uses the host program's ev_loop, which must outlive this object. The host continues to call
+  /// ev_run(); this object's watchers keep ev_run() running only while this object waits for
+  /// something. If a handler throws, ev_run() returns (EVBREAK_ALL) and take_exception() returns
+  /// the exception.
   explicit LibevLoop(struct ev_loop* borrowed);
   ~LibevLoop() override;
 
@@ -51,12 +51,13 @@ class AECONN_API LibevLoop final : public EventLoop {
   bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
-  /// The underlying ev_loop, for programs that add watchers of their own.
+  /// Returns the underlying ev_loop, for programs that add watchers of their own.
   struct ev_loop* native() const noexcept;
-  /// Returns what a handler threw since the last call, or null. Only used with a borrowed loop;
-  /// with an owned one run() rethrows.
+  /// Returns the exception that a handler has thrown since the last call, or null. Needed only with
+  /// a borrowed ev_loop; with an owned one run() rethrows.
   std::exception_ptr take_exception() noexcept;
-  /// To be called in a child after fork(), before the loop is used again (ev_loop_fork).
+  /// Calls ev_loop_fork() and replaces the loop's other resources, in a child after fork(). To be
+  /// called before the child uses the loop again.
   void after_fork() noexcept;
 
  private:

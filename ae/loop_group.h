@@ -18,30 +18,33 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Loops that run on threads of their own, from construction until stop().
+/// Event loops that run on threads of their own, from construction until stop().
 class AECONN_API LoopGroup final : public Loops {
  public:
-  /// Construction parameters.
+  /// The parameters of a LoopGroup.
   struct Config {
-    /// Number of loops. 0: one for each processor the process may use (sched_getaffinity(2)).
+    /// The number of loops. 0: one for each processor the process may use (sched_getaffinity(2)).
     std::size_t loops = 0;
-    /// The threads are named "NAME-INDEX"; NAME is cut to fit the kernel's limit of 15 characters
+    /// The threads are named "NAME-INDEX". NAME is cut to fit the kernel's limit of 15 characters
     /// (pthread_setname_np(3)).
     std::string name = "loop";
-    /// Creates loop `index`, on the thread that runs and later destroys it. Empty: a LibevLoop.
+    /// Creates loop `index`. Called on the thread that will run the loop and later destroy it.
+    /// Empty: each loop is a LibevLoop.
     std::function<std::unique_ptr<EventLoop>(std::size_t index)> make = {};
     /// Pins each thread to one of the processors the process may use. If all listeners of the group
-    /// are on one device, only processors near that device are used, if the process may use any.
+    /// are on one device, only processors near that device are used, provided the process may use
+    /// any of them.
     bool pin = false;
   };
 
   LoopGroup() : LoopGroup(Config{}) {}
-  /// Returns once every loop runs. Throws what make() threw, std::system_error if a thread cannot
-  /// be created, or LoopError; loops already started are stopped first. The threads block all
-  /// signals but those raised by their own faults; the program's other threads still receive them.
+  /// Starts the loops, and returns once every one of them runs. Throws the exception of make(),
+  /// std::system_error if a thread cannot be created, or LoopError; loops already started are
+  /// stopped first. The threads block all signals except those raised by their own faults (such as
+  /// SIGSEGV); the program's other threads still receive signals.
   explicit LoopGroup(Config config);
-  /// Calls stop(), then waits as run() does; an exception that run() would throw is discarded. Must
-  /// not be called on a loop's thread.
+  /// Calls stop() and waits until all loops have ended, like run(). An exception that run() would
+  /// throw is discarded. Must not be called on a loop's thread.
   ~LoopGroup() override;
 
   std::size_t size() const noexcept override;
@@ -50,12 +53,12 @@ class AECONN_API LoopGroup final : public Loops {
   void set_near(const void* whose, const std::vector<int>& processors) override;
 
   /// Ends every loop after its current iteration, together with its connections, as if its run()
-  /// had returned. EventLoop::stop() of one loop ends only that loop. Any thread, but not from a
-  /// signal handler.
+  /// had returned. (EventLoop::stop() of one loop ends only that loop.) May be called from any
+  /// thread, but not from a signal handler.
   void stop();
   /// Waits until all loops have ended, each by its own stop() or the group's. An uncaught exception
-  /// of a handler ends the group and is rethrown here, once. The loops run from construction,
-  /// whether or not this is called. Throws LoopError on a loop's thread.
+  /// of a handler ends the group; run() rethrows it once. The loops run from construction, whether
+  /// or not this is called. Throws LoopError on a loop's thread.
   void run();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The library's event loops by name, for a command-line or configuration option.
+// The names of the library's event loops, for a command-line or configuration option.
 
 #include <cstddef>
 #include <functional>
@@ -13,14 +13,15 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Creates a loop, as LoopGroup::Config::make requires; the index is ignored.
+/// A function that creates a loop, for LoopGroup::Config::make; it ignores the index.
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
 
-/// The names that loops_named() accepts; the first is the default of programs. Any thread.
+/// Returns the names that loops_named() accepts. The first is the default of the library's
+/// programs. Any thread.
 AECONN_API std::span<const std::string_view> loop_names() noexcept;
-/// Returns a function that creates a LibevLoop ("libev") or an EpollLoop ("epoll"). Throws
-/// LoopError, with a readable sentence, for any other name. The function throws as the constructors
-/// do.
+/// Returns a function that creates a LibevLoop (for "libev") or an EpollLoop (for "epoll"). Throws
+/// LoopError, with a readable sentence, for any other name. The returned function throws what the
+/// loop's constructor throws.
 AECONN_API LoopMaker loops_named(std::string_view name);
 
 }}  // namespace ae

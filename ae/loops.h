@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Interface to several loops that serve together, each on a thread of its own. LoopGroup creates
-// the threads and loops; LoopList refers to loops that the host program already runs.
+// An interface to several event loops that serve together, each on a thread of its own. LoopGroup
+// creates its threads and loops; LoopList refers to loops that the host program already runs.
 
 #include <atomic>
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Several loops, addressed by index.
+/// Several event loops, addressed by index.
 class AECONN_API Loops {
  public:
   Loops() = default;
@@ -23,27 +23,27 @@ class AECONN_API Loops {
   Loops& operator=(const Loops&) = delete;
   virtual ~Loops() = default;
 
-  /// Number of loops, including those that have ended; never 0. Any thread.
+  /// Returns the number of loops, including those that have ended; never 0. Any thread.
   virtual std::size_t size() const noexcept = 0;
-  /// A poster for loop `index`, which must be less than size(). Any thread.
+  /// Returns a Poster for loop `index`, which must be less than size(). Any thread.
   virtual Poster poster(std::size_t index) const = 0;
   /// Runs `fn` on the threads of all loops concurrently, and waits until all calls have returned.
-  /// Rethrows the exception of the lowest index. Throws LoopError if a loop has ended (`fn` has
-  /// then run on the others), and if called on the thread of one of the loops, which would wait for
-  /// itself. May be called on any other thread.
+  /// If several calls throw, rethrows the exception of the loop with the lowest index. Throws
+  /// LoopError if a loop has ended (`fn` has then run on the others), or if called on the thread of
+  /// one of the loops, which would wait for itself. May be called on any other thread.
   virtual void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) = 0;
-  /// Tells the loops which processors (sched_setaffinity(2) numbers) are near the device that a
-  /// listener uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
+  /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
+  /// uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
   virtual void set_near(const void* /*whose*/, const std::vector<int>& /*processors*/) {}
 };
 
-/// Loops that the host program runs on its own threads, such as a cache's workers. They may end
-/// before this object does, but not while on_each() runs.
+/// Event loops that the host program runs on its own threads, such as a cache's workers. They may
+/// end before this object does, but not while on_each() runs.
 class AECONN_API LoopList final : public Loops {
  public:
-  /// Does not own the loops, and only posts to them. on_each() waits until they run, forever if one
-  /// never does: use the list (conn::listen(), destroying a listener) only while they run. Throws
-  /// LoopError for an empty list.
+  /// Refers to `loops` without owning them, and only posts functions to them. on_each() waits until
+  /// each loop has run its function, forever if one never does: use the list (conn::listen(),
+  /// destroying a listener) only while they run. Throws LoopError for an empty list.
   explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
@@ -53,12 +53,14 @@ class AECONN_API LoopList final : public Loops {
   struct Entry {
     EventLoop* loop;
     Poster poster;
-    std::shared_ptr<std::atomic<std::thread::id>> thread;  // set once the loop has run
+    // Identifies the loop's thread; set once the loop has run.
+    std::shared_ptr<std::atomic<std::thread::id>> thread;
   };
   std::vector<Entry> entries_;
 };
 
-/// Implements on_each() given posters and loops: posts `fn` to all, waits, rethrows.
+/// Implements on_each() for any loops, given a Poster and the loop for each index: posts `fn` to
+/// all of them, waits for all calls, and rethrows the first exception in the order of indices.
 AECONN_API void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& poster,
                             const std::function<EventLoop&(std::size_t)>& loop,
                             const std::function<void(EventLoop&, std::size_t)>& fn);

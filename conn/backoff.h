@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Pauses between connection attempts of a client: they grow, are randomized so that clients do not
-// retry at the same time, and are at least as long as a refusing peer asked for. It reads no clock.
+// Backoff: the pauses between connection attempts of one client. They grow, are randomized so that
+// clients do not retry at the same time, and are at least as long as a refusing peer asked for. The
+// class does not read a clock.
 
 #include <cstdint>
 #include <random>
@@ -11,18 +12,20 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The sequence of pauses of one client.
+/// Computes the pauses between the connection attempts of one client.
 class AECONN_API Backoff {
  public:
-  /// The first pause is at most `first`; each later one is at most twice the limit before it, up to
-  /// `most`. Each is chosen at random between half the limit and the limit.
+  /// The first pause is at most `first`. The limit of each later one is twice the previous limit,
+  /// up to `most`. Each pause is chosen at random between half of its limit and its limit; `seed`
+  /// starts the random numbers.
   Backoff(ae::Duration first, ae::Duration most, std::uint64_t seed);
 
-  /// Returns the pause after one more failure. `asked` is the time the peer asked for, capped at
-  /// one minute. If that is longer, the pause is between `asked` and one and a half times `asked`,
+  /// Returns the pause to make after one more failed attempt. `asked` is the time for which the
+  /// refusing peer asked the client to wait, of which at most one minute counts; 0: none. If it is
+  /// longer than the pause would be, the pause is between `asked` and one and a half times `asked`,
   /// because many clients may have been asked the same.
   ae::Duration next(ae::Duration asked = ae::Duration::zero());
-  /// Call after a success: the next pause is a first one again.
+  /// To be called after a success: the next pause is again a first one.
   void reset() noexcept { limit_ = first_; }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Coroutines over connections, see docs/coroutines.md. Use them on the loop's thread only.
+// Includes all of conn/co/: coroutines that use connections, see docs/coroutines.md. Use them on
+// the loop's thread only.
 //
 //   namespace co = conn::co;
 //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Error reporting. Set-up errors (a bad URL, a port in use, no such device) throw Error with one
-// sentence for the user. I/O never throws: it returns -1 with errno, and the connection keeps its
+// sentence for the user. I/O never throws: it returns -1 with errno, and the connection keeps the
 // first Failure.
 
 #include <chrono>
@@ -16,37 +16,39 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// Makes text from any source safe to print or log as one line. Each byte of a control character
 /// (including U+0080 to U+009F, line separators and marks that change the direction of text) or of
-/// invalid UTF-8 becomes '?'. The size is unchanged. Failures, errors, path() and info() are
-/// already printable; peer_address() and peer_user() contain the bytes chosen by the peer.
+/// invalid UTF-8 becomes '?'. The size is unchanged. The texts of Failure and Error, path() and
+/// info() are already printable; peer_address() and peer_user() contain the bytes chosen by the
+/// peer.
 AECONN_API std::string printable(std::string text) noexcept;
 
 /// A set-up error, as a sentence for the user.
 class AECONN_API Error : public std::runtime_error {
  public:
-  /// The sentence is passed through printable().
+  /// `text` is one sentence, and is passed through printable().
   explicit Error(std::string text) : std::runtime_error(printable(std::move(text))) {}
 };
 
-/// Why a connection failed: a code for programs and a sentence for the user.
+/// Why a connection failed: a code for programs and a sentence for people.
 struct Failure {
   Failure() = default;
-  /// The sentence is passed through printable().
+  /// `sentence` is passed through printable().
   Failure(std::error_code why, std::string sentence, std::chrono::milliseconds patience = {})
       : code(why), text(printable(std::move(sentence))), retry_after(patience) {}
 
-  std::error_code code;  ///< empty: no failure
-  std::string text;      ///< one sentence
-  /// How long a refusing peer asked the client to wait (rdma, between peers of this library); or 0.
+  std::error_code code;  ///< errno or the code of another category; empty: no failure
+  std::string text;      ///< one sentence for people
+  /// How long the refusing peer asked the client to wait (rdma, between peers of this library); 0:
+  /// it did not ask.
   std::chrono::milliseconds retry_after{0};
-  /// Whether this is a failure.
+  /// Whether this is a failure: the code is not empty.
   explicit operator bool() const noexcept { return static_cast<bool>(code); }
 };
 
-/// Failure with the text "what: strerror(err)".
+/// Returns a Failure with the text "what: strerror(err)".
 AECONN_API Failure errno_failure(int err, const std::string& what);
-/// Reports that memory ran out, without allocating memory.
+/// Returns the Failure that reports lack of memory, without allocating memory.
 AECONN_API Failure out_of_memory() noexcept;
-/// Thread-safe strerror().
+/// Returns the text for an errno value. A thread-safe strerror().
 AECONN_API std::string errno_text(int err);
 
 }}  // namespace conn

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transport for a list of schemes, rdma|tcp: connects over the first that is ready for data,
-// and listens on every one that is available. A Registry creates it when a list is asked for.
+// FallbackType: the transport for a list of schemes, rdma|tcp. It connects over the first scheme
+// that is ready for data, and listens on every one that is available. A Registry creates it when a
+// list is first used.
 //
-// Once established, its connections are carried by the transport that was taken, and differ from
-// that one's own in type() alone. Its listeners hand out the transports' own connections.
+// Once established, one of its connections is carried by the transport that was chosen, and differs
+// from a connection of that transport only in type(). Its listeners hand out connections of the
+// transports themselves.
 //
-// Options: fallback-delay (250 ms) is the head start of each scheme; connect-timeout (5 s) covers
-// all of them together; every other option is passed to the transports that know it.
+// Options: fallback-delay (250 ms) is the head start of each scheme before the next;
+// connect-timeout (5 s) covers all of them together; every other option is passed to the transports
+// that know it.
 
 #include <cstdint>
 #include <functional>
@@ -24,61 +27,68 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The type that a Registry creates for a list of schemes.
+/// The transport that a Registry creates for a list of schemes.
 class AECONN_API FallbackType final : public Transport {
  public:
-  /// `candidates`: only scheme, type and unavailable are set; at least one has a type. `report`
-  /// must outlive this object and may be empty.
+  /// `candidates` are the schemes of the list; of each, only scheme, type and unavailable are set,
+  /// and at least one has a type. `report` is called for connections over another scheme than the
+  /// first; it may be empty, and must outlive this object.
   FallbackType(std::string name, std::vector<Candidate> candidates, const FallbackHandler& report);
 
   std::string_view name() const noexcept override { return name_; }
-  /// The capabilities that all of them have; an established connection has those of the transport
-  /// that carries it.
+  /// Returns the capabilities that all transports of the list have. An established connection has
+  /// those of the transport that carries it.
   Capabilities capabilities() const noexcept override;
-  /// Passes the options on to the transports, to each those that it knows.
+  /// Passes the options on to the transports, each option to those that know it.
   void configure(const Options& options) override;
-  /// The list's own options only; each transport has its own table.
+  /// Returns the table of the list's own options. Each transport has its own table for the others.
   const OptionTable* option_table() const noexcept override { return &table_; }
-  /// The option of the list itself, or of the first transport that has it.
+  /// Returns the option `key` of the list itself, or of the first transport that has it; null if
+  /// there is none.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
-  /// Throws Error if none of them is available; Listener::not_served() reports if only some are.
-  /// For port 0 all use the same port.
+  /// Listens on all available schemes. Throws Error if none is available; if only some are,
+  /// Listener::not_served() reports the others. For port 0 all schemes use the same port.
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
-  /// The connection also accepts endpoints with a subset of the schemes.
+  /// Creates a connection in state kNone. Its connect() also accepts an endpoint with only some of
+  /// the schemes.
   ConnectionPtr create(ae::EventLoop& loop) const override;
-  /// Adds fallbacks, and a counter such as fallback_refused for each reason for a scheme not taken.
+  /// Returns the usual counters, the counter `fallbacks`, and one for each reason for which a
+  /// scheme was skipped, such as fallback_refused.
   Statistics statistics(ae::EventLoop& loop) const override;
 
-  /// Of the first available transport whose devices may read memory (Capabilities::in_place).
+  /// Registers memory with the first available transport whose devices can read memory
+  /// (Capabilities::in_place).
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                           std::span<std::byte> bytes) const override;
-  /// The limits of each available transport. Throws Error if none is available.
+  /// Returns the limits of each available transport. Throws Error if none is available.
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
   const std::vector<Candidate>& candidates() const noexcept {
     return candidates_;
-  }  ///< in the order of the list
-  /// The candidates for `endpoint`, with checked endpoints. Throws Error.
+  }  ///< the schemes in the order of the list
+  /// Returns the schemes to try for `endpoint`, each with its own endpoint, which has been checked.
+  /// Throws Error if one is not valid.
   std::vector<Candidate> candidates_for(const Endpoint& endpoint) const;
-  /// Values of the list's own options.
+  /// Values of the list's own options, for one endpoint or as defaults.
   struct Times {
-    ae::Duration delay;    ///< fallback-delay
-    ae::Duration timeout;  ///< connect-timeout
+    ae::Duration delay;    ///< value of option fallback-delay
+    ae::Duration timeout;  ///< value of option connect-timeout
   };
-  /// The times of `endpoint`, which override the type's. Throws Error.
+  /// Returns the times for `endpoint`: its options, or else the defaults of this type. Throws
+  /// Error.
   Times times(const Endpoint& endpoint) const;
-  /// Calls `open` for each available scheme with the endpoint to listen on, and passes each the
-  /// port returned by the first. If a port chosen by the kernel is not free for all schemes, calls
-  /// `close` to undo and starts again. Returns the schemes that threw Error; throws Error if all
-  /// did.
+  /// Calls `open` for each available scheme with the endpoint to listen on. For port 0, the port
+  /// that the first call returns is passed to the others. If that port is not free for all schemes,
+  /// calls `close` to undo the calls, and starts again. Returns the schemes for which `open` threw
+  /// Error; throws Error if it did for all.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
       const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
       const std::function<void()>& close) const;
-  /// Updates the counters and runs the handler.
+  /// Counts a connection over another scheme than the first, and calls the program's handler.
   void report(ae::EventLoop& loop, const Fallback& fallback) const;
 
  private:
@@ -87,10 +97,10 @@ class AECONN_API FallbackType final : public Transport {
   const FallbackHandler& report_;
   const OptionTable& table_;
   mutable ae::Mutex mutex_;
-  Options options_;  // guarded by mutex_; the list's own
+  Options options_;  // defaults of the list's own options; guarded by mutex_
 };
 
-/// The table of the list's own options.
+/// Returns the table of the options that the list itself has.
 AECONN_API const OptionTable& list_options();
 
 }}  // namespace conn

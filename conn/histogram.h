@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Counts durations in fixed buckets: what Prometheus calls a histogram.
+// Histogram: counts durations in fixed buckets, for Prometheus's metric type of this name.
 
 #include <array>
 #include <chrono>
@@ -11,17 +11,18 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// For use by one thread. Adding searches 16 bounds; it neither allocates nor locks.
+/// Counts durations, for use by one thread. add() searches 16 bounds; it neither allocates nor
+/// locks.
 class Histogram {
  public:
-  /// Inclusive upper bounds of the buckets in nanoseconds: 25 us to 10 s. One more bucket counts
-  /// longer durations.
+  /// The inclusive upper bounds of the buckets in nanoseconds: 25 us to 10 s. One more bucket
+  /// counts longer durations.
   static constexpr std::array<std::uint64_t, 16> kBounds = {
       25'000,      50'000,      100'000,       250'000,       500'000,    1'000'000,
       2'500'000,   5'000'000,   10'000'000,    25'000'000,    50'000'000, 100'000'000,
       250'000'000, 500'000'000, 1'000'000'000, 10'000'000'000};
 
-  /// A negative duration counts as 0.
+  /// Counts one duration. A negative one counts as 0.
   void add(std::chrono::nanoseconds duration) noexcept {
     const auto took = static_cast<std::uint64_t>(duration.count() < 0 ? 0 : duration.count());
     std::size_t bucket = 0;
@@ -29,14 +30,17 @@ class Histogram {
     ++buckets_[bucket];
     sum_ns_ += took;
   }
-  /// Number of durations up to kBounds[bound]; all of them if `bound` is kBounds.size().
+  /// Returns how many durations were at most kBounds[bound]; all of them if `bound` is
+  /// kBounds.size().
   std::uint64_t up_to(std::size_t bound) const noexcept {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i <= bound; ++i) sum += buckets_[i];
     return sum;
   }
-  std::uint64_t count() const noexcept { return up_to(kBounds.size()); }  ///< how many were added
-  std::uint64_t sum_ns() const noexcept { return sum_ns_; }               ///< sum in nanoseconds
+  /// Number of durations added.
+  std::uint64_t count() const noexcept { return up_to(kBounds.size()); }
+  /// Sum of the durations in nanoseconds.
+  std::uint64_t sum_ns() const noexcept { return sum_ns_; }
 
  private:
   std::array<std::uint64_t, kBounds.size() + 1> buckets_{};

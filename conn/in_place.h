@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Types for Connection's in-place operations, which read received bytes and send the program's
-// bytes without copying them.
+// Types for Connection's in-place operations (peek(), reserve(), send()), which read received bytes
+// and send the program's bytes without copying them.
 
 #include <sys/uio.h>
 
@@ -17,63 +17,67 @@ namespace conn { inline namespace AECONN_ABI {
 
 class ConnectionType;
 
-/// The maximum size of a contiguous piece shown by peek() and of a buffer returned by reserve().
+/// The maximum size of a contiguous piece that peek() shows, and of a buffer that reserve()
+/// returns.
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
-/// The result of Connection::peek(together): the bytes read() would return next, in one or two
-/// pieces. size 0 with errno 0 means end of stream, EAGAIN nothing available now, EMSGSIZE that
-/// `together` exceeds kMaxContiguous; otherwise errno is as for read(). With fewer than `together`
-/// bytes it shows those that have arrived; a read handler set after that runs for them. A view is
-/// valid until the next consume(), read() or peek() of the connection, close() or rebind(). Holding
-/// on to it stalls the peer: its window is not returned until consume().
+/// The result of Connection::peek(together): the bytes that read() would return next, in one or two
+/// pieces. If fewer than `together` bytes have arrived, it shows those; a read handler set after
+/// that runs for them. If `size` is 0, errno 0 means end of stream, EAGAIN that no data is
+/// available now, EMSGSIZE that `together` exceeds kMaxContiguous; otherwise errno is as for
+/// read(). A view is valid until the next consume(), read() or peek() of the connection, close() or
+/// rebind(). Holding on to a view stalls the peer: the memory that the peer may write (its window)
+/// is not returned to it until consume().
 struct View {
   std::array<iovec, 2> pieces{};  ///< the bytes
   int count = 0;                  ///< number of pieces
   std::size_t size = 0;           ///< total size
-  /// Whether the bytes cannot change. False: they are in memory that the peer can write (rdma with
+  /// Whether the bytes cannot change. False: the peer can still write to this memory (rdma with
   /// in-place=yes), so a value that was checked may be different when it is used.
   bool stable = true;
-  /// These are the last bytes: once they are consumed, read() returns the end of stream or the
+  /// Whether these are the last bytes: once they are consumed, read() returns end of stream or the
   /// error.
   bool last = false;
 
-  /// The first piece as text.
+  /// Returns the first piece as text.
   std::string_view first() const noexcept {
     return {static_cast<const char*>(pieces[0].iov_base), pieces[0].iov_len};
   }
 };
 
-/// Memory that a device may read, created by ConnectionType::register_memory(). It must outlive the
-/// release of every send() that names it, and the bytes must outlive it. Create, use and destroy it
-/// on the thread of one loop.
+/// Memory from which a device may read, created by ConnectionType::register_memory(). This object
+/// must outlive the release of every send() that names it, and the bytes must outlive this object.
+/// Create, use and destroy it on the thread of one loop.
 class AECONN_API Memory {
  public:
-  /// For transports: `of` is the one whose devices may read the bytes, null for none.
+  /// Called by transports. `of` is the transport whose devices can read the bytes; null: none.
   explicit Memory(std::span<std::byte> bytes, const ConnectionType* of = nullptr) noexcept
       : bytes_(bytes), of_(of) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
   std::span<std::byte> bytes() const noexcept { return bytes_; }  ///< the registered memory
-  const ConnectionType* of() const noexcept { return of_; }       ///< see the constructor
+  /// The transport whose devices can read the bytes, or null.
+  const ConnectionType* of() const noexcept { return of_; }
 
  private:
   std::span<std::byte> bytes_;
   const ConnectionType* of_;
 };
 
-/// Bytes to be sent from the caller's memory, which belongs to the library until `release` runs:
-/// exactly once, from the loop, never inside send(), with an error if the bytes were not handed on
-/// before the connection or the loop ended. It may run after close(), but never after the end of
-/// the loop.
+/// Bytes that send() sends from the caller's memory. The memory belongs to the library until
+/// `release` is called: exactly once, from the loop, never inside send(). It is called with an
+/// error if the bytes were not passed on before the connection or the loop ended. It may be called
+/// after close(), but never after the end of the loop.
 struct Outgoing {
-  /// Returns ownership of the bytes to the caller. It may call any operation of any connection, but
-  /// must not throw. No error means that the bytes were passed on, not that they were delivered.
+  /// Returns ownership of the bytes to the caller. The function may call any operation of any
+  /// connection, but must not throw. An empty `error` means that the bytes were passed on, not that
+  /// they were delivered.
   using Release = void (*)(void* context, std::error_code error) noexcept;
 
-  std::span<const std::byte> bytes;  ///< what is sent
-  Release release = nullptr;         ///< may be null
-  void* context = nullptr;           ///< argument for `release`
+  std::span<const std::byte> bytes;  ///< the bytes to send
+  Release release = nullptr;         ///< may be null: the caller does not need to know
+  void* context = nullptr;           ///< passed to `release`
   const Memory* memory = nullptr;    ///< registered memory that contains `bytes`, or null
 };
 

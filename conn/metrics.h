@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Writes statistics in Prometheus' text format (version 0.0.4). The program serves the text.
+// Writes statistics in Prometheus's text format (version 0.0.4). The program serves the text.
 
 #include <cstdint>
 #include <span>
@@ -22,45 +22,47 @@ struct SchemeStatistics {
   Statistics statistics;  ///< from ConnectionType::statistics()
 };
 
-/// Content-Type for an HTTP response with this text.
+/// The Content-Type of an HTTP response that contains the text.
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes each statistic with HELP and TYPE, then one line for each scheme (label `scheme`) and,
-/// for device statistics, for each device (label `device`). Values of a scheme that occurs several
-/// times, as with several loops, are added, except those that belong to the process. Counters end
-/// in _total and never fall while the loops live. Times are histograms in seconds:
+/// for statistics of devices, for each device (label `device`). If a scheme occurs several times,
+/// as with several loops, its values are added, except those that belong to the process. Counters
+/// end in _total and never fall while the loops live. Times are histograms in seconds:
 /// aeconn_connect_seconds_bucket{le="0.001"}, _sum and _count.
 AECONN_API std::string metrics(std::span<const SchemeStatistics> all);
-/// Collects the input of metrics() for all transports of `registry` on `loop`, including lists of
-/// schemes already in use. Call on the loop's thread.
+/// Collects the input of metrics() on `loop`: the statistics of all transports of `registry`, and
+/// of the lists of schemes already in use. To be called on the loop's thread.
 AECONN_API std::vector<SchemeStatistics> scheme_statistics(const Registry& registry,
                                                            ae::EventLoop& loop);
-/// Metrics of all transports of `registry` and its lists of schemes on `loop`. Call on its thread.
+/// Writes the metrics of all transports of `registry`, and of its lists of schemes, on `loop`. To
+/// be called on the loop's thread.
 AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
-/// The same summed over `loops`, queried on their threads; waits, so it must not be called on one
-/// of these threads.
+/// Writes the metrics of all transports, summed over `loops`. Asks each loop on its own thread and
+/// waits, so it must not be called on one of these threads.
 AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 
-/// A writer that produces only valid output: invalid names of metrics or labels throw Error; label
-/// values and help texts are escaped.
+/// Writes Prometheus's text format and produces only valid output: an invalid name of a metric or
+/// label throws Error; label values and help texts are escaped.
 class AECONN_API MetricsText {
  public:
   /// The type of a metric (# TYPE).
   enum class Type {
-    kCounter,    ///< never falls while the process lives
+    kCounter,    ///< a count that never falls while the process lives
     kGauge,      ///< a current value
-    kHistogram,  ///< counts by size, with their sum
-    kUntyped,    ///< unknown
+    kHistogram,  ///< counts of values by size, with their sum
+    kUntyped,    ///< a value of unknown type
   };
-  using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values
+  using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values of labels
 
-  /// Starts a metric; the next samples belong to it. Throws Error if the name was used before.
+  /// Starts a metric: the samples added next belong to it. Throws Error if the name was used
+  /// before.
   void begin(std::string_view name, Type type, std::string_view help);
-  /// Adds a histogram: `up_to` has the number of values up to each of Histogram::kBounds, `count`
-  /// the number of all values and `sum_ns` their sum. Throws as sample().
+  /// Adds a histogram. `up_to` has, for each of Histogram::kBounds, the number of values up to that
+  /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample().
   void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
                  std::uint64_t sum_ns);
-  /// Adds a sample. Throws Error if no metric was started.
+  /// Adds a sample to the current metric. Throws Error if no metric was started.
   void sample(const Labels& labels, std::uint64_t value);
   const std::string& text() const noexcept { return text_; }  ///< the output so far
 

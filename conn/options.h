@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Options of a transport as text, "window=256k&keepalive=3s". They configure a type, or a single
-// endpoint (after the '?' of its URL), whose values take precedence.
+// Options: settings of a transport as text, "window=256k&keepalive=3s". They apply to a whole
+// transport, or to a single endpoint (after the '?' of its URL), where they take precedence.
 
 #include <chrono>
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Keys and values; the transport defines their meaning.
+/// Names and values of options. The transport defines what they mean.
 class AECONN_API Options {
  public:
   Options() = default;
-  /// For example `{{"window", "256k"}}`.
+  /// Creates options from a list, for example `{{"window", "256k"}}`.
   Options(std::initializer_list<std::pair<const std::string, std::string>> values)
       : values_(values) {}
   /// Parses "key=value&key=value" with percent-encoding (RFC 3986, "%26" is '&'); '+' is not
   /// special. A key without a value means "yes". Throws Error for an empty or repeated key, and for
-  /// a bad "%".
+  /// a '%' that two hexadecimal digits do not follow.
   static Options parse(std::string_view text);
 
   /// Sets a value, replacing an existing one.
@@ -34,27 +34,32 @@ class AECONN_API Options {
   bool empty() const noexcept { return values_.empty(); }  ///< whether there are no options
   /// All options, sorted by key.
   const std::map<std::string, std::string, std::less<>>& values() const noexcept { return values_; }
-  std::string to_string() const;  ///< in the format of parse(), for any bytes
-  /// These options combined with `winner`, whose values take precedence.
+  std::string to_string() const;  ///< text from which parse() makes the same options, for any bytes
+  /// Returns these options together with `winner`. If both have a key, the value in `winner`
+  /// applies.
   Options merged_with(const Options& winner) const;
 
-  // The following functions throw Error for a malformed or out-of-range value, with a sentence that
-  // names the key, the value and what is allowed.
-  /// The value; `fallback` if the key is absent. This also applies to the functions below.
+  // The functions from here on throw Error for a malformed or out-of-range value, with a sentence
+  // that names the key, the value and what is allowed. If the key is absent, they return
+  // `fallback`.
+
+  /// Returns the value as text.
   std::string text(std::string_view key, std::string_view fallback) const;
-  bool flag(std::string_view key, bool fallback) const;  ///< yes/no, on/off, true/false, 1/0
-  /// A count in decimal digits.
+  bool flag(std::string_view key, bool fallback) const;  ///< yes/no, on/off, true/false or 1/0
+  /// Returns a count in decimal digits.
   std::uint64_t number(std::string_view key, std::uint64_t fallback, std::uint64_t min,
                        std::uint64_t max) const;
-  /// A size in bytes: "65536", "64k", "1m", "1g" (powers of 1024; "kb", "KiB" and so on too).
+  /// Returns a size in bytes: "65536", "64k", "1m", "1g" (powers of 1024; "kb", "KiB" and so on
+  /// too).
   std::uint64_t bytes(std::string_view key, std::uint64_t fallback, std::uint64_t min,
                       std::uint64_t max) const;
-  /// A time: "3s", "250ms", "20us", "2m"; a plain number is in seconds.
+  /// Returns a time: "3s", "250ms", "20us", "2m"; a plain number is in seconds.
   ae::Duration duration(std::string_view key, ae::Duration fallback, ae::Duration min,
                         ae::Duration max) const;
-  /// Throws Error if a key is not in `known`; the sentence lists the known keys.
+  /// Throws Error if one of the keys is not in `known`. The sentence lists the known keys; `owner`
+  /// is what has the options, such as the transport's name.
   void only(std::string_view owner, std::initializer_list<std::string_view> known) const;
-  /// The same.
+  /// Throws Error if one of the keys is not in the array `known`, like the other only().
   void only(std::string_view owner, std::span<const std::string_view> known) const;
 
  private:
@@ -62,9 +67,9 @@ class AECONN_API Options {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
-/// A size in its largest whole unit, in option format: 65536 is "64k".
+/// Formats a size in its largest whole unit, as options have it: 65536 becomes "64k".
 AECONN_API std::string size_words(std::uint64_t bytes);
-/// A time in its largest whole unit: "5m". A negative time is shown as 0.
+/// Formats a time in its largest whole unit: "5m". A negative time becomes 0.
 AECONN_API std::string time_words(ae::Duration time);
 
 }}  // namespace conn

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Keeps one connection to a place and reconnects, for clients that must survive link failures and
-// server restarts:
+// Redial: keeps a connection to one place, and reconnects after it is lost. For clients that must
+// survive link failures and server restarts:
 //
 //   conn::Redial redial(registry, loop, conn::Endpoint::parse("rdma|tcp://db:6379"),
 //                       {.up = [&](conn::Connection& c) { ask_again(c); },
 //                        .down = [&](conn::Connection&, const conn::Redial::Loss& loss) { ... }});
 //
-// It never sends data twice: data written to a lost connection is left to the program, and Loss
-// says how much of it was not confirmed.
+// It never sends data twice: what to do about data written to a lost connection is left to the
+// program, and Loss says how much of that data the peer has not confirmed.
 //
 // An unresponsive path is detected within four seconds. rdma has its keepalive for that; over tcp
 // and tls the options keepalive=1s and user-timeout=3s apply unless the URL sets them. Every failed
@@ -34,68 +34,75 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A connection that is re-established after a loss.
+/// A client's connection that is established again after each loss.
 class AECONN_API Redial {
  public:
-  /// Current activity.
+  /// What a Redial is doing now.
   enum class Phase : std::uint8_t {
-    kWaiting,   ///< pausing before the next attempt
-    kInLine,    ///< waiting because DialLimit is reached
-    kDialling,  ///< connecting
-    kProving,   ///< connected, and the program's probe is in progress
-    kUp,        ///< connection() is usable
+    kWaiting,   ///< pauses before the next attempt
+    kInLine,    ///< waits in the queue of DialLimit
+    kDialling,  ///< connects
+    kProving,   ///< is connected, and the program's probe (Handlers::prove) is in progress
+    kUp,        ///< connection() can be used
     kStopped,   ///< stop() was called
   };
-  /// How a connection ended.
+  /// How an established connection ended.
   struct Loss {
-    Failure why;  ///< the reason, as text and code
-    /// Bytes written to the connection that were not confirmed with confirm(). The peer may have
-    /// processed all, some or none of them.
+    Failure why;  ///< the reason, as error code and text
+    /// Number of bytes written to the connection that the program has not confirmed with confirm().
+    /// The peer may have processed all, some or none of them.
     std::uint64_t unconfirmed = 0;
-    /// The preferred scheme works again; up() runs next, with a connection over it.
+    /// Whether the connection is replaced because the preferred scheme works again. up() runs next,
+    /// with a connection over that scheme.
     bool moved = false;
   };
-  /// Reports that the probe was answered (true) or that the connection is unusable. Only the first
-  /// call counts; a late call has no effect.
+  /// To be called with true when the probe was answered, or with false if the connection cannot be
+  /// used. Only the first call has an effect; one that comes too late has none.
   using Proved = std::function<void(bool)>;
 
-  /// All run from the loop. Each may call any member, and may destroy the Redial.
+  /// The program's handlers. All run from the loop; each may call any member of the Redial, and may
+  /// destroy it.
   struct Handlers {
-    /// The connection is established and the probe has succeeded. Redial owns it: use drop()
-    /// instead of closing it, and do not set its close handler. The program may set all other
-    /// handlers.
+    /// Called when the connection is established and the probe has succeeded. Redial owns the
+    /// connection: call drop() instead of closing it, and do not set its close handler. The program
+    /// may set all other handlers.
     std::function<void(Connection&)> up;
-    /// The connection is lost. Data received before can still be read here; it is closed
-    /// afterwards.
+    /// Called when the connection is lost. Data received before can still be read inside the
+    /// handler; the connection is closed afterwards.
     std::function<void(Connection&, const Loss&)> down;
-    /// Sends a request and waits for its answer, before up(). Without this handler, it is enough
-    /// that the connection accepts data. Remove the handlers it sets before it calls Proved.
+    /// A probe of a new connection: sends a request and waits for its answer, then calls Proved. It
+    /// runs before up(). Without this handler, it is enough that the connection accepts data. The
+    /// handlers that it sets on the connection must be removed before it calls Proved.
     std::function<void(Connection&, Proved)> prove;
-    /// phase() or last_failure() has changed.
+    /// Called when phase() or last_failure() has changed.
     std::function<void()> changed;
   };
-  /// Times and limits; the defaults suit a network within one site.
+  /// Times and limits. The defaults suit a network within one site.
   struct Settings {
-    ae::Duration first_pause = std::chrono::milliseconds(50);  ///< after a loss or a failure
-    ae::Duration most_pause = std::chrono::milliseconds(500);  ///< limit for the doubled pauses
-    /// Time-out of one attempt if the URL has no connect-timeout. It is short so that an attempt
-    /// started while the link was down does not last long after the link returns. A path where
-    /// connecting takes longer needs connect-timeout in its URL.
+    /// Limit of the first pause after a loss or a failure.
+    ae::Duration first_pause = std::chrono::milliseconds(50);
+    /// Limit that the doubled pauses do not exceed.
+    ae::Duration most_pause = std::chrono::milliseconds(500);
+    /// Time-out of one attempt if the URL has no connect-timeout. It is short, so that an attempt
+    /// started while the link was down does not last long after the link is back. If connecting
+    /// takes longer on a path, its URL needs a connect-timeout.
     ae::Duration attempt = std::chrono::seconds(1);
-    ae::Duration proof = std::chrono::seconds(2);  ///< time-out of the probe
-    /// A connection that lasted this long counts as a success: pauses start again with the first.
+    ae::Duration proof = std::chrono::seconds(2);  ///< time-out of the probe, Handlers::prove
+    /// A connection that lasted this long counts as a success: after it the pauses start again with
+    /// first_pause.
     ae::Duration stable = std::chrono::seconds(5);
-    /// Interval between attempts to return to the preferred scheme of a list; zero: never.
+    /// While another scheme of the list is in use, how often to try to return to the preferred one;
+    /// 0: never.
     ae::Duration prefer_again = std::chrono::seconds(30);
-    DialLimit* limit = nullptr;  ///< null: DialLimit::of_process()
-    std::uint64_t seed = 0;      ///< for the random pauses; 0: a different one each time
+    DialLimit* limit = nullptr;  ///< limits the attempts in progress; null: DialLimit::of_process()
+    std::uint64_t seed = 0;      ///< start of the random numbers for pauses; 0: different each time
   };
 
-  /// Starts immediately. The registry and the loop must outlive it. Throws Error for an invalid
-  /// endpoint; each attempt reads the files that it names.
+  /// Starts the first attempt immediately. The registry and the loop must outlive this object.
+  /// Throws Error for an invalid endpoint. Files that the endpoint names are read by each attempt.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
          Settings settings);
-  /// Uses the default settings.
+  /// Starts like the other constructor, with the default settings.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers)
       : Redial(registry, loop, std::move(to), std::move(handlers), Settings()) {}
   /// Closes the connection gracefully, so written data is delivered. No further handlers run.
@@ -103,46 +110,53 @@ class AECONN_API Redial {
   Redial(const Redial&) = delete;
   Redial& operator=(const Redial&) = delete;
 
-  Phase phase() const noexcept { return phase_; }  ///< current activity
-  /// Null unless kUp. It is the transport's own connection, even if the URL has a list of schemes.
+  Phase phase() const noexcept { return phase_; }  ///< what this object is doing now
+  /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
+  /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }
   /// Why the last attempt failed or the last connection was lost; empty if neither has happened.
   const Failure& last_failure() const noexcept { return last_; }
-  /// The schemes preferred to that of the current connection, and why they were not taken.
+  /// The schemes that the URL prefers to that of the current connection, and why they were skipped.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
-  /// "up", "waiting 120 ms after: connect to ...", for logs.
+  /// Describes the current phase for logs: "up", "waiting 120 ms after: connect to ...".
   std::string describe() const;
 
-  /// Reports that the peer has answered for `bytes` more of the bytes written since up().
+  /// Confirms `bytes` more of the bytes written since up(): to be called when the peer has answered
+  /// for them.
   void confirm(std::uint64_t bytes);
-  /// Bytes written since up() and not confirmed.
+  /// Number of bytes written since up() that were not confirmed.
   std::uint64_t unconfirmed() const noexcept;
 
-  /// Abandons the current connection or attempt, and starts again after a pause.
+  /// Closes the current connection or attempt, and starts again after a pause. `why` becomes the
+  /// reason of the loss.
   void drop(const std::string& why);
-  /// Ends a pause; if another scheme carries the connection, tries the preferred one immediately.
+  /// Ends a pause immediately. If another scheme than the preferred one carries the connection,
+  /// tries the preferred one immediately.
   void try_now();
-  /// Closes everything; down() does not run.
+  /// Closes the connection and ends all attempts; down() does not run.
   void stop();
 
-  /// Totals since construction.
+  /// Totals since the Redial was created.
   struct Counters {
     std::uint64_t attempts = 0;   ///< attempts started
     std::uint64_t failures = 0;   ///< attempts that failed
     std::uint64_t connected = 0;  ///< connections established and proven
     std::uint64_t lost = 0;       ///< connections that ended
-    std::uint64_t moved = 0;      ///< moves back to the preferred scheme
+    std::uint64_t moved = 0;      ///< returns to the preferred scheme
   };
-  const Counters& counters() const noexcept { return counters_; }  ///< totals since construction
+  /// Totals since this object was created.
+  const Counters& counters() const noexcept { return counters_; }
 
  private:
   class Attempt;
   enum Timer : std::uint8_t { kPauseEnd, kAttemptEnd, kPreferAgain, kSoon };
-  /// Kept alive by the steps of the Redial that are on the stack; it may outlive the Redial.
+  /// Shared by this Redial and by those of its functions that are on the stack, which may have to
+  /// find out that a handler has destroyed the Redial.
   struct Life {
     bool alive = true;
-    unsigned steps = 0;         // steps on the stack
-    std::exception_ptr thrown;  // by a handler of the program, kept until the step ends
+    unsigned steps = 0;  // number of this Redial's functions on the stack
+    // Exception of a handler of the program, kept until these functions return.
+    std::exception_ptr thrown;
   };
 
   template <class Step>
@@ -179,22 +193,26 @@ class AECONN_API Redial {
   Backoff backoff_, prefer_pause_;
   const std::shared_ptr<Life> life_ = std::make_shared<Life>();
   Phase phase_ = Phase::kWaiting;
-  std::unique_ptr<Attempt> attempt_;    // the attempt to establish the connection
-  std::unique_ptr<Attempt> preferred_;  // in parallel with an established connection
+  std::unique_ptr<Attempt> attempt_;  // the attempt to establish the connection; null: none
+  // An attempt over the preferred scheme, while another scheme's connection is in use; null: none.
+  std::unique_ptr<Attempt> preferred_;
   ConnectionPtr connection_;
-  ConnectionPtr better_;  // proven; takes over once no bytes are unconfirmed
+  // Connection over the preferred scheme; replaces connection_ once no bytes are unconfirmed.
+  ConnectionPtr better_;
   std::vector<Skipped> skipped_;
   Failure last_;
-  Failure dropped_;  // the reason given to drop(), until it takes effect
+  Failure dropped_;  // reason passed to drop(), until it takes effect
   std::uint64_t written_before_ = 0, confirmed_ = 0;
   ae::TimePoint since_{};
-  std::array<ae::TimePoint, 4> due_;  // time of each Timer; max(): not set
-  // Allocated in advance, so that lack of memory cannot stop the timers: an exception thrown by a
-  // handler of the program ends the time event it ran in, and the other one takes over.
+  std::array<ae::TimePoint, 4> due_;  // expiry time of each Timer; max(): not set
+  // Two time events, allocated in advance so that lack of memory cannot stop the timers. An
+  // exception thrown by a handler of the program ends the time event in which it ran; the other one
+  // then takes over.
   ae::TimerId wake_ = 0, spare_ = 0;
   Counters counters_;
 };
 
-AECONN_API std::string_view to_string(Redial::Phase phase) noexcept;  ///< "waiting", for logs
+/// The name of a phase, for logs: "waiting".
+AECONN_API std::string_view to_string(Redial::Phase phase) noexcept;
 
 }}  // namespace conn

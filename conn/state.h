@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The states of a connection.
+// The states of a connection, and settings of its handlers.
 
 #include <cstdint>
 #include <string_view>
@@ -9,16 +9,17 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Connection state. Transitions are one-way.
+/// The state of a connection. Transitions are one-way.
 enum class State : std::uint8_t {
-  kNone,        ///< created by create()
+  kNone,        ///< just created by create()
   kConnecting,  ///< connect() is in progress
-  kAccepting,   ///< handshake in progress, before the accept handler runs
-  kConnected,   ///< reads and writes work, also after the peer's half-close
-  kClosed,      ///< both directions ended without an error
-  kError,       ///< failed; last_error() has the reason
+  kAccepting,   ///< a handshake is in progress, before the accept handler runs
+  kConnected,   ///< reads and writes work, including after the peer's half-close
+  kClosed,      ///< both directions have ended without an error
+  kError,       ///< the connection has failed; last_error() has the reason
 };
-AECONN_API std::string_view to_string(State state) noexcept;  ///< "connected", for logs
+/// The name of a state, for logs: "connected".
+AECONN_API std::string_view to_string(State state) noexcept;
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
 enum class Barrier : bool {
@@ -26,7 +27,7 @@ enum class Barrier : bool {
   kYes  ///< the write handler runs first
 };
 
-/// Selects the events that run a close handler.
+/// Which events run a close handler.
 enum class CloseOn : bool {
   kEnd,     ///< the end of the peer's stream, or a failure
   kFailure  ///< only a failure

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A list of objects to be destroyed later, in the order they were added. Adding an object does not
-// allocate and cannot fail, because the list link is a member of the object.
+// A list of objects that will be destroyed later, in the order in which they were added. Adding an
+// object does not allocate and cannot fail, because each object contains its own list link.
 
 #include <memory>
 #include <utility>
@@ -28,8 +28,8 @@ class DeferredList {
     tail_ = &(*tail_)->next_;
   }
 
-  /// Destroys the objects now in the list. Objects that their destructors add wait for the next
-  /// call.
+  /// Destroys the objects that are in the list now. Objects that their destructors add stay in the
+  /// list until the next call.
   void destroy_all() noexcept {
     Deferred* object = std::exchange(head_, nullptr);
     tail_ = &head_;

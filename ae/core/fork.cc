@@ -12,16 +12,18 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// While fork() waits, a thread that holds no Mutex delays taking one, for at most this long.
+// While another thread prepares fork(), a thread that holds no Mutex waits before it locks one, for
+// at most this long.
 constexpr auto kLetPass = 100ms;
-// fork() proceeds without the mutexes that it cannot lock within this time.
+// If fork() cannot lock some mutexes within this time, it proceeds without them.
 constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
 Mutex* first = nullptr;
-Mutex* not_taken = nullptr;  // by fork(): this mutex and all after it in the list
+// First mutex in the list that fork() has not locked; null: all are locked.
+Mutex* not_taken = nullptr;
 std::atomic<bool> fork_waits{false};
-thread_local unsigned held = 0;  // number held by this thread
+thread_local unsigned held = 0;  // number of Mutex objects that this thread holds
 
 void let_fork_pass() noexcept {
   const auto until = Clock::now() + kLetPass;
@@ -34,7 +36,8 @@ namespace detail {
 std::atomic<unsigned> fork_count{0};
 }  // namespace detail
 
-/// The list of all Mutex objects of the library, and its pthread_atfork(3) handlers.
+/// The list of all Mutex objects of the library, with the pthread_atfork(3) handlers that lock and
+/// unlock them.
 struct MutexList {
   static void add(Mutex& mutex) noexcept {
     const std::lock_guard lock(list_mutex);
@@ -49,8 +52,8 @@ struct MutexList {
     if (mutex.next_ != nullptr) mutex.next_->link_ = mutex.link_;
   }
 
-  // Threads lock the mutexes in any order, so to avoid a deadlock this holds no mutex while it
-  // waits for another.
+  // Locks all mutexes before fork(). Other threads lock them in any order, so this function holds
+  // no mutex while it waits for another: if one is taken, it unlocks all and starts again.
   static void lock_all() {
     const auto until = Clock::now() + kLongestWait;
     fork_waits = true;

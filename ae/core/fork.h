@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Support for fork(): tells whether an object was created in this process or inherited, and
-// provides mutexes that are not left locked by another thread in the child.
+// Support for fork(): MadeHere tells whether an object was created in this process or inherited
+// from its parent. A Mutex cannot stay locked in the child by a thread that exists only in the
+// parent.
 
 #include <atomic>
 #include <mutex>
@@ -10,15 +11,17 @@
 
 namespace ae { inline namespace AECONN_ABI {
 namespace detail {
-extern AECONN_API std::atomic<unsigned> fork_count;  ///< forks of this process and its ancestors
+/// Number of fork() calls that separate this process from the program's first process.
+extern AECONN_API std::atomic<unsigned> fork_count;
 }  // namespace detail
 
-/// Records the process that created an object. In a child of fork() the object is a copy: the
-/// descriptors, devices and threads that it refers to are the parent's.
+/// Remembers the process that created an object. In a child of fork() the object is only a copy:
+/// its descriptors, devices and threads belong to the parent.
 class MadeHere {
  public:
   bool inherited() const noexcept { return made_ != count(); }
-  /// Marks the object as created in this process, once its resources have been replaced.
+  /// Marks the object as created in this process. To be called once its resources have been
+  /// replaced.
   void renew() noexcept { made_ = count(); }
 
  private:
@@ -26,7 +29,7 @@ class MadeHere {
   unsigned made_ = count();
 };
 
-/// A std::mutex that is locked before fork(): in the child it is unlocked and the data it guards is
+/// A std::mutex that fork() locks first, so that in the child it is unlocked and its data is
 /// consistent. fork() waits for it for at most three seconds, so user code must not run for long
 /// while it is held.
 class AECONN_API Mutex {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A slot for a handler that may replace or remove itself, or schedule the destruction of its owner,
-// while it runs. The handler is moved out of the slot, run, and moved back unless the slot has
-// changed meanwhile.
+// while it runs. To run the handler, the slot moves it out, and moves it back afterwards unless the
+// handler was replaced or removed meanwhile.
 
 #include <cstdint>
 #include <functional>
@@ -26,17 +26,17 @@ class HandlerSlot<void(Args...)> {
     ++version_;
   }
   void clear() { set(nullptr); }
-  /// Empties the slot and returns the handler; for handlers that run once.
+  /// Empties the slot and returns its handler. Used for handlers that run only once.
   Function take() {
     Function fn = std::move(fn_);
     clear();
     return fn;
   }
 
-  /// Whether a handler is set; also true while it is running.
+  /// Whether the slot has a handler, including one that is running.
   explicit operator bool() const noexcept { return set_; }
 
-  /// Whether the handler is running now, so that run() would do nothing.
+  /// Whether the slot's handler is running now, so that run() would do nothing.
   bool running() const noexcept { return set_ && !fn_; }
 
   /// Runs the handler. Does nothing if the slot is empty or its handler is already running (a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A list of hooks, run in registration order. A hook may add and remove hooks, including itself.
+// A list of hooks, which run in registration order. A hook may add and remove hooks, including
+// itself.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +24,7 @@ class HookList {
     hooks_.back()->slot.set(std::move(fn));
   }
 
-  /// Returns false if the hook is not in this list.
+  /// Removes a hook. Returns false if the hook is not in this list.
   bool remove(HookId id) {
     const auto at = std::find_if(hooks_.begin(), hooks_.end(),
                                  [id](const auto& hook) { return hook->id == id; });
@@ -37,13 +38,13 @@ class HookList {
 
   bool empty() const noexcept { return hooks_.empty(); }
 
-  /// Runs the hooks. Hooks added meanwhile wait for the next call; hooks removed meanwhile do not
-  /// run.
+  /// Runs the hooks. A hook that another hook adds meanwhile first runs in the next call; one that
+  /// is removed meanwhile does not run.
   void run() {
     if (!empty()) run_all();
   }
 
-  /// Must not be called while hooks run.
+  /// Removes all hooks. Must not be called while hooks run.
   void clear() {
     while (!hooks_.empty()) remove(hooks_.back()->id);
   }
@@ -55,8 +56,8 @@ class HookList {
     HookId id = kRemoved;
     HandlerSlot<void()> slot;
   };
-  // While hooks run, removed hooks stay as tombstones, so that indices and running slots stay
-  // valid.
+  // Exists while the hooks run. A hook that is removed meanwhile stays in the list, marked
+  // kRemoved, so that indices stay valid and a running handler is not moved.
   struct Running {
     explicit Running(HookList& of) : list(of) { ++list.running_; }
     Running(const Running&) = delete;

@@ -9,9 +9,11 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;  // ns
+// The measured CPU cost of a sleep is limited to this range, in ns.
+constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;
 constexpr unsigned kFastWeight = 3;
-constexpr unsigned kSampleEvery = 64;  // sleeps
+// After the first samples, the cost of one sleep in this many is measured.
+constexpr unsigned kSampleEvery = 64;
 
 std::int64_t thread_cpu_ns() noexcept {
   timespec spent{};
@@ -23,7 +25,7 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  drop();  // else the present period would end by the old settings, or never
+  drop();  // otherwise the current idle period would end by the old settings, or never
   asked_ = spin;
   set_prices();
 }
@@ -43,7 +45,8 @@ void IdleTime::set_prices() noexcept {
 }
 
 void IdleTime::begin(TimePoint now) noexcept {
-  if (phase_ == Phase::kSleeping) return;  // woken without work for this loop
+  // The loop was woken without work: the idle period continues.
+  if (phase_ == Phase::kSleeping) return;
   times_.busy += now - busy_since_;
   began_ = looked_ = last_look_ = now;
   phase_ = Phase::kSpinning;
@@ -97,7 +100,7 @@ void IdleTime::vetoed() noexcept {
   if (slept_ || until_ != began_)
     found();
   else
-    drop();  // the loop neither spun nor slept
+    drop();  // the loop has neither spun nor slept in this idle period
 }
 
 void IdleTime::drop() noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: the idle periods of one loop, each from the moment the loop runs out of work
-// until new work arrives. In each period the loop spins, sleeps, or spins and then sleeps.
-// SpinGovernor decides for how long; this class measures the times, the CPU cost of a sleep, and
-// whether the system leaves enough CPU to spin.
+// Private to loops: measures the idle periods of one loop. An idle period lasts from the moment the
+// loop has no more work until new work arrives. During it the loop spins, sleeps, or spins and then
+// sleeps. SpinGovernor decides how long it spins; this class measures the times, the CPU cost of a
+// sleep, and whether the system leaves enough CPU to spin.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,8 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Executed between two polls of a spinning loop.
+/// Tells the processor that this thread is busy-waiting. Executed between two polls of a spinning
+/// loop.
 inline void relax_processor() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -32,20 +33,19 @@ class IdleTime {
   using Duration = std::chrono::nanoseconds;
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Applies `spin` from now on; with kNo, measuring ends.
+  /// Sets how the loop waits from now on. With Spin::Mode::kNo, the measurement ends.
   void ask(const Spin& spin, TimePoint now) noexcept;
   const Spin& asked() const noexcept { return asked_; }
   bool on() const noexcept { return asked_.mode != Spin::Mode::kNo; }
 
-  /// Whether the loop spins in an idle period: no work has arrived yet and it has not gone to
-  /// sleep.
+  /// Whether the loop is spinning now: it is in an idle period and has not gone to sleep yet.
   bool spinning() const noexcept { return phase_ == Phase::kSpinning; }
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
-  /// Begins an idle period. Continues the present one if the loop was woken without work.
+  /// Begins an idle period. If the loop was only woken without work, continues the current period.
   void begin(TimePoint now) noexcept;
-  /// Records that the spinning loop polls for work at `now`. No handler ran since its last poll, so
-  /// if that is `long_time` or more ago, another thread had the processor meanwhile: the time is
-  /// counted as lost. Returns whether it is.
+  /// Records that the spinning loop polls for work at `now`. No handler has run since the previous
+  /// poll; if that was at least `long_time` ago, another thread had the processor, and the time in
+  /// between is counted as lost. Returns whether it was counted as lost.
   bool looks(TimePoint now, Duration long_time = SpinRoom::kTaken) noexcept {
     const TimePoint before = std::exchange(last_look_, now);
     if (now - before < long_time) return false;
@@ -53,15 +53,18 @@ class IdleTime {
     lost_after_ += now - std::min(now, until_);
     return true;
   }
-  /// The end of this spin. TimePoint::max(): never.
+  /// The time at which the current spin ends; TimePoint::max(): never.
   TimePoint spins_until() const noexcept { return until_; }
-  /// No work has arrived up to `now`: the loop is about to arm and sleep, or to go on sleeping.
+  /// Records that no work has arrived up to `now`: the loop is about to arm its sources and sleep,
+  /// or was woken without work and is about to sleep again.
   void end_spin(TimePoint now) noexcept;
-  /// The loop does not sleep after all, because work arrived while it armed.
+  /// Records that the loop does not sleep after all, because work arrived while it armed its
+  /// sources.
   void vetoed() noexcept;
-  /// The loop polled its descriptors, or has woken up.
+  /// Records that at `now` the loop polled its descriptors, or woke up.
   void looked(TimePoint now) noexcept;
-  /// Work was found: by the last looked(), or at `now`.
+  /// Records that work was found, and ends the idle period at the time of the last looked() call.
+  /// The overload with an argument ends it at that time.
   void work_came() noexcept {
     if (waits()) found();
   }
@@ -69,7 +72,7 @@ class IdleTime {
     looked_ = now;
     work_came();
   }
-  /// Ends the idle period without recording whether work arrived, because that is unknown.
+  /// Ends the idle period without recording whether work arrived. For periods whose end is unknown.
   void drop() noexcept;
   void drop_spin() noexcept {
     if (spinning()) drop();
@@ -79,7 +82,7 @@ class IdleTime {
 
  private:
   enum class Phase : std::uint8_t { kBusy, kSpinning, kSleeping };
-  static constexpr std::size_t kSamples = 16;  // a sleep's cost is their median
+  static constexpr std::size_t kSamples = 16;  // a sleep's cost is the median of this many samples
 
   bool governed() const noexcept {
     return asked_.mode == Spin::Mode::kAuto || asked_.mode == Spin::Mode::kFast;
@@ -93,10 +96,12 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
-  bool slept_ = false;  // in kSleeping: the sleep has taken place
+  bool slept_ = false;  // whether the loop has slept since phase_ became kSleeping
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
-  Duration lost_{}, lost_after_{};  // CPU lost while spinning; the part after until_
+  // Time of spins in which another thread had the CPU. lost_after_ is the part of it that lies
+  // after the time at which the spin should have ended.
+  Duration lost_{}, lost_after_{};
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;
   unsigned sleeps_ = 0;

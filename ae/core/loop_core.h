@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: state shared by the parts of one loop. It holds what this process_events() call
-// may do, how many handlers ran, and how long an iteration may run them. All handlers run through
-// guarded().
+// Private to loops: the state that the parts of one loop share. It holds what the current
+// process_events() call may do, how many handlers have run, and for how long an iteration may run
+// handlers. All handlers run through guarded(), which catches exceptions.
 
 #include <cerrno>
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Checks the arguments of add_file_event() for every loop. Throws LoopError.
+/// Checks the arguments of add_file_event(), for every implementation of a loop. Throws LoopError.
 inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
   if ((mask & (kReadable | kWritable)) == 0)
@@ -28,18 +28,20 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
 }
 
-/// How long each of the two parts of an iteration may run handlers: one part is files, posts and
-/// timers, the other is sources. After that each kind with due handlers runs at most one more.
+/// The time after which a part of an iteration stops running handlers. The first part is files,
+/// posts and timers, the second is sources. Once the time has passed, each kind of handler in the
+/// part that is still due runs one more handler at most.
 inline constexpr Duration kSlice = std::chrono::milliseconds(10);
-/// The time of the last clock tick, at most a few milliseconds old. Reading it costs half as much
-/// as reading the exact clock, and is never a system call, whatever the machine's clock source.
+/// Returns the time of the last clock tick, which is at most a few milliseconds old. Reading it
+/// costs half as much as reading the exact clock, and never makes a system call, whatever the
+/// machine's clock source.
 inline TimePoint coarse_now() noexcept {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
-/// Delay until file events are retried that the kernel refused for lack of resources.
+/// If the kernel refuses a file event for lack of resources, the loop tries again after this delay.
 inline constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class LoopCore {
@@ -48,34 +50,37 @@ class LoopCore {
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;
 
-  Process allowed = kFullIteration;  // what this process_events() call may do
-  std::size_t ran = 0;               // handlers run so far, including those of sources
+  Process allowed = kFullIteration;  // what the current process_events() call may do
+  std::size_t ran = 0;               // number of handlers run so far, including those of sources
 
   bool in_handler() const noexcept { return depth_ != 0; }
   bool allows(Process what) const noexcept { return (allowed & what) != 0; }
-  /// False once a handler threw: the remaining handlers keep their events for the next iteration.
+  /// Whether handlers of this kind may run. False once a handler of this iteration has thrown: the
+  /// remaining handlers then keep their events for the next iteration.
   bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
   void count_handler() noexcept { ++ran; }
 
-  /// Begins a part of an iteration. Its time, and the start of its slice, are read on first use.
+  /// Begins one part of an iteration. The clock is read only when the part first needs its start
+  /// time.
   void begin_slice() noexcept { time_known_ = false; }
-  /// As in EventLoop. The clock is read on first use, so that an iteration without a call pays
-  /// nothing.
+  /// Like EventLoop::now(): inside a handler, the start time of this part of the iteration. The
+  /// clock is read only on first use, so an iteration that never asks for the time does not pay for
+  /// it.
   TimePoint now() const {
     if (!in_handler()) return std::chrono::steady_clock::now();
     return slice_began();
   }
-  /// As in EventLoop; to be called before each handler of one kind but the first.
+  /// Like EventLoop::has_time(). To be called before each handler of one kind except the first.
   bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
-  /// The same for handlers that are run one by one, when the caller does not know which is the
-  /// first: file handlers called by libev.
+  /// begin_files(), ran_any() and may_run_another() apply the rule of has_time() where the caller
+  /// cannot tell which handler is the first: libev calls the file handlers one by one.
   void begin_files() noexcept { ran_before_ = ran; }
   bool ran_any() const noexcept { return ran != ran_before_; }
   bool may_run_another() const noexcept { return !ran_any() || has_time(); }
 
-  /// Runs `body` as a handler. An exception is kept for take_error(). Returns false if it threw.
+  /// Runs `body` as a handler. Returns false if it threw; the exception is kept for take_error().
   template <class Body>
   bool guarded(Body&& body) noexcept {
     ++depth_;
@@ -103,7 +108,7 @@ class LoopCore {
     return time_;
   }
 
-  std::size_t ran_before_ = 0;  // `ran` when the sleep began
+  std::size_t ran_before_ = 0;  // value of `ran` when the sleep began
   mutable TimePoint time_;
   mutable bool time_known_ = false;
   int depth_ = 0;

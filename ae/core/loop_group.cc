@@ -24,8 +24,8 @@ namespace {
 
 thread_local const Loops* group_of_this_thread = nullptr;
 
-/// The processors that this process may use, in ascending order. The set grows to the size that the
-/// kernel requires, because cpu_set_t ends at 1024.
+/// Returns the processors that this process may use, in ascending order. cpu_set_t has room for
+/// only 1024, so the set is enlarged until the kernel accepts its size.
 std::vector<int> allowed_processors() {
   for (int size = CPU_SETSIZE;; size *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
@@ -52,13 +52,13 @@ void pin(pthread_t thread, int processor) {
   const std::size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set.get());
   CPU_SET_S(static_cast<std::size_t>(processor), bytes, set.get());
-  // Fails if the processor has gone offline or a cgroup has removed it: the thread then keeps
-  // its affinity.
+  // This fails if the processor has gone offline or a cgroup has removed it. The thread then keeps
+  // its previous affinity.
   (void)pthread_setaffinity_np(thread, bytes, set.get());
 }
 
-/// While an instance exists, threads started by this thread block all signals but those raised by
-/// their own faults.
+/// While an instance exists, threads that this thread starts block all signals except those raised
+/// by their own faults (such as SIGSEGV).
 class SignalsOff {
  public:
   SignalsOff() {
@@ -78,7 +78,7 @@ class SignalsOff {
 
 }  // namespace
 
-/// One loop and its thread.
+/// One loop of the group and its thread.
 class LoopGroup::Member {
  public:
   Member(const LoopGroup& group, Core& core, std::size_t index)
@@ -89,20 +89,23 @@ class LoopGroup::Member {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  /// Requires `placing` to be held.
+  /// Pins the thread to `processor`. The caller must hold the mutex `placing`.
   void pin_to(int processor) {
     if (!ended_) pin(thread_.native_handle(), processor);
   }
 
-  Poster poster;              // set once the loop exists
-  EventLoop* loop = nullptr;  // other threads only pass it to posts on its thread
+  Poster poster;  // set once the loop has been created
+  // Dereferenced only on the loop's own thread. Other threads only pass it to functions that they
+  // post there.
+  EventLoop* loop = nullptr;
 
  private:
   void run() noexcept;
   const LoopGroup& group_;
   Core& core_;
   const std::size_t index_;
-  bool ended_ = false;  // guarded by `placing`: a joined thread has no handle
+  // Whether run() has returned: a joined thread cannot be pinned. Guarded by `placing`.
+  bool ended_ = false;
   std::thread thread_;
 };
 
@@ -113,21 +116,22 @@ struct LoopGroup::Core {
     ++settled;
     changed.notify_all();
   }
-  /// Called if the loop could not be created, or if a handler threw.
+  /// Records why a loop could not be created or has ended: its constructor or a handler threw.
   void failed(std::exception_ptr why, bool before_ready) {
     {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      if (!constructed) return;  // the constructor stops the other loops
+      if (!constructed) return;  // the group's constructor stops the other loops itself
     }
     stop_all();
   }
   void stop_all() {
     for (const auto& member : members) stop_one(*member);
   }
-  // If memory for the post is not available, the only option is to retry.
+  // Posts the call of stop() to the loop's thread. If there is no memory for the post, the only
+  // option is to retry.
   static void stop_one(const Member& member) noexcept {
     for (;;) {
       try {
@@ -155,10 +159,11 @@ struct LoopGroup::Core {
   std::vector<std::unique_ptr<Member>> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::size_t settled = 0;  // loops that run, or failed to start
+  std::size_t settled = 0;  // number of loops that run or have failed to start
   bool constructed = false;
-  std::exception_ptr failure;  // the first one
-  std::mutex joining;          // several threads may wait in join_all()
+  std::exception_ptr failure;  // the first exception of any loop; null: none
+  // Held while joining the threads, because several callers may be in join_all().
+  std::mutex joining;
   std::mutex placing;
   std::vector<int> allowed;
   std::map<const void*, std::vector<int>> near;
@@ -168,7 +173,7 @@ void LoopGroup::Member::run() noexcept {
   group_of_this_thread = &group_;
   bool was_ready = false;
   try {
-    // The kernel limits names to 15 characters, and the index must be visible.
+    // The kernel limits thread names to 15 characters. The name is cut, so that the index fits.
     const std::string number = "-" + std::to_string(index_);
     const std::string name =
         core_.config.name.substr(0, 15 - std::min<std::size_t>(number.size(), 15));
@@ -188,7 +193,8 @@ void LoopGroup::Member::run() noexcept {
   ended_ = true;
 }
 
-// Assigns processors round robin: each thread has its own if there are enough.
+// Assigns the processors to the threads in turn. Each thread gets one of its own if there are
+// enough.
 void LoopGroup::Core::place() {
   const std::lock_guard lock(placing);
   std::vector<int> processors;
@@ -236,7 +242,8 @@ LoopGroup::LoopGroup(Config config) : core_(std::make_unique<Core>(std::move(con
 }
 
 LoopGroup::~LoopGroup() {
-  // In a child of fork() the group cannot be ended: the threads and their locks are the parent's.
+  // In a child of fork() the group cannot be stopped, because its threads and their locks belong to
+  // the parent. The child leaks the group's state instead.
   if (core_->made_here.inherited()) {
     (void)core_.release();
     return;

@@ -8,7 +8,8 @@ namespace ae { inline namespace AECONN_ABI {
 
 void LoopTimers::run_due(std::size_t limit) {
   changed_ = true;
-  // Does not read the clock if no time can have passed.
+  // If no timer can have expired (expired_ is false), collects only timers without a delay, for
+  // which the clock need not be read.
   expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
   for (bool first = true; limit != 0 && queue_.has_collected(); --limit) {
     if (!std::exchange(first, false) && !core_.has_time()) break;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: the time events of one loop, and whether any are due. A bounded number of them
-// runs at the end of each iteration, after the file events, so that many timers due at once do not
-// delay I/O for long. Each loop decides how it wakes up for the next timer.
+// Private to loops: the time events of one loop, and whether any of them are due. At the end of
+// each iteration, after the file events, a bounded number of them runs, so that many timers due at
+// once do not delay I/O for long. Each implementation of a loop decides how it wakes up for its
+// next timer.
 
 #include <cstddef>
 
@@ -18,7 +19,8 @@ class LoopTimers {
   LoopTimers(const LoopTimers&) = delete;
   LoopTimers& operator=(const LoopTimers&) = delete;
 
-  // As in EventLoop; `When` is a Duration or a TimePoint.
+  // Adds a timer like EventLoop::add_time_event(). `When` is a Duration or a TimePoint, as in
+  // again().
   template <class When>
   TimerId add(When when, TimeHandler& handler) {
     changed_ = true;
@@ -35,7 +37,7 @@ class LoopTimers {
   }
 
   bool has_due() const noexcept { return expired_ || queue_.has_ready(); }
-  /// Runs at most `limit` expired timers. Propagates what a handler throws; that timer is then
+  /// Runs at most `limit` expired timers. Propagates an exception of a handler; its timer is then
   /// removed.
   void run_due(std::size_t limit);
   void clear() {
@@ -46,8 +48,9 @@ class LoopTimers {
  protected:
   LoopCore& core_;
   TimerQueue queue_;
-  bool changed_ = false;  // since the loop last read when the next timer is due
-  bool expired_ = false;  // a waiting timer may be due
+  // Timers were added, moved or removed since the loop last asked for the next one's time.
+  bool changed_ = false;
+  bool expired_ = false;  // a timer in the queue's heap may be due
 };
 
 }}  // namespace ae

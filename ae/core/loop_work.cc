@@ -11,16 +11,18 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// How many timers and posts may run before the loop polls its descriptors again.
+// How many timers, and how many posted functions, may run before the loop polls its descriptors
+// again.
 constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
 // How many handlers of sources may run before the loop polls its descriptors again.
 constexpr std::size_t kServedPerIteration = 64;
-// How often a spinning loop polls descriptors and timers: if only sources ask to spin, and if the
-// loop's owner asks too. If only the owner asks, it polls them continuously.
+// How often a spinning loop polls descriptors and timers: every kSpinLooks if only sources asked it
+// to spin, and every kSpinLooksForBoth if the loop's owner asked too. If only the owner asked, it
+// polls them continuously.
 constexpr Duration kSpinLooks = std::chrono::microseconds(20);
 constexpr Duration kSpinLooksForBoth = std::chrono::microseconds(2);
-// A batch with more capacity than this releases its memory.
+// If a batch of posted functions has grown beyond this capacity, its memory is released after use.
 constexpr std::size_t kPostsKept = 16384;
 
 }  // namespace
@@ -55,7 +57,8 @@ bool LoopWork::before_sleep(bool alone) {
   const bool after_events = core_.ran_any();
   bool may_sleep = false;
   core_.guarded([&] { may_sleep = serve_sources(after_events); });
-  // Objects that were deferred in this iteration are destroyed in it, which saves an iteration.
+  // Objects that were deferred during this iteration are destroyed in it too; otherwise the loop
+  // would need another iteration for them.
   if (alone && !single && !core_.aborting() && !deferred.empty()) {
     deferred.destroy_all();
     if (!work_waiting()) core_.guarded([&] { may_sleep = serve_sources(after_events); });
@@ -73,21 +76,23 @@ bool LoopWork::serve_sources(bool after_events) {
     if (core_.allows(kCallBeforeSleep)) before_hooks.run();
     sources.flush();
     if (core_.allows(kDontWait) || stopping() || work_waiting()) return false;
-    // The caller of process_events() may be waiting for what was served.
+    // The caller of process_events() may be waiting for the work that a source has just done, so
+    // the loop does not sleep.
     if (single && served != 0) return false;
     if (sources.empty() && own_spin.mode == Spin::Mode::kNo && !idle.on()) return true;
     if (may_spin(after_events)) return false;
     if (sources.arm() && !work_waiting()) return true;
     idle.vetoed();
-    // Work that arrived while arming is served at once: polling the descriptors first would cost
-    // more. The number is bounded so that descriptors are not starved.
+    // Work that arrived while the sources were armed is served at once: polling the descriptors
+    // first would cost more. The number of handlers is limited, so that descriptors are not
+    // starved.
     if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
     if (!core_.has_time()) return false;
   }
 }
 
-// Returns true if the loop continues without sleeping, to serve work that was found or to poll its
-// descriptors.
+// Spins if sources or the loop's owner ask for it. Returns true if the loop must continue without
+// sleeping, to serve work that was found or to poll its descriptors.
 bool LoopWork::may_spin(bool after_events) {
   if (hosted) return false;
   if (own_spin.mode == Spin::Mode::kNo && !idle.on() && !sources.has_spin()) return false;
@@ -102,7 +107,8 @@ bool LoopWork::may_spin(bool after_events) {
   else
     idle.begin(moment);
   if (moment < idle.spins_until()) {
-    // If handlers have just run, descriptors are polled first: a spin would only delay them.
+    // If handlers have just run, the loop polls its descriptors before it spins: they may have new
+    // data, which a spin would only delay.
     if (after_events) return spin_looks = true;
     const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
     if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))
@@ -112,14 +118,16 @@ bool LoopWork::may_spin(bool after_events) {
   return false;
 }
 
-// Spins for at most `look_after`. Between two such pieces the loop runs an iteration without
-// sleeping, for descriptors and timers, which sources do not check.
+// Spins for at most `look_after`, or until work arrives. Returns true if the loop must continue
+// without sleeping. The caller spins in several such pieces; between two of them the loop runs an
+// iteration without sleeping, which polls the descriptors and timers that a spin does not check.
 bool LoopWork::spin(Duration look_after) {
   TimePoint moment = std::chrono::steady_clock::now();
   const TimePoint look = std::min(idle.spins_until(), moment + look_after);
   for (;;) {
     if (sources.has_pending_now() || queue->pending()) {
-      // Another thread may have had the processor since the last poll, and work arrived meanwhile.
+      // If another thread had the processor since the last poll, the work may have arrived only
+      // meanwhile: it then counts as found now, not at the last poll.
       const TimePoint found = std::chrono::steady_clock::now();
       idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
       return true;
@@ -145,7 +153,7 @@ void LoopWork::run_posts_and_timers() {
   }
 }
 
-// Functions posted meanwhile wait for the next call.
+// Runs at most `limit` posted functions. Functions that they post wait for the next call.
 void LoopWork::run_posts(std::size_t limit) {
   if (next_post_ == posts_.size()) {
     recycle_posts();
@@ -171,10 +179,12 @@ void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
-  if (inherited()) next_post_ = posts_.size();  // the remaining posts are for the parent to run
+  // In a child of fork(), the remaining posted functions are skipped, because the parent runs them.
+  if (inherited()) next_post_ = posts_.size();
   posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
                 std::make_move_iterator(last_posts.end()));
-  while (next_post_ < posts_.size()) {  // no caller is left to receive an exception
+  // Exceptions of these functions are dropped, because no caller is left to receive them.
+  while (next_post_ < posts_.size()) {
     core_.guarded([this] { run_posts(posts_.size()); });
   }
   while (!locals_.empty()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: everything a loop does besides waiting for descriptors, independent of how it
-// waits. This covers hooks, sources, posts, deferred objects, LoopLocals, and spinning before the
-// sleep.
+// Private to loops: everything a loop does except waiting for descriptors, independent of how it
+// waits. This covers hooks, sources, posted functions, deferred objects, LoopLocals, and spinning
+// before the sleep.
 
 #include <cstddef>
 #include <deque>
@@ -23,7 +23,7 @@ namespace ae { inline namespace AECONN_ABI {
 
 class LoopWork {
  public:
-  /// `wake(context)` wakes the loop for a post, as in Poster::Queue.
+  /// `wake(context)` must wake the loop. It is called after another thread has posted a function.
   LoopWork(LoopCore& core, LoopTimers& timers, Poster::Queue::Wake wake, void* context);
 
   HookList before_hooks;
@@ -34,11 +34,13 @@ class LoopWork {
   IdleTime idle;
   Spin own_spin;
 
-  bool running = false;         // inside the loop's run()
-  bool single = false;          // inside process_events()
-  bool stop_requested = false;  // for the current run(), or else the next one
-  bool hosted = false;          // the host sleeps, not this loop: no spinning
-  bool spin_looks = false;      // this iteration polls descriptors during a spin
+  bool running = false;         // whether run() is on the stack
+  bool single = false;          // whether process_events() is on the stack
+  bool stop_requested = false;  // stop() was called: ends the current run(), or else the next one
+  // True while a host program's loop does the sleeping: this loop then never spins.
+  bool hosted = false;
+  // Whether this iteration only polls descriptors, in the middle of a spin.
+  bool spin_looks = false;
 
   bool stopping() const noexcept { return stop_requested && running; }
   HookId add_before_sleep(std::function<void()> hook) {
@@ -52,35 +54,41 @@ class LoopWork {
   }
   std::unique_ptr<LoopLocal>& local(const void* key);
 
-  /// Throws LoopError, for functions that must not be called from inside a handler.
+  /// Throws LoopError. For functions such as run() that were called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
-  // The parts of an iteration, in their order.
-  /// The part before the sleep: destroys deferred objects and serves sources. Returns whether the
-  /// loop may sleep; every source is armed then. `alone`: no handler is on the stack.
+  // Does the first part of an iteration, before the sleep: destroys deferred objects and serves the
+  // sources. Returns whether the loop may sleep; if so, every source is armed. `alone`: no handler
+  // is on the stack, so objects may be destroyed.
+  /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
+  /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
+  /// so objects may be destroyed.
   bool before_sleep(bool alone);
-  /// Ends the part before the sleep.
+  /// Marks the end of the work before the sleep.
   void sleep_begins() noexcept {
     core_.begin_slice();
     core_.begin_files();
   }
   void after_sleep();
-  /// Runs a bounded number of posts and of expired timers.
+  /// Runs a bounded number of posted functions and of expired timers.
   void run_posts_and_timers();
 
-  /// Begins process_events(). Work that a spin was waiting for may have arrived between the calls.
+  /// Begins a process_events() call. If the loop is in the middle of a spin, its result is unknown,
+  /// because work may have arrived since the last call.
   void begin_single() noexcept {
     single = true;
-    if (!core_.ran_any()) idle.drop_spin();  // else before_sleep() records the work as found
+    // If handlers have run, before_sleep() records instead that work was found.
+    if (!core_.ran_any()) idle.drop_spin();
   }
   bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
-  bool other_work_waiting() {  // work other than that of sources
+  bool other_work_waiting() {  // whether there is work other than that of sources
     return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
   }
   bool work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
-  /// Runs the remaining posts and destroys all user objects while the loop still works: destructors
-  /// may remove events and defer more objects. `clear_events` removes the file and time events.
+  /// Ends the loop: runs the posted functions that remain and destroys all user objects. The loop
+  /// works until the end, because destructors may remove events and defer more objects.
+  /// `clear_events` must remove the file and time events.
   template <class ClearEvents>
   void shut_down(ClearEvents clear_events) {
     end_posts_and_locals();
@@ -90,11 +98,11 @@ class LoopWork {
     after_hooks.clear();
     while (!deferred.empty()) deferred.destroy_all();
   }
-  /// Whether this is a child of fork() that has not called after_fork().
+  /// Whether this process is a child of fork() that has not called after_fork() yet.
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
-    next_post_ = posts_.size();  // the remaining posts are for the parent to run
+    next_post_ = posts_.size();  // the parent of this process runs the remaining functions
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }
@@ -117,8 +125,8 @@ class LoopWork {
   LoopTimers& timers_;
   MadeHere made_here_;
   HookId last_hook_ = 0;
-  std::deque<Local> locals_;        // in order of creation; references stay valid
-  Poster::Queue::Functions posts_;  // the batch that is being run
+  std::deque<Local> locals_;        // in order of creation; a deque, so that references stay valid
+  Poster::Queue::Functions posts_;  // the batch of posted functions that is being run
   std::size_t next_post_ = 0;
 };
 

@@ -9,8 +9,8 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-/// The state of one on_each() call. It is on the caller's stack, and is used until the last loop
-/// has called done(), so the caller must wait for that.
+/// The state of one on_each() call. It is on the caller's stack, so the caller must not return
+/// before the last loop has called done().
 struct Round {
   explicit Round(std::size_t count) : left(count) { failures.resize(count); }
   void done(std::size_t index, std::exception_ptr failure) {

@@ -12,16 +12,20 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
   functions_.push_back(std::move(fn));
   if (!pending_.load(std::memory_order_relaxed)) {
     pending_.store(true, std::memory_order_release);
-    wake_(context_);  // locked, so that close() waits for it before the watcher is destroyed
+    // The queue is locked during this call. close() waits for the lock, so the loop's watcher still
+    // exists.
+    wake_(context_);
   }
   return true;
 }
 
-// In a child of fork(): sets aside functions posted before it, which the parent runs.
+// In a child of fork(): sets aside the functions that were posted before the fork, because the
+// parent runs them.
 void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
-  of_parent_.swap(functions_);  // may own anything, so they are destroyed with the queue
+  // The functions may own anything, so they are destroyed only with the queue.
+  of_parent_.swap(functions_);
   pending_.store(false, std::memory_order_relaxed);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The state shared by a loop and its Posters: the queue of functions posted by other threads. It
-// outlives the loop for as long as a Poster exists.
+// The state that a loop shares with its Posters: the queue of functions that other threads have
+// posted. It outlives the loop for as long as a Poster exists.
 
 #include <atomic>
 #include <functional>
@@ -17,20 +17,23 @@ namespace ae { inline namespace AECONN_ABI {
 class Poster::Queue {
  public:
   using Functions = std::vector<std::function<void()>>;
-  /// Wakes the loop. Called on the posting thread with the queue locked; never after close().
+  /// Wakes the loop. Called on the posting thread, with the queue locked. Never called after
+  /// close().
   using Wake = void (*)(void* context);
 
   Queue(Wake wake, void* context) : wake_(wake), context_(context) {}
 
-  /// Any thread. Returns false if the queue is closed. Wakes the loop only for the first function
-  /// after a take(), because take() removes all functions.
+  /// Adds `fn`; may be called from any thread. Returns false if the queue is closed. Only the first
+  /// function after a take() wakes the loop, because the next take() removes all of them.
   bool push(std::function<void()>&& fn);
   bool open() noexcept;
-  /// Loop thread; takes no lock. A function pushed before the call is seen.
+  /// Whether functions wait in the queue, including any that was pushed before this call. Loop
+  /// thread only; takes no lock.
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
-  /// Swaps the functions into `batch`, which must be empty.
+  /// Moves the functions into `batch`, which must be empty.
   void take(Functions& batch);
-  /// As take(); push() fails from now on.
+  /// Moves the functions into `batch` as take() does, and closes the queue: push() fails from now
+  /// on.
   void close(Functions& batch);
 
  private:
@@ -38,12 +41,12 @@ class Poster::Queue {
 
   Mutex mutex_;
   Functions functions_;
-  MadeHere made_here_;                // the process that functions_ were pushed in
-  Functions of_parent_;               // pushed before a fork(): never run in this process
+  MadeHere made_here_;   // the process in which functions_ were pushed
+  Functions of_parent_;  // functions pushed before a fork(), which only the parent runs
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty
   bool closed_ = false;
   const Wake wake_;
-  void* const context_;  // valid until closed_
+  void* const context_;  // argument of wake_; valid until the queue is closed
 };
 
 }}  // namespace ae

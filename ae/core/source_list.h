@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sources of one loop, visited in registration order. Any function of a source may add and
-// remove sources, including its own.
+// The sources of one loop, which are visited in registration order. Any function of a source may
+// add and remove sources, including itself.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace ae { inline namespace AECONN_ABI {
 
 class SourceList {
  public:
-  /// No-op if the source is already in the list.
+  /// Adds a source. Does nothing if the source is already in the list.
   void add(Source& source) {
     if (std::find(sources_.begin(), sources_.end(), &source) == sources_.end()) {
       sources_.push_back(&source);
     }
   }
 
-  /// No function of `source` is called after this.
+  /// Removes a source. The loop calls no function of `source` afterwards.
   void remove(Source& source) noexcept {
     const auto at = std::find(sources_.begin(), sources_.end(), &source);
     if (at == sources_.end()) return;
@@ -55,7 +55,8 @@ class SourceList {
       return false;
     });
   }
-  /// Arms every source. Returns false if one vetoes the sleep; later sources are then not armed.
+  /// Arms the sources in their order. Returns false if one of them vetoes the sleep; the sources
+  /// after it are then not armed.
   bool arm() {
     return !visit_until([](Source& source) { return !source.arm(); });
   }
@@ -63,7 +64,8 @@ class SourceList {
   bool has_spin() {
     return visit_until([](Source& source) { return source.spin() != nullptr; });
   }
-  /// Combines the requests of all sources into `spin`. Returns false if no source asks to spin.
+  /// Combines the requests of all sources to spin with `spin`. Returns false if no source asks to
+  /// spin.
   bool add_spin(Spin& spin) {
     bool asked = false;
     visit_until([&](Source& source) {
@@ -77,7 +79,8 @@ class SourceList {
   }
 
  private:
-  // While sources are visited, removed ones are replaced by null, so that indices stay valid.
+  // Exists while sources are visited. A source that is removed meanwhile is replaced by null, so
+  // that indices stay valid.
   struct Visiting {
     explicit Visiting(SourceList& of) : list(of) { ++list.visiting_; }
     Visiting(const Visiting&) = delete;
@@ -91,12 +94,14 @@ class SourceList {
     SourceList& list;
   };
 
-  // Also visits sources added meanwhile: one added during arm() must be armed before the sleep.
+  // Calls `visit` for each source until it returns true, and returns whether it did. Also visits
+  // sources that are added meanwhile: one that is added during arm() must be armed before the
+  // sleep.
   template <class Visit>
   bool visit_until(Visit visit) {
     if (empty()) return false;
     const Visiting guard(*this);
-    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
+    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): may grow
       if (sources_[i] != nullptr && visit(*sources_[i])) return true;
     }
     return false;

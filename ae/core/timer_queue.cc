@@ -9,7 +9,7 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::size_t kAhead = 4;  // how many uses ahead a free slot is prefetched
+constexpr std::size_t kAhead = 4;  // a free slot is prefetched this many allocations before its use
 
 }  // namespace
 
@@ -98,7 +98,7 @@ bool TimerQueue::collect(TimePoint now, std::size_t limit) noexcept {
     link(slot, kDue);
   }
   if (is_empty(kSoon)) return more;
-  // Appends the whole ring of timers without a delay.
+  // Appends all timers without a delay to the list of collected timers, as one piece.
   Entry& soon = entry(kSoon);
   Entry& due = entry(kDue);
   entry(due.prev).next = soon.next;
@@ -144,7 +144,7 @@ void TimerQueue::run_one() {
 }
 
 void TimerQueue::clear() {
-  while (live_ != 0) {  // destroying a handler may add timers
+  while (live_ != 0) {  // repeated, because the destructor of a handler may add timers
     for (Slot slot = kDue + 1; slot < slots(); ++slot) {
       Entry& gone = entry(slot);
       if (gone.place == Place::kFree) continue;
@@ -154,8 +154,8 @@ void TimerQueue::clear() {
   }
 }
 
-// Counts from the actual time, not from the time of the iteration: otherwise timers added by a slow
-// handler would expire early.
+// Returns the time `delay` from now. Counts from the exact current time, not from the start of the
+// iteration: otherwise a timer that a slow handler adds would expire early.
 TimePoint TimerQueue::after(Duration delay) noexcept {
   const TimePoint now = std::chrono::steady_clock::now();
   return delay < TimePoint::max() - now ? now + delay : TimePoint::max();
@@ -186,7 +186,8 @@ TimerQueue::Slot TimerQueue::take(TimeHandler& handler) {
   if (free_.empty()) grow();
   const Slot slot = free_.back();
   free_.pop_back();
-  // Slots are freed in any order: adding many timers would incur a cache miss for each.
+  // Slots are freed in any order, so each use of a free slot would cause a cache miss. Prefetching
+  // the slot before its use hides the miss.
   if (free_.size() >= kAhead) __builtin_prefetch(&entry(free_[free_.size() - kAhead]), 1);
   entry(slot).handler.swap(handler);
   ++live_;
@@ -195,10 +196,12 @@ TimerQueue::Slot TimerQueue::take(TimeHandler& handler) {
 
 void TimerQueue::forget(Slot slot) {
   Entry& gone = entry(slot);
-  const TimeHandler last = std::move(gone.handler);  // its destruction may call this queue again
+  // Destroyed on return: its destructor may call this queue again.
+  const TimeHandler last = std::move(gone.handler);
   gone.place = Place::kFree;
   --live_;
-  // A slot whose generations are used up is never used again.
+  // Each use of a slot increments its generation, a part of the timer's id. Once the generations
+  // are used up, the slot is never used again.
   if (++gone.generation != 0) free_.push_back(slot);
 }
 
@@ -208,7 +211,7 @@ void TimerQueue::put_in_heap(Slot slot, TimePoint when) noexcept {
   armed.due = when;
   armed.order = ++last_order_;
   const Item item{when, armed.order, slot};
-  heap_.push_back(item);  // grow() has reserved the capacity
+  heap_.push_back(item);  // does not allocate: grow() has reserved the capacity
   sift_up(heap_.size() - 1, item);
 }
 

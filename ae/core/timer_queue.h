@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The time events of one loop, independent of how the loop waits: handlers in reusable slots, a
-// heap of their times, and lists of expired timers. The queue reads the clock but never sleeps.
+// heap ordered by time, and lists of expired timers. The queue reads the clock but never sleeps.
 //
-// Moving a timer to a later time, as every message does with an idle time-out, only stores the new
-// time; its position in the heap is corrected when it reaches the top. Only growth allocates: up to
-// the largest number of timers that ever existed, adding and removing timers does not allocate, and
-// again() never fails for lack of memory.
+// Moving a timer to a later time (as a connection's idle time-out is moved by every message) only
+// stores the new time; the timer's position in the heap is corrected when it reaches the top.
+// Memory is allocated only when there are more timers than ever before: otherwise adding and
+// removing a timer does not allocate. again() never fails for lack of memory.
 
 #include <chrono>
 #include <cstddef>
@@ -26,48 +26,49 @@ class TimerQueue {
   TimerQueue& operator=(const TimerQueue&) = delete;
   ~TimerQueue() { clear(); }
 
-  /// As in EventLoop. A delay of 0 or less does not read the clock. Takes `handler` only on
-  /// success. Throws std::bad_alloc, or LoopError for an empty handler.
+  /// Like EventLoop::add_time_event(). A delay of 0 or less does not read the clock. `handler` is
+  /// moved from only on success. Throws std::bad_alloc, or LoopError for an empty handler.
   TimerId add(Duration delay, TimeHandler& handler);
   TimerId add(TimePoint when, TimeHandler& handler);
   bool again(TimerId id, Duration delay) noexcept;
   bool again(TimerId id, TimePoint when) noexcept;
   bool remove(TimerId id);
 
-  /// True while there are timers without a delay, or collected ones: run_one() has work after a
-  /// collect(), without reading the clock.
+  /// Whether there are timers without a delay, or collected ones that have not run. If so,
+  /// collect() finds timers for run_one() without reading the clock.
   bool has_ready() const noexcept { return listed_ != 0; }
-  /// True while there are timers that have not been found to be due.
+  /// Whether there are timers in the heap: those with a time that collect() has not found due yet.
   bool has_waiting() const noexcept { return !heap_.empty(); }
-  /// The time of the next waiting timer. Requires has_waiting().
+  /// The time of the next timer in the heap. Requires has_waiting().
   TimePoint next() noexcept;
 
-  /// Collects at most `limit` timers that are due at `now`, and all timers without a delay. Returns
-  /// true if more may be due.
+  /// Moves at most `limit` timers that are due at `now`, and all timers without a delay, to the
+  /// list of collected timers. Returns true if more timers may be due.
   bool collect(TimePoint now, std::size_t limit) noexcept;
-  /// Whether a collected timer has not run yet.
+  /// Whether there are collected timers that have not run yet.
   bool has_collected() const noexcept { return !is_empty(kDue); }
-  /// Runs the first collected timer; timers that it arms wait for the next collect(). Propagates
-  /// what the handler throws; that timer is then removed.
+  /// Runs the first collected timer. A timer that its handler arms waits for the next collect().
+  /// Propagates an exception of the handler; the timer is then removed.
   void run_one();
 
-  /// Must not be called from inside the handler of a timer.
+  /// Removes all timers. Must not be called from inside the handler of a timer.
   void clear();
 
  private:
   using Slot = std::uint32_t;
   enum class Place : std::uint8_t { kFree, kHeap, kList, kRunning };
-  /// A request for a timer while its handler runs; it overrides what the handler returns.
+  /// What again() or remove() requested for a timer while its handler runs. It overrides the delay
+  /// that the handler returns.
   enum class Wish : std::uint8_t { kNone, kRemoved, kSoon, kAt };
 
-  /// One cache line.
+  /// One timer, in one cache line.
   struct alignas(64) Entry {
     TimeHandler handler;
-    TimePoint due;                 // in the heap: never before the key there
-    std::uint32_t generation = 1;  // upper half of the id; counts uses of the slot
-    std::uint32_t order = 0;       // among timers due at the same time
+    TimePoint due;                 // expiry time; at or after the timer's key in the heap
+    std::uint32_t generation = 1;  // upper half of the id: counts the uses of the slot
+    std::uint32_t order = 0;       // order among timers due at the same time
     Slot at = 0;                   // index in the heap
-    Slot prev = 0, next = 0;       // links in a list
+    Slot prev = 0, next = 0;  // links in the list of timers without a delay, or of collected ones
     Place place = Place::kFree;
     Wish wish = Wish::kNone;
   };
@@ -78,7 +79,8 @@ class TimerQueue {
   };
 
   static constexpr std::size_t kChunk = 128;
-  // The first two slots are the heads of rings: timers without a delay, and collected timers.
+  // The first two slots are the heads of two rings: timers without a delay (kSoon), and collected
+  // timers (kDue).
   static constexpr Slot kSoon = 0;
   static constexpr Slot kDue = 1;
 
@@ -92,7 +94,7 @@ class TimerQueue {
   const Entry& entry(Slot slot) const noexcept { return chunks_[slot / kChunk][slot % kChunk]; }
   std::size_t slots() const noexcept { return chunks_.size() * kChunk; }
   bool is_empty(Slot head) const noexcept { return entry(head).next == head; }
-  /// Null if the timer does not exist or was removed by its own handler.
+  /// Returns null if the timer does not exist or was removed by its own handler.
   Entry* find(TimerId id) noexcept;
 
   void grow();
@@ -101,7 +103,7 @@ class TimerQueue {
   void put_in_heap(Slot slot, TimePoint when) noexcept;
   void link(Slot slot, Slot head) noexcept;
   void unlink(Entry& out) noexcept;
-  void leave(Entry& out) noexcept;  // leaves its heap or list
+  void leave(Entry& out) noexcept;  // removes a timer from its heap or list
 
   void place_at(std::size_t at, const Item& item) noexcept;
   void sift_up(std::size_t at, Item item) noexcept;
@@ -109,12 +111,12 @@ class TimerQueue {
   void remove_at(std::size_t at) noexcept;
   void mend_top() noexcept;
 
-  std::vector<std::unique_ptr<Entry[]>> chunks_;  // entries never move
-  std::vector<Item> heap_;                        // 4-ary; has capacity for every slot
-  std::vector<Slot> free_;                        // has capacity for every slot
+  std::vector<std::unique_ptr<Entry[]>> chunks_;  // fixed blocks, so that entries never move
+  std::vector<Item> heap_;                        // 4-ary; reserved capacity for every slot
+  std::vector<Slot> free_;                        // free slots; reserved capacity for every slot
   std::uint32_t last_order_ = 0;
   std::size_t live_ = 0;
-  std::size_t listed_ = 0;  // number in the rings of kSoon and kDue
+  std::size_t listed_ = 0;  // number of timers in the rings kSoon and kDue
 };
 
 }}  // namespace ae

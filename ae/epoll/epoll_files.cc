@@ -56,7 +56,7 @@ void EpollFiles::remove(int fd, Mask mask) {
   } else {
     mark_dirty(*file);
   }
-  // Last: the destruction of the handlers may call this object again.
+  // Cleared last, because the destructor of a handler may call this object again.
   if ((gone & EPOLLIN) != 0) file->read.clear();
   if ((gone & EPOLLOUT) != 0) file->write.clear();
 }
@@ -73,14 +73,16 @@ std::uint32_t EpollFiles::wanted(const File& file) noexcept {
 }
 
 EpollFiles::File* EpollFiles::find(int fd) const noexcept {
-  const auto at = static_cast<std::size_t>(fd);  // a negative fd is beyond any table
+  // A negative fd becomes an index beyond the end of any table.
+  const auto at = static_cast<std::size_t>(fd);
   return at < files_.size() ? files_[at].get() : nullptr;
 }
 
 EpollFiles::File& EpollFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table is as long as the highest descriptor, so an invalid number must not size it.
+    // The table has an entry for each number up to the highest descriptor. The check keeps an
+    // invalid number from making it huge.
     if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -117,7 +119,8 @@ void EpollFiles::sync(File& file) {
   event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
   int result =
       ::epoll_ctl(epoll_, file.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
-  if (result != 0 && errno == ENOENT) {  // closed without remove(), then reopened
+  // The file was closed without remove(), and the number is in use again.
+  if (result != 0 && errno == ENOENT) {
     ++file.generation;
     event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
     result = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, file.fd, &event);
@@ -127,13 +130,14 @@ void EpollFiles::sync(File& file) {
   file.registered = result == 0;
   file.in_kernel = result == 0 ? want : 0;
   if (result == 0) return;
-  if (errno == EPERM) return set_always_ready(file, true);  // epoll_ctl(2): a regular file
+  // Epoll does not support regular files (see epoll_ctl(2)).
+  if (errno == EPERM) return set_always_ready(file, true);
   if (errno == ENOMEM || errno == ENOSPC) file.refused = refused_ = true;
   mark_broken(file);
 }
 
-// Queues its handlers to run once: their next system call then reports that the descriptor is
-// closed; a refused descriptor is retried later.
+// Queues the file's handlers to run once. If the descriptor is closed, their next system call
+// reports it; if the kernel refused the descriptor, retry() registers it again later.
 void EpollFiles::mark_broken(File& file) noexcept {
   if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
 }
@@ -144,11 +148,12 @@ void EpollFiles::forget(File& file) noexcept {
   forget_left(file);
   if (!std::exchange(file.registered, false)) return;
   file.in_kernel = 0;
-  // A child of fork() that only destroys the loop must not remove descriptors from its parent's
-  // epoll instance.
+  // A child of fork() that only destroys the loop shares the epoll instance with its parent, and
+  // must not remove the parent's descriptors from it.
   if (made_here_.inherited()) return;
   epoll_event unused{};
-  (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one is already removed
+  // This fails if the descriptor is closed, because the kernel has then removed it.
+  (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);
 }
 
 void EpollFiles::set_always_ready(File& file, bool ready) noexcept {
@@ -163,7 +168,8 @@ void EpollFiles::retry() {
     if (file && std::exchange(file->refused, false)) mark_dirty(*file);
 }
 
-// The child gets its own epoll instance, so every file is registered again.
+// Prepares all files for the new epoll instance of a child of fork(): sync() will register every
+// one again.
 void EpollFiles::after_fork() {
   made_here_.renew();
   for (const auto& file : files_) {
@@ -175,7 +181,8 @@ void EpollFiles::after_fork() {
     if (is_open(file->fd)) {
       mark_dirty(*file);
     } else {
-      file->closed = true;  // even if the number is reused before its handlers run
+      // The mark stays even if another file reuses the number before the handlers run.
+      file->closed = true;
       mark_broken(*file);
     }
   }
@@ -203,7 +210,9 @@ void EpollFiles::leave(const epoll_event& event) noexcept {
   ++left_;
 }
 
-// The kernel reports these events in its own order, among those of files that were already served.
+// Moves the events of files recorded by leave() to the front, in the order in which they were
+// recorded. The kernel reports them in its own order, mixed with events of files that were served
+// last time.
 void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   const auto number = [this](const epoll_event& event) {
     const File* const file = file_of(event);
@@ -236,8 +245,8 @@ void EpollFiles::dispatch_ready() {
     file->broken = false;
     if (!file->registered && wanted(*file) != 0) {
       core_.guarded([&] { run_handlers(*file, kBoth); });
-      // If the handlers did not remove the events, they are removed here, except for a good
-      // descriptor.
+      // The handlers should have removed the events of a closed descriptor. If they did not, the
+      // events are removed here.
       const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
       if (!file->refused && !file->dirty && !file->registered && closed)
         remove(file->fd, kReadable | kWritable);

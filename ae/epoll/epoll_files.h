@@ -2,10 +2,10 @@
 #pragma once
 // Private to EpollLoop: the file events of one loop on one epoll instance.
 //
-// Changes of interest are written to the kernel once in each iteration, by sync(): interest that is
-// added and removed in between costs no system call. Only the removal of a descriptor's last event
-// is written at once, so that the descriptor does not make the loop's descriptor readable, and its
-// number may be reused for another file.
+// sync() passes changes of interest to the kernel once in each iteration, so interest that is added
+// and removed in between costs no system call. Only the removal of a descriptor's last event is
+// passed to the kernel at once: afterwards the descriptor cannot make the loop's own descriptor
+// readable, and its number may be reused for another file.
 
 #include <sys/epoll.h>
 
@@ -25,8 +25,8 @@ namespace ae { inline namespace AECONN_ABI {
 
 class EpollFiles {
  public:
-  /// Keeps a reference to `epoll` and reads it at each use: a child of fork() gets an instance of
-  /// its own.
+  /// Keeps a reference to `epoll` and reads the descriptor at each use, because a child of fork()
+  /// replaces it with an epoll instance of its own.
   EpollFiles(LoopCore& core, const int& epoll);
   EpollFiles(const EpollFiles&) = delete;
   EpollFiles& operator=(const EpollFiles&) = delete;
@@ -37,28 +37,30 @@ class EpollFiles {
   Mask events(int fd) const;
 
   bool dirty() const noexcept { return dirty_ != nullptr; }
-  /// Writes the changes of interest to the kernel.
+  /// Passes all changes of interest to the kernel.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
   /// Whether handlers are due that the kernel does not announce: those of regular files, which are
-  /// always ready, and of descriptors that turned out to be closed or were refused by the kernel.
+  /// always ready, and those of descriptors that were closed or refused by the kernel.
   bool has_ready() const noexcept { return broken_ != nullptr || always_ready_ != 0; }
-  /// Whether descriptors that the kernel refused for lack of resources wait for retry().
+  /// Whether the kernel has refused descriptors for lack of resources. retry() registers them
+  /// again.
   bool has_refused() const noexcept { return refused_; }
   void retry();
 
-  /// Runs the handlers for an event from epoll_wait(). Returns false if it is for none of the
-  /// files.
+  /// Runs the handlers for an event that epoll_wait() reported. Returns false if the event belongs
+  /// to none of the files.
   bool dispatch(const epoll_event& event);
-  /// Records an event that the iteration had no time for: when reported again, it is served first.
+  /// Records an event that is not served in this iteration for lack of time. The next iteration
+  /// serves it first, see put_left_first().
   void leave(const epoll_event& event) noexcept;
-  /// Moves recorded events to the front of what epoll_wait() reported; to be called before any of
-  /// it is dispatched.
+  /// Moves the events recorded by leave() to the front of `events`, which epoll_wait() has just
+  /// reported. To be called before any of them is dispatched.
   void put_left_first(std::span<epoll_event> events) noexcept {
     if (left_ != 0) sort_left_first(events);
   }
-  /// Runs the handlers that has_ready() refers to.
+  /// Runs the handlers that has_ready() announces.
   void dispatch_ready();
   void after_fork();
   void clear();
@@ -67,20 +69,23 @@ class EpollFiles {
   struct File {
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // Number of removals: a due event must not reach a handler that was set after it arrived.
+    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // compares the counts, so that an event cannot reach a handler that was set after the event
+    // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
-    std::uint32_t generation = 0;  // of the registration; older events are stale
-    std::uint32_t in_kernel = 0;   // interest registered with epoll
-    std::uint64_t left = 0;        // its position among the files that leave() recorded; 0: none
+    // Counts registrations with epoll; events with another number are stale.
+    std::uint32_t generation = 0;
+    std::uint32_t in_kernel = 0;  // interest currently registered with epoll
+    std::uint64_t left = 0;       // order in which leave() recorded this file; 0: not recorded
     int fd = -1;
     bool registered = false;
     bool always_ready = false;
     bool barrier = false;
-    bool dirty = false;   // true if and only if in the dirty_ list
-    bool broken = false;  // true if and only if in the broken_ list
+    bool dirty = false;   // whether the file is in the list dirty_
+    bool broken = false;  // whether the file is in the list broken_
     bool refused = false;
-    bool closed = false;  // in the broken_ list: after_fork() found it closed
+    bool closed = false;  // in broken_ because after_fork() found the descriptor closed
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
   };
@@ -107,11 +112,11 @@ class EpollFiles {
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
-  std::size_t next_ready_ = 0;  // index in files_ where dispatch_ready() begins
-  std::size_t left_ = 0;        // number of files with `left` set
+  std::size_t next_ready_ = 0;  // index in files_ at which dispatch_ready() continues
+  std::size_t left_ = 0;        // number of files recorded by leave()
   std::uint64_t last_left_ = 0;
   bool refused_ = false;
-  MadeHere made_here_;  // for the epoll instance
+  MadeHere made_here_;  // the process that created the epoll instance
 };
 
 }}  // namespace ae

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // EpollLoop: one iteration of run() and process_events() consists of
 //
-//   before_sleep()   destroy deferred objects -> sources' pending work -> before_sleep hooks
+//   before_sleep()   destroys deferred objects -> sources' pending work -> before_sleep hooks
 //                    -> flush -> deferred objects -> spin, arm, or veto -> file interest to the
 //                    kernel
 //   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
@@ -9,17 +9,18 @@
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
-// Below a host, the host sleeps: dispatch() runs serve() and then before_sleep(), and show() makes
-// the descriptor readable if work is left. Besides the files, the epoll instance watches three
-// descriptors:
+// Below a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
+// and show() makes the loop's descriptor readable if work is left. Besides the files, the epoll
+// instance watches three descriptors:
 //
-//   wake    an eventfd, edge-triggered, for posts, and for nudges from outside handlers, including
-//           those after a prepare() that the host may not repeat before it sleeps. Never read.
-//   alarm   a timerfd, edge-triggered, for the next timer: below a host, and for a timer that
+//   wake    an eventfd, edge-triggered, written to wake the loop: for posted functions, and for
+//           nudges from outside handlers, including those after a prepare() that the host may not
+//           repeat before it sleeps. It is never read.
+//   alarm   a timerfd, edge-triggered, set for the next timer: below a host, and for a timer that
 //           outlasts sleeps.
-//   work    an eventfd that is always readable, watched exactly while work is left over that
-//           no other descriptor announces. Only below a host. A busy period costs two system calls,
-//           however many iterations it has.
+//   work    an eventfd that is always readable. It is watched exactly while work is left over that
+//           no other descriptor announces, and only below a host. A busy period costs two system
+//           calls, however many iterations it has.
 
 #include "ae/epoll_loop.h"
 
@@ -51,15 +52,16 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// Tags of the loop's own descriptors. The lower half of a file's tag is its descriptor, which never
-// has one of these values.
+// The values in epoll_event::data that mark the loop's own descriptors. For a file, the lower half
+// of the value is its descriptor number, which never equals one of these.
 constexpr std::uint64_t kWake = 0xffffffff;
 constexpr std::uint64_t kAlarm = 0xfffffffe;
 constexpr std::uint64_t kWork = 0xfffffffd;
 
-constexpr std::size_t kBatch = 64;  // initial capacity for events
+// Initial number of events that one epoll_wait() call can return.
+constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLargestBatch = 4096;
-constexpr std::size_t kNestedBatch = 32;  // allocated on the stack
+constexpr std::size_t kNestedBatch = 32;  // number of events for a nested dispatch(), on the stack
 
 class Descriptor {
  public:
@@ -85,7 +87,7 @@ int checked(int result, const char* what) {
 }
 
 int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
-  // Rounds up: waking early would cost an iteration without work, and then another.
+  // Rounds up. A sleep that ended before the timer is due would cost an iteration without work.
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int milliseconds =
       static_cast<int>(std::min<decltype(whole)>(whole, std::numeric_limits<int>::max()));
@@ -96,8 +98,8 @@ int look_at(int epoll, std::span<epoll_event> room) noexcept {
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
 }
 
-/// Duration::max(): no time-out. Sets `lacks_pwait2` if the kernel lacks epoll_pwait2(2) or a
-/// sandbox forbids it.
+/// Waits for events, for at most `limit` (Duration::max(): without a time-out). Sets `lacks_pwait2`
+/// if the kernel does not have epoll_pwait2(2) or a sandbox forbids it.
 int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks_pwait2) noexcept {
   const int size = static_cast<int>(room.size());
   if (limit <= Duration::zero()) return look_at(epoll, room);
@@ -138,7 +140,7 @@ struct EpollLoop::Impl {
   void serve_files();
   bool note(const epoll_event& event) noexcept;
 
-  // Below a host.
+  // Functions for a loop that runs below a host program's loop.
   bool hosted() const noexcept { return work_left.get() >= 0; }
   void open_host_descriptors();
   void open_alarm();
@@ -146,11 +148,12 @@ struct EpollLoop::Impl {
   void show(bool left);
   bool show_nested();
   void show_work(bool left);
-  /// Called after a change of events or timers. Outside an iteration it must take effect here,
-  /// because no prepare() may follow.
+  /// Called after file events or timers have changed. Outside an iteration, passes the changes to
+  /// the kernel at once, because the host may sleep without calling prepare() first.
   void changed_outside() noexcept {
     if (!hosted() || turning || work.inherited()) return;
-    if (prepares) {  // the last prepare() may precede the sleep: wake the host for another one
+    // The host may already have called prepare() before its sleep: wake it to prepare again.
+    if (prepares) {
       if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
       return;
     }
@@ -165,7 +168,7 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// Marks the scope in which this loop works, as opposed to its host.
+  /// Exists while this loop works, as opposed to its host program.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;
@@ -193,14 +196,14 @@ struct EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  bool lacks_alarm = false;  // no descriptor was available for it
+  bool lacks_alarm = false;  // no descriptor was available for the timerfd `alarm`
 
-  /// Set while the loop may be asleep, so that new work must wake it. The first thread to do so
-  /// clears it.
+  /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
+  /// the loop sets this to false.
   std::atomic<bool> asleep{false};
   bool turning = false;     // inside run(), process_events(), dispatch() or prepare()
-  bool prepares = false;    // the host calls prepare() before each of its sleeps
-  bool work_shown = false;  // `work_left` is watched
+  bool prepares = false;    // whether the host calls prepare() before each of its sleeps
+  bool work_shown = false;  // whether the epoll instance watches `work_left`
 };
 
 // --- construction and destruction ----------------------------------------------------------------
@@ -215,7 +218,7 @@ EpollLoop::Impl::Impl(EpollLoop& its_loop)
 
 void EpollLoop::Impl::shut_down() {
   loop.set_host_may_sleep(false);
-  turning = true;  // the descriptor is not updated any more
+  turning = true;  // so that later changes do not update the host's descriptor
   work.shut_down([this] {
     timers.clear();
     files.clear();
@@ -260,7 +263,7 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
     const Turn turn(*this);
     core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
     work.begin_single();
-    do {  // the polls of a spin are parts of one iteration
+    do {  // repeated while the loop spins: the polls of a spin are parts of one iteration
       const bool may_sleep = before_sleep();
       if (core.aborting()) break;
       wait(may_sleep);
@@ -276,7 +279,7 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
 
 // --- before the sleep ----------------------------------------------------------------------------
 
-/// Returns true if no work is left, so that the loop may sleep.
+/// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.
 bool EpollLoop::Impl::before_sleep() {
   const bool sources_sleep = work.before_sleep(true);
   files.sync();
@@ -288,8 +291,8 @@ bool EpollLoop::Impl::before_sleep() {
   return sources_sleep && !(timers.has_due() && core.allows(kTimeEvents));
 }
 
-// The kernel refused descriptors for lack of resources: their handlers are called, and the
-// registration is retried later.
+// Starts a timer that registers the refused descriptors again. The kernel refused them for lack of
+// resources.
 void EpollLoop::Impl::retry_refused() {
   if (retry != 0) return;
   try {
@@ -299,7 +302,7 @@ void EpollLoop::Impl::retry_refused() {
       return kNoMore;
     };
     retry = timers.add(kRetryAfter, handler);
-  } catch (const std::bad_alloc&) {  // the next iteration tries again
+  } catch (const std::bad_alloc&) {  // no memory for the timer: the next iteration tries again
     return;
   }
 }
@@ -308,7 +311,8 @@ void EpollLoop::Impl::retry_refused() {
 
 void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
-  // From here on a posting thread sees `asleep`, or this thread sees the post.
+  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
+  // below.
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
@@ -316,7 +320,8 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   int count = 0;
   do {
     count = wait_for(epoll.get(), events, limit, lacks_pwait2);
-  } while (!for_timers && count == 1 && note(events[0]));  // a timer, and the caller wants none
+    // Only a timer expired, but the caller wants no time events: sleep again.
+  } while (!for_timers && count == 1 && note(events[0]));
   asleep.exchange(false, std::memory_order_acq_rel);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -329,7 +334,7 @@ Duration EpollLoop::Impl::sleep_of_timers() noexcept {
   if (alarm.get() < 0) {
     try {
       open_alarm();
-    } catch (const std::exception&) {  // a time-out of the sleep works too
+    } catch (const std::exception&) {  // without a timerfd, each sleep uses a time-out instead
       lacks_alarm = true;
       return left;
     }
@@ -347,14 +352,15 @@ void EpollLoop::Impl::collect() {
 // --- after the sleep -----------------------------------------------------------------------------
 
 void EpollLoop::Impl::serve() {
-  // An edge-triggered event is reported only once: it must not be lost if a handler throws.
+  // Handles events of the timerfd before any handler can throw: they are edge-triggered, so the
+  // kernel would not report them again.
   for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
   work.after_sleep();
   serve_files();
   work.run_posts_and_timers();
 }
 
-/// Handles an event of the timerfd. Returns false for other events.
+/// Takes note of an event if it is the timerfd's. Returns false for other events.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
@@ -365,7 +371,8 @@ void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
   const bool full = event_count == events.size();
   files.put_left_first(std::span(events).first(event_count));
-  // A nested dispatch() discards the remaining events; the kernel reports them again.
+  // A handler may call dispatch() (nested). It discards the remaining events here, by setting
+  // event_count to 0; the kernel reports them again.
   for (bool ran = false; next_event < event_count && !core.aborting();) {
     if (ran && !core.has_time()) break;
     ran |= files.dispatch(events[next_event++]);
@@ -374,7 +381,7 @@ void EpollLoop::Impl::serve_files() {
   if (full && events.size() < kLargestBatch) {
     try {
       events.resize(events.size() * 2);
-    } catch (const std::bad_alloc&) {  // several iterations serve the events then
+    } catch (const std::bad_alloc&) {  // no memory: the events take several iterations
       return;
     }
   }
@@ -400,8 +407,8 @@ void EpollLoop::Impl::open_alarm() {
 int EpollLoop::Impl::descriptor() {
   if (hosted()) return epoll.get();
   open_host_descriptors();
-  // Earlier events and timers may not be registered with the kernel yet. Inside an iteration, its
-  // end registers them.
+  // Earlier events and timers may not be registered with the kernel yet. Inside an iteration
+  // nothing is done here, because its end registers them.
   if (turning) return epoll.get();
   {
     const Turn turn(*this);
@@ -411,7 +418,7 @@ int EpollLoop::Impl::descriptor() {
   return epoll.get();
 }
 
-/// Sends what was written and arms the sources. Returns true if they have no work.
+/// Sends what was written and arms the sources. Returns true if the sources have no work left.
 bool EpollLoop::Impl::arm() {
   bool quiet = false;
   core.guarded([&] {
@@ -434,7 +441,7 @@ std::size_t EpollLoop::Impl::dispatch() {
     bool may_sleep = false;
     if (!core.aborting()) {
       work.hosted = true;
-      if (prepares) core.allowed = kFullIteration | kDontWait;  // prepare() arms the sources
+      if (prepares) core.allowed = kFullIteration | kDontWait;  // prepare() will arm the sources
       may_sleep = before_sleep();
       work.hosted = false;
     }
@@ -444,15 +451,16 @@ std::size_t EpollLoop::Impl::dispatch() {
   return core.ran - ran;
 }
 
-/// Serves a host that runs its loop from inside a handler of this loop. An exception is rethrown by
-/// the outer call, because the stack frames in between belong to the host.
+/// Serves a host that calls dispatch() inside a handler of this loop. An exception is kept for the
+/// outer dispatch() call to rethrow, because the stack frames in between belong to the host.
 std::size_t EpollLoop::Impl::dispatch_nested() {
   const std::size_t ran = core.ran;
   const bool was_aborting = core.aborting();
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
   core.begin_slice();
-  // The outer call's remaining events may be out of date afterwards; the kernel reports them again.
+  // The nested call may make the remaining events of the outer call invalid, so they are dropped.
+  // The kernel reports them again.
   event_count = next_event = 0;
   loop.set_host_may_sleep(false);
   files.sync();
@@ -490,7 +498,8 @@ bool EpollLoop::Impl::prepare() {
 }
 
 void EpollLoop::Impl::end_prepare() {
-  if (!std::exchange(prepares, false) || turning) return;  // the end of an iteration does the same
+  // If this is called inside an iteration, the end of the iteration prepares the sleep.
+  if (!std::exchange(prepares, false) || turning) return;
   {
     const Turn turn(*this);
     core.begin_iteration();
@@ -499,7 +508,8 @@ void EpollLoop::Impl::end_prepare() {
   core.rethrow();
 }
 
-/// As show(), for the work that a nested call serves. Returns true if there is none.
+/// Does what show() does, for the work that a nested call can serve. Returns true if there is no
+/// such work left.
 bool EpollLoop::Impl::show_nested() {
   const bool quiet = arm();
   if (!hosted()) return quiet;
@@ -510,12 +520,14 @@ bool EpollLoop::Impl::show_nested() {
   return !work_shown;
 }
 
-/// Makes the descriptor readable if and only if there is work. `left`: some is known to be left.
+/// Makes the loop's descriptor readable if there is work, and otherwise not. `left`: whether the
+/// caller knows of work.
 void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
   timers.set(alarm.get());
-  // From here on a posting thread sees `asleep`, or this thread sees the post.
+  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
+  // below.
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(left || files.has_ready() || work.other_work_waiting());
   loop.set_host_may_sleep(true);
@@ -539,10 +551,11 @@ void EpollLoop::Impl::wake_up() noexcept {
 
 void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(self)->wake_up(); }
 
-/// Until this call the child shares its descriptors with its parent.
+/// Replaces the descriptors that a child of fork() shares with its parent.
 void EpollLoop::Impl::after_fork() {
   const bool was_hosted = hosted();
-  // First: the descriptors opened below may reuse numbers that the child has closed.
+  // This comes first, because the descriptors opened below may reuse numbers that the child has
+  // closed.
   files.after_fork();
   alarm.reset();
   work_left.reset();
@@ -550,7 +563,8 @@ void EpollLoop::Impl::after_fork() {
   Descriptor its_wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up"));
   wake.take(its_wake);
   const Descriptor its_epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop"));
-  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");  // keeps the number
+  // dup3() keeps the number of the descriptor, which a host may watch.
+  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");
   watch(wake.get(), EPOLLIN | EPOLLET, kWake);
   timers.forget_alarm();
   if (was_hosted) open_host_descriptors();
@@ -604,7 +618,7 @@ HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
 void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
 void EpollLoop::add_source(Source& source) {
   impl_->work.sources.add(source);
-  nudge();  // it has not been armed yet
+  nudge();  // the new source has not been armed yet
 }
 void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The timers of an EpollLoop, and the timerfd that signals the next one. Below a host the timerfd
-// is always used; in the loop's own run(), once a timer has outlasted so many sleeps that a
-// time-out for each sleep costs more.
+// The timers of an EpollLoop, and the timerfd that signals the next one. Below a host program's
+// loop the timerfd is always used. In the loop's own run() each sleep has a time-out instead, until
+// one timer has outlasted so many sleeps that setting the timerfd once is cheaper.
 
 #include <sys/timerfd.h>
 
@@ -23,12 +23,12 @@ inline timespec to_timespec(Duration duration) noexcept {
   return result;
 }
 
-/// The loop's timers, and the time the timerfd is set for.
+/// The timers of one loop, and the expiry time of its timerfd.
 class EpollTimers : public LoopTimers {
  public:
   using LoopTimers::LoopTimers;
 
-  /// Checks whether the next timer is due.
+  /// Reads the clock and checks whether the next timer is due.
   void look() {
     if (!queue_.has_waiting()) {
       expired_ = false;
@@ -38,7 +38,7 @@ class EpollTimers : public LoopTimers {
       expired_ = next_ <= looked_;
     }
   }
-  /// As look(), but does not read the clock if the timerfd signals the next timer in time.
+  /// Like look(), but does not read the clock if the timerfd will signal the next timer in time.
   void look_before_sleep() {
     alarm_tells_ =
         set_for_ != kNever && (!changed_ || !queue_.has_waiting() || queue_.next() >= set_for_);
@@ -48,12 +48,13 @@ class EpollTimers : public LoopTimers {
       look();
     }
   }
-  /// How long a sleep may be. To be called after look_before_sleep(), if no timer is due.
+  /// Returns how long the loop may sleep; Duration::max(): without a time-out. To be called after
+  /// look_before_sleep(), if no timer is due.
   Duration left() const noexcept {
     return queue_.has_waiting() && !alarm_tells_ ? next_ - looked_ : Duration::max();
   }
-  /// Counts a sleep of left() that begins now. Returns whether the next timer has outlasted so many
-  /// sleeps that leave_to() pays.
+  /// Counts a sleep of left() that begins now. Returns whether the loop has slept so often before
+  /// the same timer that leave_to() is cheaper than further time-outs.
   bool outlasts_sleeps() noexcept {
     if (next_ != outlasting_) {
       outlasting_ = next_;
@@ -61,23 +62,25 @@ class EpollTimers : public LoopTimers {
     }
     return ++sleeps_ > kSleepsOutlasted;
   }
-  /// Sets the timerfd for the next timer, so that sleeps need no time-out.
+  /// Sets the timerfd `alarm` for the next timer, so that the sleeps until then need no time-out.
   void leave_to(int alarm) noexcept {
     set_alarm(alarm);
     alarm_tells_ = set_for_ == next_;
     if (alarm_tells_) changed_ = false;
     sleeps_ = 0;
   }
-  /// Sets the timerfd for the next timer. It is left unchanged if the timer is later than the time
-  /// it is set for: one wake-up without work is cheaper than a system call for each message.
+  /// Sets the timerfd `alarm` for the next timer. If it already expires earlier, it is left
+  /// unchanged: one wake-up without work is cheaper than a system call for each message that moves
+  /// the timer.
   void set(int alarm) {
     if (!std::exchange(changed_, false) && set_for_ != kNever) return;
     look();
     if (expired_ || !queue_.has_waiting() || next_ >= set_for_) return;
     set_alarm(alarm);
-    if (set_for_ != next_) expired_ = true;  // failed: polling is better than missing the timer
+    // Setting it failed: polling is better than missing the timer.
+    if (set_for_ != next_) expired_ = true;
   }
-  /// Whether a timer is due, or set() would set the timerfd to an earlier time.
+  /// Whether a timer is due, or set() would make the timerfd expire earlier.
   bool sooner() {
     if (!changed_) return false;
     look();
@@ -96,7 +99,8 @@ class EpollTimers : public LoopTimers {
 
  private:
   static constexpr TimePoint kNever = TimePoint::max();
-  static constexpr unsigned kSleepsOutlasted = 16;  // beyond these the timerfd pays
+  // After this many sleeps before the same timer, the timerfd is used.
+  static constexpr unsigned kSleepsOutlasted = 16;
 
   void set_alarm(int alarm) noexcept {
     itimerspec time{};
@@ -105,10 +109,10 @@ class EpollTimers : public LoopTimers {
   }
 
   TimePoint looked_{}, next_{};
-  TimePoint set_for_ = kNever;     // timerfd expiry; kNever: not set, or its event has arrived
-  TimePoint outlasting_ = kNever;  // time of the timer that the last sleeps waited for
-  unsigned sleeps_ = 0;            // the number of those sleeps
-  bool alarm_tells_ = false;       // the timerfd expires no later than the next timer
+  TimePoint set_for_ = kNever;     // expiry of the timerfd; kNever: it is not set, or has expired
+  TimePoint outlasting_ = kNever;  // expiry of the timer that the last sleeps were limited by
+  unsigned sleeps_ = 0;            // the number of sleeps that were limited by that timer
+  bool alarm_tells_ = false;       // whether the timerfd expires no later than the next timer
 };
 
 }}  // namespace ae

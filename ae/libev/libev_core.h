@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to the libev implementation: the state of the underlying ev_loop that LibevLoop and its
-// parts share. Watcher callbacks run in C stack frames, so every handler runs inside
-// LibevCore::guarded().
+// Private to the libev implementation: the state around the underlying ev_loop that LibevLoop and
+// its parts share. libev calls watchers from C code, which exceptions must not cross, so every
+// handler runs inside LibevCore::guarded().
 
 #include <ev.h>
 
@@ -19,29 +19,31 @@ class LibevCore : public LoopCore {
 
   struct ev_loop* const loop;
   const bool owned;
-  ev_check tail;                // runs posts and due timers, after the file handlers
-  ev_idle no_sleep;             // active from a veto to the next before_sleep()
-  unsigned sleep_number = ~0u;  // ev_iteration() of the last completed before_sleep()
+  ev_check tail;                // at the end of an iteration, runs posted functions and due timers
+  ev_idle no_sleep;             // prevents libev from sleeping until the next before_sleep()
+  unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() last completed
 
   void count_handler() noexcept {
     LoopCore::count_handler();
     come_back();
   }
-  /// Makes the tail run at the end of this iteration.
+  /// Makes the watcher `tail` run at the end of this iteration.
   void queue_tail() noexcept {
     if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
     come_back();
   }
 
-  /// Runs `body` as a handler. An exception is reported by run() or take_exception().
+  /// Runs `body` as a handler. If it throws, ends ev_run(); run() or take_exception() reports the
+  /// exception.
   template <class Body>
   void guarded(Body&& body) noexcept {
     if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
   }
 
-  /// Requests one more iteration. A borrowed ev_loop without other watchers then keeps running
-  /// until release(). If before_sleep() is already over in this iteration (the caller is a hook of
-  /// another LibevLoop on the same ev_loop), the ev_loop also does not sleep first.
+  /// Requests one more iteration. A borrowed ev_loop without other active watchers then keeps
+  /// running until release(). If this iteration's before_sleep() has already run (because the
+  /// caller is a hook of another LibevLoop on the same ev_loop), the ev_loop also does not sleep
+  /// first.
   void come_back() noexcept {
     if (owned || held_) return;
     held_ = true;
@@ -54,7 +56,8 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// Start and stop watchers that must not keep a borrowed ev_loop running. Both may be repeated.
+  /// These start and stop a watcher that must not keep a borrowed ev_loop running. Starting an
+  /// active watcher or stopping an inactive one has no effect.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

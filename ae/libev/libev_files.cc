@@ -67,7 +67,7 @@ void LibevFiles::remove(int fd, Mask mask) {
     if (due != 0) ev_feed_event(core_.loop, &file->io, due);
     mark_dirty(*file);
   }
-  // Last: the destruction of the handlers may call this object again.
+  // Cleared last, because the destructor of a handler may call this object again.
   if ((gone & EV_READ) != 0) file->read.clear();
   if ((gone & EV_WRITE) != 0) file->write.clear();
 }
@@ -103,7 +103,8 @@ void LibevFiles::leave(File& file) noexcept {
   left_end_ = &file.next_left;
 }
 
-// libev reports every ready descriptor again; files that are no longer ready leave the list.
+// Runs the handlers of files that an earlier iteration had no time for. A file that is no longer
+// ready is only removed from the list; libev reports every file that is still ready again.
 void LibevFiles::run_all_left() {
   while (left_ != nullptr && core_.may_run(kFileEvents) && core_.may_run_another()) {
     File* const file = left_;
@@ -114,8 +115,8 @@ void LibevFiles::run_all_left() {
   }
 }
 
-// The child uses epoll instances of its own from now on. sync() finds descriptors that the child
-// has closed, including those added with kTrusted.
+// Prepares the files for the epoll instance that the child of fork() now uses. sync() will find
+// descriptors that the child has closed, including those added with kTrusted.
 void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
@@ -150,14 +151,16 @@ int LibevFiles::wanted(const File& file) noexcept {
 }
 
 LibevFiles::File* LibevFiles::find(int fd) const noexcept {
-  const auto at = static_cast<std::size_t>(fd);  // a negative fd is beyond any table
+  // A negative fd becomes an index beyond the end of any table.
+  const auto at = static_cast<std::size_t>(fd);
   return at < files_.size() ? files_[at].get() : nullptr;
 }
 
 LibevFiles::File& LibevFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table is as long as the highest descriptor, so an invalid number must not size it.
+    // The table has an entry for each number up to the highest descriptor. The check keeps an
+    // invalid number from making it huge.
     if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -181,7 +184,7 @@ void LibevFiles::mark_dirty(File& file) noexcept {
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kBoth : 0;
-  if (want == have || want == 0) return;  // without interest, remove() has stopped the watcher
+  if (want == have || want == 0) return;  // if want is 0, remove() has stopped the watcher
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
   if (!file.trusted && !is_open(fd)) {
@@ -197,7 +200,7 @@ void LibevFiles::dispatch(File& file, int revents) {
     core_.guarded([&] { run_handlers(file, revents); });
   } else if ((revents & EV_ERROR) != 0) {
     ev_io_stop(core_.loop, &file.io);
-    mark_dirty(file);  // sync() starts it again, or finds it closed
+    mark_dirty(file);  // sync() will start the watcher again, or find the descriptor closed
     return;
   }
   if ((revents & EV_ERROR) != 0) after_error(file);
@@ -222,9 +225,10 @@ void LibevFiles::run(File& file, Mask direction) {
   slot.run(file.io.fd, direction);
 }
 
-// libev has stopped the watcher, or never received it. The handlers have run once; if they did not
-// remove the events, they are removed here. If the kernel only lacked resources for a good
-// descriptor, it is retried later instead, with a call of the handlers each time.
+// Called when libev has stopped a file's watcher or refused to start it, after the handlers have
+// run once. If the descriptor is closed and the handlers did not remove its events, removes them.
+// If the descriptor is good and the kernel only lacked resources, starts a timer that tries again;
+// the handlers are called for each failed try.
 void LibevFiles::after_error(File& file) {
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
   if (!is_open(file.io.fd)) {

@@ -2,11 +2,11 @@
 #pragma once
 // Private to the libev implementation: the file events of one loop, one ev_io for each descriptor.
 //
-// Changes of interest are passed to libev once in each iteration, by sync() before the sleep:
-// interest that is added and removed in between costs nothing, and a descriptor is checked before
-// libev sees it, because libev aborts the process for a bad one. Only the removal of a descriptor's
-// last event is passed on at once, so that events of this iteration do not outlive it, and the
-// number may be reused for another file.
+// sync() passes changes of interest to libev once in each iteration, before the sleep. Interest
+// that is added and removed in between costs nothing, and each descriptor is checked first, because
+// libev aborts the process for a closed one. Only the removal of a descriptor's last event is
+// passed on at once: no event of this iteration can reach it afterwards, and the number may be
+// reused for another file.
 
 #include <ev.h>
 
@@ -32,17 +32,19 @@ class LibevFiles {
   void remove(int fd, Mask mask);
   Mask events(int fd) const;
 
-  /// Passes the changes of interest to libev; to be called before each sleep.
+  /// Passes all changes of interest to libev. To be called before each sleep.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
-  /// Whether descriptors that sync() found closed wait for run_broken().
+  /// Whether sync() has found closed descriptors, for which run_broken() is to be called.
   bool has_broken() const noexcept { return broken_ != nullptr; }
-  /// Runs the handlers of closed descriptors once, so that their next read or write fails.
+  /// Runs the handlers of closed descriptors once, so that their next read or write reports the
+  /// error.
   void run_broken();
-  /// Whether there are descriptors that an iteration had no time for.
+  /// Whether there are ready descriptors that an earlier iteration had no time to serve.
   bool has_left() const noexcept { return left_ != nullptr; }
-  /// Runs the handlers of those that are still ready, before libev serves other descriptors.
+  /// Serves the descriptors that has_left() announces, if they are still ready, before libev serves
+  /// others.
   void run_left() {
     if (left_ != nullptr) run_all_left();
   }
@@ -54,14 +56,16 @@ class LibevFiles {
     ev_io io;
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // Number of removals: a due event must not reach a handler that was set after it arrived.
+    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // compares the counts, so that an event cannot reach a handler that was set after the event
+    // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
-    bool trusted = false;  // kTrusted
-    bool dirty = false;    // true if and only if in the dirty_ list
-    bool broken = false;   // true if and only if in the broken_ list
-    bool left = false;     // true if and only if in the left_ list
+    bool trusted = false;  // added with kTrusted: sync() does not check that it is open
+    bool dirty = false;    // whether the file is in the list dirty_
+    bool broken = false;   // whether the file is in the list broken_
+    bool left = false;     // whether the file is in the list left_
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -88,9 +92,11 @@ class LibevFiles {
   std::vector<std::unique_ptr<File>> files_;  // indexed by descriptor; entries are never removed
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
-  File* left_ = nullptr;  // in the order in which their handlers run
+  File* left_ = nullptr;  // ready files that an iteration had no time to serve, in order
   File** left_end_ = &left_;
-  ev_timer retry_;  // for descriptors that the kernel refused for lack of resources
+  // Set when the kernel has refused descriptors for lack of resources. When it expires, they are
+  // tried again.
+  ev_timer retry_;
 };
 
 }}  // namespace ae

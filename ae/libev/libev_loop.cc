@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LibevLoop: one iteration in terms of libev's watchers. The guarantees of the loop depend on where
-// each part runs:
+// LibevLoop: which watcher of libev runs each part of an iteration. The guarantees of the loop
+// depend on this order:
 //
 //   ev_prepare, lowest priority   destroy deferred objects -> sources' pending work -> before_sleep
 //                                 hooks -> flush -> deferred objects -> spin, arm, or veto
@@ -12,8 +12,8 @@
 //                                 remaining ones run at ev_check of the next iteration
 //   the tail, lowest priority     posted functions and due timers, a bounded number of each
 //
-// Only ev_prepare is always active; the others are active when they have work. stop() takes effect
-// at the end of the ev_prepare part, so that data written by the last handlers is flushed.
+// Only ev_prepare is always active; each of the others is active while it has work. stop() takes
+// effect at the end of the ev_prepare part, so that data written by the last handlers is flushed.
 
 #include "ae/libev_loop.h"
 
@@ -43,9 +43,9 @@ struct LoopDeleter {
 using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
 
 OwnedLoop new_loop() {
-  // If epoll is supported, only epoll is acceptable: the slower backends that libev would fall back
-  // to start without a descriptor, and so hide that none is available. NOENV: LIBEV_FLAGS is not
-  // meant for this library.
+  // Accepts no backend but epoll where epoll is supported. libev's fallbacks (poll, select) need no
+  // file descriptor, so they would hide that the process has run out of descriptors. EVFLAG_NOENV
+  // ignores the variable LIBEV_FLAGS, which is not meant for this library.
   const unsigned recommended = ev_recommended_backends();
   const unsigned epoll = recommended & EVBACKEND_EPOLL;
   errno = 0;
@@ -54,7 +54,8 @@ OwnedLoop new_loop() {
   return loop;
 }
 
-// libev aborts the process if it cannot open a descriptor for its wake-ups, so check that first.
+// Checks that a descriptor for wake-ups is available, because libev aborts the process if it cannot
+// open one. Throws std::system_error.
 void check_wakeup_descriptor() {
   const int fd = ::eventfd(0, EFD_CLOEXEC);
   if (fd < 0) throw_errno("event loop wake-up");
@@ -85,16 +86,17 @@ struct LibevLoop::Impl {
   void run_tail();
   static void wake_for_post(void* self) noexcept;
 
-  const OwnedLoop owned_loop;  // null if borrowed
+  const OwnedLoop owned_loop;  // null if the ev_loop is borrowed
   LibevCore core;
   LibevFiles files{core};
   LibevTimers timers{core};
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
   ev_prepare prepare;
-  ev_check check;  // active for hooks, spinning, and files that are broken or left
+  // Active for after_sleep hooks, idle measurement, and files that are broken or left.
+  ev_check check;
   ev_async wake;
-  bool serving = false;  // inside before_sleep()
+  bool serving = false;  // whether before_sleep() is on the stack
 };
 
 // --- construction and destruction ----------------------------------------------------------------
@@ -121,10 +123,11 @@ void LibevLoop::Impl::start() {
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
   ev_set_priority(&core.tail, EV_MINPRI);
-  ev_set_priority(&core.no_sleep, EV_MINPRI);  // so that the host's idle watchers still run
+  ev_set_priority(&core.no_sleep, EV_MINPRI);  // so that the host program's idle watchers still run
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
-  // The first start reserves an entry in libev's list, so that later starts do not allocate.
+  // Starting the watcher `tail` once reserves its entry in libev's list, so that later starts do
+  // not allocate.
   core.start_unreferenced(ev_check_start, core.tail);
   core.stop_unreferenced(ev_check_stop, core.tail);
 }
@@ -147,7 +150,7 @@ void LibevLoop::Impl::shut_down() {
 
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
-  if (impl.work.inherited()) return;  // this would wake the parent
+  if (impl.work.inherited()) return;  // in a child of fork() the write would wake the parent
   ev_async_send(impl.core.loop, &impl.wake);
 }
 
@@ -163,7 +166,8 @@ void LibevLoop::Impl::run() {
   if (std::exchange(work.stop_requested, false)) return;
   work.running = true;
   work.idle.drop();
-  if (!core.owned) ev_ref(core.loop);  // runs until stop(), even without active watchers
+  // Keeps ev_run() running until stop(), even without active watchers.
+  if (!core.owned) ev_ref(core.loop);
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
   work.running = false;
@@ -178,7 +182,7 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   work.begin_single();
-  do {  // the polls of a spin are parts of one iteration
+  do {  // repeated while the loop spins: the polls of a spin are parts of one iteration
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
   work.single = false;
@@ -196,7 +200,8 @@ void LibevLoop::Impl::after_fork() noexcept {
 
 void LibevLoop::Impl::stop() noexcept {
   work.stop_requested = true;
-  // If a watcher of the host calls this just before the sleep, it is too late for before_sleep().
+  // If before_sleep() has already run in this iteration (a watcher of the host program calls this
+  // function just before the sleep), only ev_break() can still end the loop.
   if (work.running && core.sleep_number == ev_iteration(core.loop))
     ev_break(core.loop, EVBREAK_ONE);
 }
@@ -204,7 +209,7 @@ void LibevLoop::Impl::stop() noexcept {
 // --- before the sleep ----------------------------------------------------------------------------
 
 void LibevLoop::Impl::before_sleep() {
-  if (serving) {  // the host runs its loop from inside this function: only keep it awake
+  if (serving) {  // called again, by a handler that runs the host's loop: only keep that loop awake
     core.begin_slice();
     core.begin_files();
     files.sync();
@@ -217,7 +222,8 @@ void LibevLoop::Impl::before_sleep() {
   bool may_sleep = work.before_sleep(!core.in_handler());
   serving = false;
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // The check watcher reports the end of the sleep, and serves files left over.
+  // The check watcher marks the end of the sleep for `idle`, and serves the files that the last
+  // iteration had no time for.
   if (work.idle.on() || files.has_left()) core.start_unreferenced(ev_check_start, check);
   files.sync();
   if (files.has_broken()) {
@@ -226,8 +232,8 @@ void LibevLoop::Impl::before_sleep() {
   }
   timers.sync();
   if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
-  // The tail must be started here: the wake-up for posts may still be under way, and libev does not
-  // know of timers that are already due.
+  // The watcher `tail` must be started here. The wake-up for posted functions may not have arrived
+  // yet, and libev does not know of timers that are already due.
   if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
     core.start_unreferenced(ev_check_start, core.tail);
   }
@@ -237,8 +243,8 @@ void LibevLoop::Impl::before_sleep() {
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
-// libev polls without sleeping while an idle watcher is active. A borrowed ev_loop is then also
-// kept for another iteration.
+// Allows or prevents the sleep. libev polls without sleeping while an idle watcher is active, so
+// one is started to prevent it; come_back() keeps a borrowed ev_loop running for another iteration.
 void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
   if (allowed) {
     if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
@@ -260,11 +266,11 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
-  core.come_back();  // for work that its handlers leave behind
+  core.come_back();  // the handlers that run now may leave work for the next iteration
   work.run_posts_and_timers();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // While work is left, the tail runs in every iteration: a queue that is not empty does not wake
-  // the loop again, and a timer expires only once.
+  // While work is left, the watcher `tail` runs in every iteration. Nothing else would start it:
+  // only the first function in an empty queue wakes the loop, and libev's timer expires only once.
   if (work.posts_waiting() || timers.has_due()) {
     core.start_unreferenced(ev_check_start, core.tail);
   } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to the libev implementation: the time events of one loop, driven by one ev_timer that is
-// set for the next time event before each sleep. Its expiry only requests the tail at the end of
-// the iteration, where expired timers run.
+// Private to the libev implementation: the time events of one loop. Before each sleep, one ev_timer
+// is set for the next time event. Its expiry only requests the tail (the watcher at the end of the
+// iteration), which runs the expired timers.
 
 #include <ev.h>
 
@@ -24,8 +24,8 @@ class LibevTimers : public LoopTimers {
     below_.come_back();
     return LoopTimers::add(when, handler);
   }
-  /// Sets the ev_timer. To be called before each sleep, and before the final check of has_due(),
-  /// which it may change.
+  /// Sets the ev_timer for the next time event. To be called before each sleep, and before the last
+  /// call of has_due(), whose result it may change.
   void sync() {
     if (changed_) sync_timer();
   }
@@ -39,8 +39,8 @@ class LibevTimers : public LoopTimers {
   void sync_timer();
 
   LibevCore& below_;
-  ev_timer timer_;     // active only while a timer is waiting
-  TimePoint set_for_;  // the time timer_ is set for, while it is active
+  ev_timer timer_;     // libev's timer; active only while a time event waits
+  TimePoint set_for_;  // the time for which timer_ is set, while it is active
 };
 
 }}  // namespace ae

@@ -14,14 +14,15 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr unsigned kQuotaLooks = 64;  // the quota is read in one of this many look() calls
+constexpr unsigned kQuotaLooks = 64;  // the CPU quota is read in one of so many look() calls
 
 unsigned processors_of(pid_t thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(thread, sizeof set, &set) == 0)
     return static_cast<unsigned>(CPU_COUNT(&set));
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // the system has more than fit in the set
+  // sched_getaffinity() has failed because the system has more processors than fit in cpu_set_t.
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return online > 0 ? static_cast<unsigned>(online) : 1;
 }
 
@@ -36,7 +37,8 @@ bool read_file(const char* path, Text& text) noexcept {
   return got > 0;
 }
 
-// Checks the process's cgroup and all its ancestors, because the smallest quota applies.
+// Whether a CPU quota of less than one processor applies. Checks the process's cgroup and all its
+// ancestors, because the smallest quota applies.
 bool has_quota() noexcept {
   Text groups;
   if (!read_file("/proc/self/cgroup", groups)) return false;
@@ -61,14 +63,15 @@ bool has_quota() noexcept {
 bool is_below_one_processor(const char* cpu_max) noexcept {
   char* end = nullptr;
   const unsigned long long quota = std::strtoull(cpu_max, &end, 10);
-  if (end == cpu_max) return false;  // "max"
+  if (end == cpu_max) return false;  // the text is "max": no quota
   const unsigned long long period = std::strtoull(end, nullptr, 10);
   return quota < period;
 }
 
 SpinRoom::Seen SpinEnvironment::look() noexcept {
   SpinRoom::Seen seen;
-  // A loop pinned to one processor may spin there if its process may use others.
+  // If this thread is pinned to one processor, it may still spin, because the other threads of the
+  // process may use other processors.
   seen.processors = std::max(processors_of(0), processors_of(getpid()));
   if (looks_++ % kQuotaLooks == 0) quota_ = has_quota();
   seen.quota = quota_;

@@ -11,7 +11,7 @@ void SpinGovernor::set(const Prices& prices) noexcept {
 }
 
 void SpinGovernor::apply() noexcept {
-  if (price_ == 0) weight_.back() = kWeight;  // nothing is known yet: assume long gaps
+  if (price_ == 0) weight_.back() = kWeight;  // no gaps are known yet: assume that they are long
   const std::int64_t cost = prices_.sleep_cost.count(), latency = prices_.sleep_latency.count();
   price_ = cost + prices_.latency_weight * latency;
   cap_ = std::min(cost + 2 * latency, std::int64_t{prices_.most.count()});
@@ -21,7 +21,7 @@ void SpinGovernor::allow(bool allowed) noexcept {
   allowed_ = allowed;
   if (allowed) return;
   if (probe_left_ != 0) end_probe(began_);
-  idle_ = false;  // the present period is not recorded
+  idle_ = false;  // the current idle period does not count
   streak_ = retries_ = short_sleeps_ = 0;
 }
 
@@ -55,7 +55,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   const std::int64_t passed = std::max<std::int64_t>(0, (now - began_).count());
   vain_ = how == Found::kSpun ? 0 : vain_ + 1;
   if (how == Found::kSpun) {
-    // A late poll finds the work late, but the spin itself is no longer than the budget.
+    // A poll that comes late finds the work late. The cost of the spin is still no more than the
+    // budget (the intended length of the spin).
     const std::int64_t gap = std::min(passed, budget_);
     settle(price_ - gap);
     learn(passed);
@@ -69,20 +70,21 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     if (budget_ != 0) settle(-budget_);
     learn_latency(passed);
     learn_sleep(passed);
-    // The work arrived after the spin. The loop's own wake-up is subtracted: it would look like a
-    // slow peer.
+    // The work arrived during the sleep. The time of the loop's own wake-up is subtracted from the
+    // gap: otherwise the peer would look slower than it is.
     learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
   if (!probing_) return;
   --probe_left_;
-  // A peer that joins the probe has done so by now.
+  // If the peer joins this probe with spins of its own, it has done so after kJoined spins.
   if (probe_left_ == kProbeRun - kJoined) gain_joined_ = probe_gain_;
   const bool alone = probe_left_ == kProbeRun / 2 && probe_gain_ < gain_joined_;
   if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
 }
 
-// Losses in a probe are not taken from the purse; earnings always fill it.
+// Records what one idle period has earned or lost. A loss in a probe (trial spins) is not taken
+// from the purse, which limits the other losses; earnings always fill the purse.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
   if (probing_)
     probe_gain_ += gain;
@@ -94,9 +96,10 @@ void SpinGovernor::settle(std::int64_t gain) noexcept {
     purse_ = std::min(purse_ + gain, std::int64_t{kPurse.count()});
 }
 
-// After a spin in vain, the wake-up took at most the rest of the period. If L was assumed to be
-// more, the recorded gaps are too short and are discarded. They are kept after a probe or a retry,
-// because those do not result from the recorded gaps.
+// Lowers the bound of the wake-up latency L after a spin that found no work: the wake-up took at
+// most the rest of the idle period. If L was assumed to be longer, the recorded gaps are too short
+// and are discarded. After a probe or a retry they are kept, because the recorded gaps did not lead
+// to that spin.
 void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   const std::int64_t most = passed - budget_;
   if (budget_ == 0 || most >= latency() || prices_.latency_is_given) return;
@@ -107,8 +110,9 @@ void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   weight_.back() = kWeight;
 }
 
-// The time by which spins find work sooner than sleeps is the wake-up, or more if the peer now
-// spins too. Both are compared by their medians.
+// Lowers the bound of the wake-up latency L after a probe. Spins find work sooner than sleeps, by
+// the time of the loop's wake-up, or by more if the peer now spins too. The medians of both times
+// are compared.
 void SpinGovernor::learn_latency_of_probe() noexcept {
   if (probe_hits_ < kProbeRun / 2 || slept_ < kFirstSleeps) return;
   const auto middle = gaps_.begin() + probe_hits_ / 2;
@@ -117,7 +121,8 @@ void SpinGovernor::learn_latency_of_probe() noexcept {
   if (sooner < now) latency_bound_ = std::max(sooner, now / 2);
 }
 
-// As above, from a single spin, so the bound is only lowered by a step.
+// Lowers the bound of the wake-up latency L after one successful spin, like
+// learn_latency_of_probe(), but only by a step, because it is a single observation.
 void SpinGovernor::learn_latency_of_hit(std::int64_t gap) noexcept {
   const std::int64_t sooner = usual_sleep_ - gap, now = latency();
   if (slept_ == kFirstSleeps && sooner < now)
@@ -127,13 +132,13 @@ void SpinGovernor::learn_latency_of_hit(std::int64_t gap) noexcept {
 void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
   if (budget_ != 0) {
     if (!probing_ && streak_ == kStreak) retries_ = kRetries;
-    // A pause, which a peer cannot end by spinning.
+    // The peer has paused for so long that no spin of this loop could bring it back: stop retrying.
     if (retries_now_ && passed > 2 * cap_ + usual_sleep_) retries_ = 0;
     streak_ = 0;
     return;
   }
   streak_ = 0;
-  // Raises the bound slowly: what lowered it may have ended, or was an accident.
+  // Raises the bound slowly, because the reason that lowered it may be gone, or was an accident.
   if (latency_bound_ < prices_.sleep_latency.count())
     latency_bound_ += (prices_.sleep_latency.count() - latency_bound_) / 512 + 1;
   if (slept_ < kFirstSleeps) {
@@ -148,7 +153,8 @@ void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
 
 void SpinGovernor::learn(std::int64_t gap) noexcept {
   const unsigned decay = probing_ ? kProbeDecay : kDecay;
-  // Weights decay to exactly 0: a residual weight without its sum would look like a zero gap.
+  // Each weight loses 1 more than its share, so that it decays to exactly 0. A weight that remained
+  // when its sum has become 0 would count as a gap of length zero.
   for (std::uint32_t& each : weight_) each -= (each >> decay) + (each != 0 ? 1 : 0);
   for (std::uint64_t& each : sum_) each -= each >> decay;
   const auto bin =
@@ -207,7 +213,8 @@ void SpinGovernor::end_probe(TimePoint now) noexcept {
   last_probe_ = now;
   if (probe_gain_ >= kWorthAProbe * price_) return probes_pay();
   debt_ = std::min(std::max(debt_, debt_ - probe_gain_), kProbeRun * cap_);
-  // Only doubled at first: two loops that lost each other need several tries to meet.
+  // While probes are frequent, the distance to the next one is only doubled: two loops that have
+  // ceased to spin at the same time need several tries to find each other.
   const unsigned farther = probe_periods_ < kProbePeriods ? 2 : 4;
   probe_periods_ = std::min(farther * probe_periods_, kMostProbePeriods);
   probe_time_ = std::min(farther * probe_time_, std::int64_t{Duration(kMostProbeTime).count()});

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides how long an idle loop spins before it sleeps. Pure logic: the caller passes the time; the
-// classes here do not allocate and make no system calls.
+// SpinGovernor decides how long an idle loop spins before it sleeps. Pure logic: the caller passes
+// the time; the classes here do not allocate and make no system calls.
 //
-// Spinning through the gap g until work arrives takes g of CPU time. Sleeping takes C, the CPU time
-// of one sleep and its wake-up, and adds L of latency. The governor remembers the gaps of about the
-// last 16 idle periods and spins up to the budget b that would have saved most on them:
+// Let g be the gap, the time from the start of an idle period until work arrives. Spinning through
+// it takes g of CPU time. Sleeping takes C, the CPU time of one sleep and its wake-up, and adds L
+// of latency. The governor remembers the gaps of about the last 16 idle periods and spins up to the
+// budget b that would have saved most on them:
 //
 //   below(b) * price - spent(b) - above(b) * b       with price = C + lambda * L
 //
@@ -13,12 +14,12 @@
 //   spent         the sum of the gaps up to b
 //   lambda        the CPU time worth spending to save one microsecond of latency; 0: none
 //
-// Two loops that answer each other and both sleep hide from each other that spinning would pay:
-// each sees a gap lengthened by the other's wake-up. Therefore a loop occasionally probes with a
-// series of spins. The peer sees its sleeps become shorter, and joins with a probe of its own. An
-// interruption of two spinning loops, such as a system tick, makes both sleep; so a miss after a
-// series of hits is followed by a few long spins, in which the two meet again. A purse limits the
-// loss by wrong guesses.
+// If two loops answer each other and both sleep, neither can see that spinning would pay, because
+// the other's wake-up lengthens each gap. Therefore a loop occasionally probes: it spins in a
+// series of idle periods. The peer sees its sleeps become shorter, and joins with a probe of its
+// own. An interruption of two spinning loops, such as a system tick, makes both sleep; so after a
+// series of hits (spins that found work), a miss is followed by a few long spins, in which the two
+// meet again. A purse, an amount of CPU time, limits the loss by wrong guesses.
 
 #include <algorithm>
 #include <array>
@@ -37,80 +38,94 @@ class SpinGovernor {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Prices {
-    Duration sleep_cost = std::chrono::microseconds(5);      ///< C
-    Duration sleep_latency = std::chrono::microseconds(10);  ///< L
-    unsigned latency_weight = 0;                             ///< lambda
-    Duration most = Spin{}.most;                             ///< longest spin
-    bool latency_is_given = false;  ///< false: lowered if shorter wake-ups are seen
+    /// C: CPU time of one sleep and its wake-up.
+    Duration sleep_cost = std::chrono::microseconds(5);
+    Duration sleep_latency = std::chrono::microseconds(10);  ///< L: latency that a sleep adds
+    /// Lambda: us of CPU time worth spending to save 1 us of latency; 0: none.
+    unsigned latency_weight = 0;
+    Duration most = Spin{}.most;  ///< the longest spin
+    /// False: the governor lowers sleep_latency if it sees shorter wake-ups.
+    bool latency_is_given = false;
     friend bool operator==(const Prices&, const Prices&) = default;
   };
   enum class Found : std::uint8_t { kSpun, kSlept };
 
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
-  static constexpr unsigned kProbeRun = 32;  ///< idle periods of one probe
-  /// The initial minimum distance between two probes, in idle periods and in time. It is multiplied
-  /// by four after each probe in vain (by two while below the initial value), up to the maximum.
+  /// Number of idle periods in one probe (a series of trial spins).
+  static constexpr unsigned kProbeRun = 32;
+  /// The initial and the longest minimum distance between two probes: these two count idle periods,
+  /// the next two are times. After each probe in vain the distance is multiplied by four (by two
+  /// while it is below the initial value).
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
-  /// A probe ends early after kVainSpins spins in vain in a row, because the peer does not see
-  /// them; and at its half, if the spins after the first kJoined earned nothing.
+  /// A probe (a series of trial spins) ends early after kVainSpins consecutive spins that found no
+  /// work, because the peer does not react to them. It also ends at its half if the spins after the
+  /// first kJoined earned nothing.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
-  /// The reduced minimum distance to the next probe. It applies after a probe that earned the price
-  /// of kWorthAProbe sleeps, and after a hit in a streak that earned more than half the price of
-  /// one, once hits have earned back what probes in vain lost.
+  /// A shorter minimum distance to the next probe (kAgainPeriods idle periods and kAgainTime). It
+  /// applies after a probe that earned the price of kWorthAProbe sleeps. It also applies after a
+  /// hit (a spin that found work) in a streak of hits, if it earned more than half the price of a
+  /// sleep and hits have earned back the loss of probes in vain.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// After kShortSleeps sleeps in a row that are shorter than usual by half of C, the peer may be
-  /// spinning: a probe joins it, after 1/kJoinSooner of the distance between probes.
+  /// If kShortSleeps consecutive sleeps are shorter than usual, by half the CPU time of a sleep,
+  /// the peer may be spinning. This loop then joins it with a probe, after 1/kJoinSooner of the
+  /// usual distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
-  /// A miss after kStreak hits in a row counts as an accident: it is followed by up to kRetries
-  /// spins as long as the cap, while half of the purse is left, until one of them is followed by a
-  /// pause.
+  /// A miss (a spin that found no work) after kStreak consecutive hits counts as an accident. Up to
+  /// kRetries spins of the longest allowed length follow, until the peer pauses, and only while the
+  /// purse (the CPU time that may still be lost) is at least half full.
   static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
 
-  /// Takes effect in the next idle period.
+  /// Sets the costs of sleeping from which the governor calculates. They take effect in the next
+  /// idle period.
   void set(const Prices& prices) noexcept;
   const Prices& prices() const noexcept { return prices_; }
-  /// While not allowed, every budget is 0 and idle periods are not recorded.
+  /// Allows or forbids spinning. While it is forbidden, idle_began() always returns 0, and idle
+  /// periods are not recorded.
   void allow(bool allowed) noexcept;
   bool allowed() const noexcept { return allowed_; }
 
-  /// Begins an idle period. Returns how long the loop may spin; 0: it sleeps at once.
+  /// Begins an idle period. Returns how long the loop may spin; 0: the loop must sleep at once.
   Duration idle_began(TimePoint now) noexcept;
   /// Ends the idle period: work arrived at `now`, found while spinning or after a sleep.
   void ended(TimePoint now, Found how) noexcept;
 
-  /// The result of the last idle_began().
+  /// How long the loop may spin in this idle period: the result of the last idle_began() call.
   Duration budget() const noexcept { return Duration(budget_); }
-  /// The upper limit of every budget: C + 2L, or Prices::most if that is less.
+  /// The longest time that the loop may spin: the CPU time of a sleep plus twice its latency (C +
+  /// 2L), or Prices::most if that is less.
   Duration cap() const noexcept { return Duration(cap_); }
-  /// The value of one hit: C + lambda * L.
+  /// The value of one spin that finds work: what a sleep would have cost, C + lambda * L.
   Duration price() const noexcept { return Duration(price_); }
   std::uint64_t probes() const noexcept { return probes_; }
-  /// Total loss of the probe spins that cost more than they saved.
+  /// The total loss of those probe spins that cost more than they saved.
   Duration spent_on_probes() const noexcept { return Duration(probe_spent_); }
-  /// What may still be lost before only probes spin: at least 0, at most kPurse.
+  /// The CPU time that spins outside probes may still lose: at least 0, at most kPurse.
   Duration purse() const noexcept { return Duration(purse_); }
 
  private:
   static constexpr std::size_t kEdges = 16;
-  // The upper edges of the histogram bins: half-octaves, in ns. A gap belongs to the first edge
-  // that is not below it.
+  // The upper edges of the histogram bins, half an octave apart, in ns. A gap belongs to the first
+  // bin whose edge is not below it.
   static constexpr std::array<std::int64_t, kEdges> kEdge = {
       1'000,  1'500,  2'000,  3'000,  4'000,  6'000,  8'000,   12'000,
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
-  static constexpr unsigned kDecay = 4, kProbeDecay = 3;  // by 1/16 and 1/8 for each gap
-  static constexpr std::uint32_t kWeight = 1u << 20;      // total weight of all gaps
-  // A budget must save at least 1/kMargin of the price: less is within the error of the histogram.
+  // Each new gap reduces the weight of older ones by 1/16 (2 to the power -kDecay), in a probe by
+  // 1/8.
+  static constexpr unsigned kDecay = 4, kProbeDecay = 3;
+  static constexpr std::uint32_t kWeight = 1u << 20;  // the total weight of all recorded gaps
+  // A spin must save at least 1/kMargin of the price of sleeping; smaller savings are within the
+  // error of the histogram.
   static constexpr std::int64_t kMargin = 8;
-  // For a probe to have a chance, more than 1/kHope of the gaps must be within the cap; or the
-  // usual sleep must be at most twice the cap, that is two wake-ups: the loop's own, and the
-  // peer's, which a spin has to wait for.
+  // A probe has a chance if more than 1/kHope of the gaps are within the longest allowed spin. It
+  // also has one if the usual sleep is at most twice as long as that spin: such a sleep consists of
+  // two wake-ups, the loop's own and the peer's, and a spin only has to wait for the peer's.
   static constexpr std::uint32_t kHope = 4;
 
   std::int64_t best_budget() const noexcept;
@@ -133,35 +148,40 @@ class SpinGovernor {
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
-  std::int64_t latency_bound_ = INT64_MAX;  // upper bound of L from observed wake-ups
+  // Upper bound of a sleep's latency, from observed wake-ups.
+  std::int64_t latency_bound_ = INT64_MAX;
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
-  std::array<std::uint32_t, kEdges + 1> weight_{};  // last: gaps above all edges
-  std::array<std::uint64_t, kEdges> sum_{};         // weight * gap
+  // Weight of the gaps in each bin of the histogram. The last bin is for gaps above all edges.
+  std::array<std::uint32_t, kEdges + 1> weight_{};
+  std::array<std::uint64_t, kEdges> sum_{};  // sum of weight * gap in each bin
 
-  static constexpr unsigned kFirstSleeps = 16;  // usual_sleep_ starts as the shortest of these
-  std::int64_t usual_sleep_ = 0;                // running median of the sleeps without a spin
-  unsigned slept_ = 0;                          // at most kFirstSleeps
+  // usual_sleep_ starts as the shortest of this many sleeps.
+  static constexpr unsigned kFirstSleeps = 16;
+  std::int64_t usual_sleep_ = 0;  // running median of sleeps that no spin preceded, in ns
+  unsigned slept_ = 0;            // number of such sleeps seen, at most kFirstSleeps
   unsigned short_sleeps_ = 0, streak_ = 0, retries_ = 0, vain_ = 0;
 
   std::int64_t purse_ = kPurse.count();
   unsigned probe_left_ = 0;
-  std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;  // since the last probe; minimum
+  // The number of idle periods since the last probe, and the number required before the next.
+  std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};
   bool started_ = false;
-  // Earnings less losses of the present probe, and their value after kJoined spins.
+  // What the current probe has earned less what it has lost, in ns of CPU time: now, and after its
+  // first kJoined spins.
   std::int64_t probe_gain_ = 0, gain_joined_ = 0;
-  std::int64_t debt_ = 0;    // loss of probes in vain not yet earned back by hits
-  unsigned probe_hits_ = 0;  // of the present probe; their gaps follow
+  std::int64_t debt_ = 0;    // loss of probes in vain that hits have not earned back yet, in ns
+  unsigned probe_hits_ = 0;  // number of hits of the current probe; their gaps are in gaps_
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
   std::uint64_t probes_ = 0;
 };
 
-/// Decides whether the system has CPU to spare for spinning. Pure logic: the caller passes what the
-/// system reports.
+/// Decides whether the system has CPU to spare for spinning. Pure logic: the caller passes in what
+/// the system reports.
 class SpinRoom {
  public:
   using Duration = std::chrono::nanoseconds;
@@ -171,26 +191,27 @@ class SpinRoom {
     unsigned processors = 1;  ///< processors that this thread may use
     bool quota = false;       ///< a CPU quota below one processor applies
     Duration spun{};          ///< total time spun so far
-    Duration lost{};          ///< part of it in which another thread had the processor
+    Duration lost{};          ///< part of `spun` in which another thread had the processor
   };
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-  /// Other threads want the processor if they took more than kLostPercent of the spun time, and at
-  /// least kLeastLost, between two look() calls. Kernel threads that take it briefly, to deliver
-  /// the work that the spin waits for, do no harm.
+  /// If other threads took the processor for more than kLostPercent of the time spun since the last
+  /// look() call, and for at least kLeastLost, they need it, and the loop stops spinning. Kernel
+  /// threads that take it briefly, to deliver the work that the spin waits for, do no harm.
   static constexpr int kLostPercent = 40;
   static constexpr Duration kLeastLost = std::chrono::milliseconds(5);
-  /// If the time between two polls of a spin is at least kTaken, another thread had the processor.
+  /// If two polls of a spin are at least kTaken apart, another thread had the processor in between.
   /// The limit is kTakenForSure if descriptors and timers were polled in between, or if the second
   /// poll finds work, which the kernel may have delivered meanwhile.
   static constexpr Duration kTaken = std::chrono::microseconds(32);
   static constexpr Duration kTakenForSure = std::chrono::microseconds(250);
-  /// How long the loop does not spin after other threads wanted the processor. Doubled each time
-  /// they want it again within the doubled time after the last rest.
+  /// How long the loop does not spin after other threads needed the processor (a rest). If they
+  /// need it again soon, within twice the length of a rest after its end, the next rest is twice as
+  /// long, up to kMostRest.
   static constexpr Duration kLeastRest = std::chrono::seconds(1);
   static constexpr Duration kMostRest = std::chrono::seconds(32);
 
   bool due(TimePoint now) const noexcept { return now >= next_look_; }
-  /// Takes what the system reported at `now`; returns whether the loop may spin.
+  /// Evaluates what the system reported at `now`. Returns whether the loop may spin.
   bool look(TimePoint now, const Seen& seen) noexcept;
 
  private:

@@ -9,7 +9,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::array<unsigned, 2> kKept{64, 8};  // unused chunks kept of each size: at most 1.5 MiB
+// Number of unused small and large chunks that a pool keeps: at most 1.5 MiB.
+constexpr std::array<unsigned, 2> kKept{64, 8};
 
 }  // namespace
 

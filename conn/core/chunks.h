@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A pool of memory chunks that connections borrow while they hold data: bytes that were read ahead,
-// and bytes waiting to be written. Loop thread only. Returned chunks are reused without allocation.
+// or bytes waiting to be written. To be used on the loop's thread. Returned chunks are reused
+// without allocation.
 
 #include <array>
 #include <cstddef>
@@ -13,12 +14,13 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Header of a chunk; its bytes follow directly.
+/// The header of a chunk. The bytes of the chunk follow it directly in memory.
 struct Chunk {
   Chunk* next = nullptr;
-  std::uint32_t size = 0;            ///< capacity in bytes
-  std::uint32_t begin = 0, end = 0;  ///< the bytes in use
-  std::uint32_t users = 0;  ///< segments waiting to be written, and the InPlace that fills it
+  std::uint32_t size = 0;            ///< capacity of the chunk in bytes
+  std::uint32_t begin = 0, end = 0;  ///< the bytes in use: from index `begin` up to `end`
+  /// Number of users: segments that wait to be written, and the PendingOutput that fills the chunk.
+  std::uint32_t users = 0;
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
   std::uint32_t held() const noexcept { return end - begin; }
   std::uint32_t room() const noexcept { return size - end; }
@@ -26,7 +28,8 @@ struct Chunk {
 
 class ChunkPool {
  public:
-  static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; a typical read from a socket
+  /// Size of a small chunk: enough for a TLS record or a typical read from a socket.
+  static constexpr std::size_t kSmall = 16 * 1024;
   static constexpr std::size_t kLarge = kMaxContiguous;
 
   ChunkPool() = default;
@@ -34,10 +37,11 @@ class ChunkPool {
   ChunkPool& operator=(const ChunkPool&) = delete;
   ~ChunkPool();
 
-  /// Returns an empty chunk of at least `size` bytes, at most kLarge. Null if memory ran out.
+  /// Returns an empty chunk with room for at least `size` bytes (at most kLarge); null if memory
+  /// ran out.
   Chunk* acquire(std::size_t size) noexcept;
   void release(Chunk* chunk) noexcept;
-  /// Frees a chunk without a pool.
+  /// Frees a chunk that does not return to a pool.
   static void destroy(Chunk* chunk) noexcept { ::operator delete(chunk); }
 
  private:

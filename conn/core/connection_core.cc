@@ -20,19 +20,21 @@ Failure loop_gone() noexcept {
   try {
     failure.text = "the event loop is gone";
   } catch (const std::bad_alloc&) {
-    failure.text = "no event loop";  // short enough for the string's internal buffer
+    // Short enough for the string's internal buffer, which needs no allocation.
+    failure.text = "no event loop";
   }
   return failure;
 }
 
 }  // namespace
 
-/// State of the post that moves a connection to another loop. It outlives a connection that is
-/// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
-/// post may run immediately, until the connection has left its old loop.
+/// The state of a post that moves a connection to another loop. It outlives a connection that is
+/// closed before the post runs, or that never leaves. The new loop's thread may run the post
+/// immediately, so the lock blocks it until the connection has left its old loop.
 struct ConnectionCore::Moving {
   ae::Mutex leaving;
-  ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
+  // The connection that moves; null if it will not arrive, or has arrived.
+  ConnectionCore* connection = nullptr;
 };
 
 // --- memory
@@ -100,7 +102,7 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 }
 
 ConnectionCore::~ConnectionCore() {
-  carrier_.reset();  // it can no longer read the memory that is released below
+  carrier_.reset();  // first: the carrier may still read the memory that is released below
   if (moves()) rare_->moving->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
@@ -137,7 +139,8 @@ void ConnectionCore::give_up() noexcept {
   drop_handlers();
   close_watch_.reset();
   reserved_ = 0;
-  if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which completes the end
+  // Called inside abandon(), which completes the end of the connection.
+  if (abandoned_ && loop_ != nullptr) return;
   if (aborts_) {
     if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
   } else if (in_place_ != nullptr && events_wanted() && !inherited() && in_place_->begin_drain()) {
@@ -145,7 +148,7 @@ void ConnectionCore::give_up() noexcept {
   }
   ending_ = Ending::kClosing;
   if (loop_ == nullptr) {
-    delete this;  // without a loop, no handler of this connection is on the stack
+    delete this;  // without a loop, no handler of this connection can be on the stack
   } else if (inherited()) {
     leave_to_parent();
   } else {
@@ -153,7 +156,8 @@ void ConnectionCore::give_up() noexcept {
   }
 }
 
-// In a child of fork(), closing an inherited connection sends nothing and does not wait.
+// Closes a connection that a child of fork() has inherited: sends nothing and does not wait,
+// because the parent does that.
 void ConnectionCore::leave_to_parent() noexcept {
   carrier_->abandon();
   release();
@@ -167,22 +171,28 @@ void ConnectionCore::abandon() noexcept {
   if (ending_ != Ending::kReleased) carrier_->abandon();
   abandoned_ = true;
   leave_set();
-  if (!given_up()) fail(loop_gone());  // before releases run, which may send and close
+  // Done before the release functions of send() run, because these may use the connection.
+  if (!given_up()) fail(loop_gone());
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  if (ending_ != Ending::kReleased && given_up()) delete this;  // it has no other owner
+  // The program has closed the connection, so it has no other owner.
+  if (ending_ != Ending::kReleased && given_up()) delete this;
 }
 
 void ConnectionCore::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionCore&>(other);
-  move_to(State::kConnected);  // the last that counts for the type that it was created by
+  // The connection counts as established for the type by which the program created it, so the state
+  // is set before the carrier changes.
+  move_to(State::kConnected);
   exchange_carriers(from);
   place_ = std::move(from.place_);
   peer_gone_ = from.peer_gone_;
-  // The end of a loop finds connections by the type of their carrier.
+  // Each connection is re-added to the set, because the set groups connections by their carrier's
+  // type.
   ConnectionSet& set = *set_;
   LoopCounters* const counters = from.counters_;
-  from.counters_ = nullptr;  // the connection is open and counts from now on for its carrier's type
+  // The connection stays open, and from now on counts for the type of its new carrier.
+  from.counters_ = nullptr;
   from.leave_set();
   leave_set();
   counters_ = counters;
@@ -239,7 +249,8 @@ void ConnectionCore::state_changed(State from) noexcept {
 // --- handlers ------------------------------------------------------------------------------------
 
 CarrierHost::Alive ConnectionCore::run_connect_handler() {
-  // The handler is taken out before it runs, so that it does not run again even if it throws.
+  // The handler is taken out of its slot before it runs, so that it does not run again even if it
+  // throws.
   wanted_.connected = false;
   Handler done;
   if (rare_) done = rare_->on_connect.take();
@@ -255,9 +266,9 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
   if (in_place_ != nullptr) {
     const bool was_blocked = wanted_.blocked;
     if (!in_place_->has_room()) return closing() ? Alive::kGone : Alive::kYes;
-    // The pending output may have used all the capacity that the event announced, for example for a
-    // last TLS record that is kept back: wait until the carrier signals again that it accepts
-    // data.
+    // Sending the pending output may have used up all the capacity that the event announced (for
+    // example for a last TLS record that is kept back). The write handler then waits until the
+    // carrier signals again that it accepts data.
     if (was_blocked && state_ == State::kConnected) return Alive::kYes;
   }
   return run(on_write_, false);
@@ -269,13 +280,14 @@ void ConnectionCore::look_at_run(bool reads, std::uint64_t before) noexcept {
     Vain::longest_row.store(row, std::memory_order_relaxed);
 }
 
-/// After a handler was replaced: tells those who run it.
+/// Called after a handler was replaced. Tells the carrier and the in-place state, which run the
+/// handlers.
 void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (events_wanted()) {
     try {
       carrier_->interest_changed();
     } catch (...) {
-      put(slot, flag);  // it would never run
+      put(slot, flag);  // removes the handler, which would never run without the event
       throw;
     }
   }
@@ -293,19 +305,22 @@ void ConnectionCore::queue_close() noexcept {
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 
-/// Runs the close handler.
+/// Runs the close handler. Returns 1, or 0 if it may not run now.
 std::size_t CloseWatch::run_ready() {
   ConnectionCore& connection = connection_;
-  if (connection.connect_due()) {  // the connect handler is also due and runs first
+  if (connection.connect_due()) {  // the connect handler is also due, and must run first
     connection.queue_close();
     return 0;
   }
-  // This object is kept until the handler has returned: setting another then needs no memory.
+  // This object is kept until the handler has returned, so that setting another handler inside it
+  // needs no memory.
   const Connection::Handler due = std::exchange(handler, nullptr);
-  if (!due) return 0;  // the handler is running; this is a nested iteration
+  if (!due) return 0;  // the handler is running: this is a nested iteration
   {
     ConnectionCore::Running running{connection.running_};
-    struct Then {  // also after an exception; the handler may have destroyed this object
+    // The destructor of Then also runs after an exception, and if the handler has destroyed this
+    // object.
+    struct Then {
       ConnectionCore& connection;
       ~Then() {
         if (connection.close_watch_ && !connection.close_watch_->handler)
@@ -332,7 +347,7 @@ void ConnectionCore::finish_read(ssize_t n) noexcept {
   }
 }
 
-/// Bytes that the program has read or written.
+/// Counts bytes that the program has read or written.
 void ConnectionCore::count(ae::Mask direction, std::size_t size) noexcept {
   if (direction == ae::kReadable) {
     AECONN_PROBE(read, id_, size);
@@ -345,7 +360,8 @@ void ConnectionCore::count(ae::Mask direction, std::size_t size) noexcept {
   }
 }
 
-/// Whether write() may call the carrier: data committed or sent before goes first.
+/// Whether write() may pass its data to the carrier now. Data that was committed or sent earlier
+/// must go first; if it cannot, returns false with errno.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;
@@ -384,7 +400,8 @@ ssize_t ConnectionCore::finish_write(ssize_t n, std::size_t asked) noexcept {
   return n;
 }
 
-/// shutdown() or shutdown_both(): what waits here goes first.
+/// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that waits above the
+/// carrier goes first. Returns 0, or -1 with errno.
 int ConnectionCore::end_output(bool both) {
   if (state_ == State::kClosed) return 0;
   if (state_ != State::kConnected || given_up()) {
@@ -416,8 +433,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // A running handler is taken out of its slot: the new loop's thread would race for the slot. A
-  // connect handler that is due would have to arrive before the others.
+  // A running handler has been moved out of its slot, and moving it back would race with the new
+  // loop's thread. A connect handler that is due would have to run before the others there.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;
@@ -437,7 +454,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
         if (moving->connection != nullptr) moving->connection->arrive(*to);
       });
     }
-    if (!carrier_->leave(to)) return false;  // the post then finds no connection
+    if (!carrier_->leave(to)) return false;  // the post then finds that no connection is moving
     leave_set();
     if (in_place_ != nullptr) in_place_->leave_loop();
     loop_ = to;
@@ -451,16 +468,17 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
+  // If the post of rebind() has not run yet, it then does nothing.
+  rare_->moving->connection = nullptr;
   rare_->moving.reset();  // the calling post holds another reference; join() needs none
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_) (void)set_->due_to_close(loop);
-    set_->add(*this);  // only its own thread may access it
+    set_->add(*this);  // only this loop's thread may access the set
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
-    abandon();  // it is in no set, so the loop's end would not reach it
+    abandon();  // the connection is in no set, so the end of the loop would not find it
     return;
   }
   queue_close();
@@ -470,7 +488,8 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
   }
-  // Before carrier_->interest_changed(), which asks the connection below for events.
+  // This comes before carrier_->interest_changed(), which asks the connection below for events and
+  // needs its loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
   if (events_wanted()) watch_or_fail();
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What every connection is, whatever carries it: the program's handlers, closing, data read ahead
-// and output that waits, and its place in the loop. The sources of this folder implement the
-// operations of conn::Connection on it; a transport only creates it, with its carrier.
+// ConnectionCore: what every connection has, whatever carries it. This is the program's handlers,
+// closing, data read ahead, output that waits, and its place in the loop. The sources of this
+// folder implement the operations of conn::Connection on it; a transport only creates it, with its
+// carrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,30 +25,31 @@ class ConnectionSet;
 class InPlace;
 struct LoopCounters;
 
-/// The memory of a connection and of the carrier that was made with it. Either may go first: a
-/// connection can change its carrier.
+/// The block of memory that holds a connection and the carrier that was made with it. It is freed
+/// when both are destroyed, in either order, because a connection can change its carrier.
 class AECONN_API ConnectionBlock {
  public:
-  /// Throws std::bad_alloc.
+  /// Allocates a block for a connection and a carrier of this size. Throws std::bad_alloc.
   static ConnectionBlock& allocate(std::size_t size_of_carrier);
   static ConnectionBlock& of_core(void* core) noexcept;
   static ConnectionBlock& of_carrier(void* carrier) noexcept;
   void* core() noexcept;
   void* carrier() noexcept;
-  void part_gone() noexcept;  ///< called once for the connection and once for the carrier
+  void part_gone() noexcept;  ///< to be called once for the connection and once for the carrier
 
  private:
   std::size_t parts_ = 2;
 };
 
-/// A connection of a program. On the thread of its loop.
+/// A program's connection. To be used on the thread of its loop.
 class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
  public:
-  /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc.
+  /// Creates a connection in state kNone and adds it to the loop's ConnectionSet. Throws
+  /// std::bad_alloc.
   ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop);
   ~ConnectionCore() override;
 
-  /// Every connection is one of these.
+  /// Returns the core of a connection. Every Connection is a ConnectionCore.
   static ConnectionCore& of(Connection& connection) noexcept {
     return static_cast<ConnectionCore&>(connection);
   }
@@ -55,11 +57,11 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
     return static_cast<const ConnectionCore&>(connection);
   }
   static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
-  Carrier& carrier() const noexcept { return *carrier_; }  ///< what carries it now
-  /// For a layer that is set up on a connection: as the handler of connect(). Throws
-  /// std::bad_alloc.
+  Carrier& carrier() const noexcept { return *carrier_; }  ///< the carrier that it has now
+  /// Sets the handler that runs when the connection is established or has failed. For a layer (such
+  /// as TLS) that is set up on another connection. Throws std::bad_alloc.
   void set_connect_handler(Handler done);
-  /// As rebind(), or as leave() if `to` is null.
+  /// Moves the connection like rebind(), or like leave() if `to` is null. Returns false with errno.
   bool move(ae::EventLoop* to);
 
   Alive run_connect_handler() override;
@@ -73,12 +75,13 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
   struct Moving;
-  struct Rare {                            // what an established connection hardly ever has
-    Slot on_connect;                       // until it has run
-    std::unique_ptr<const Origin> origin;  // if it has changed its carrier
-    std::shared_ptr<Moving> moving;        // while it moves to another loop
+  struct Rare {       // what an established connection hardly ever has
+    Slot on_connect;  // connect handler; empty once it has run
+    // How the connection got its carrier, if the carrier was changed; else null.
+    std::unique_ptr<const Origin> origin;
+    std::shared_ptr<Moving> moving;  // set while the connection moves to another loop
   };
-  struct Running {  // counts this connection's handlers on the stack
+  struct Running {  // counts a handler of this connection as being on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
     Running(const Running&) = delete;
@@ -100,7 +103,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   using CarrierHost::state_;
   using CarrierHost::wanted_;
 
-  /// Replaces a handler. `flag` is the slot's in wanted_.
+  /// Replaces a handler. `flag` is the member of wanted_ that belongs to the slot.
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
     flag = static_cast<bool>(handler);
     slot.set(std::move(handler));
@@ -117,20 +120,21 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void drop_handlers() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
-  /// Whether the carrier is told of changed interests.
+  /// Whether the carrier is to be told when the wanted events change.
   bool events_wanted() const noexcept {
     return !closing() && !abandoned_ && loop_ != nullptr && !moves();
   }
 
   bool moves() const noexcept { return rare_ != nullptr && rare_->moving != nullptr; }
-  Rare& rare();  ///< creates it; throws std::bad_alloc
+  Rare& rare();  ///< returns rare_, which it creates if necessary; throws std::bad_alloc
 
   void give_up() noexcept;
   void leave_to_parent() noexcept;
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
-  bool close_due() const noexcept;  ///< the event of the close handler has happened
+  /// Whether the event for which the close handler waits has happened.
+  bool close_due() const noexcept;
   void queue_close() noexcept;
 
   void finish_read(ssize_t n) noexcept;
@@ -141,22 +145,23 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void refused_write() noexcept;
   InPlace* borrow() noexcept;
 
-  const ConnectionType& type_;               // by which the program created it
-  ConnectionSet* set_;                       // null between loops and after the end of the loop
-  LoopCounters* counters_;                   // as set_
-  InPlace* in_place_ = nullptr;              // while read-ahead data or in-place output is pending
-  std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
+  const ConnectionType& type_;  // the type by which the program created it
+  ConnectionSet* set_;      // the loop's set; null between two loops, and after the loop has ended
+  LoopCounters* counters_;  // counters of the carrier's type; null while set_ is null
+  InPlace* in_place_ = nullptr;  // exists while data is read ahead or in-place output is pending
+  std::unique_ptr<CloseWatch> close_watch_;  // exists while a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
-  std::uint8_t running_ = 0;  // handlers on the stack
+  std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
   Vain vain_;
-  bool reads_fill_ = false;  // the last peek() filled its chunk
-  bool abandoned_ = false;   // the loop has ended, or is about to
-  ae::TimePoint began_{};    // when connecting or accepting began
+  // Whether the last peek() filled its chunk, so that the next one is large.
+  bool reads_fill_ = false;
+  bool abandoned_ = false;  // the loop has ended, or is about to end
+  ae::TimePoint began_{};   // time at which connecting or accepting began
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
-  std::size_t reserved_ = 0;  // size of the buffer given by reserve(), until commit()
+  std::size_t reserved_ = 0;  // size of the buffer that reserve() returned; 0 after commit()
   void* private_data_ = nullptr;
-  ConnectionCore* set_next_ = nullptr;  // links in the loop's ConnectionSet
+  ConnectionCore* set_next_ = nullptr;  // next connection in the loop's ConnectionSet
   ConnectionCore** set_link_ = nullptr;
 
  private:

@@ -15,10 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long one connection may wait before the others are served again.
+// While the connections of an ending loop send their last data, each one waits for at most this
+// time before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
-/// As Carrier::drain(), for output that waits here first.
+/// Sends what the connection still holds, like Carrier::drain(); output that waits above the
+/// carrier goes first. Returns true if further waiting would make no difference.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
     try {
@@ -26,7 +28,7 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
         if (std::chrono::steady_clock::now() >= until) return false;
         connection.carrier_->wait_for(ae::kWritable, until);
       }
-    } catch (const std::exception&) {  // no memory to wait
+    } catch (const std::exception&) {  // no memory to wait for the output: it is given up
     }
   }
   return connection.carrier_->drain(until);
@@ -58,7 +60,8 @@ ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
   drain();
-  for (bool more = true; more;) {  // an abandoned connection may have created others
+  // This is repeated, because the release functions of an abandoned connection may create others.
+  for (bool more = true; more;) {
     more = false;
     for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
   }
@@ -95,7 +98,8 @@ void ConnectionSet::loop_ends() noexcept {
 }
 
 void ConnectionSet::after_fork() noexcept {
-  // Nothing is destroyed meanwhile: released connections wait in the loop's deferred list.
+  // No connection is destroyed during this loop: released connections wait in the event loop's list
+  // of deferred objects.
   for (const auto& [type, kind] : kinds_) {
     for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
       if (!each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased) continue;
@@ -108,7 +112,8 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-      } catch (const std::exception&) {  // an event then finds nothing to do
+        // The change failed: the carrier keeps watching, and its events then find nothing to do.
+      } catch (const std::exception&) {
       }
     }
   }
@@ -116,18 +121,20 @@ void ConnectionSet::after_fork() noexcept {
 
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
-  drain();  // while the per-loop state of every type still exists: layers need the transport below
+  drain();  // first: layers need the transport below, whose per-loop state may be destroyed soon
   if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
 }
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {
   const bool any = kind.head != nullptr;
-  // Start at the head each time: abandoning one may destroy others (if a handler owned them).
+  // Starts at the head each time: abandoning one connection may destroy others that its handlers
+  // own.
   while (kind.head != nullptr) kind.head->abandon();
   return any;
 }
 
-/// Calls Carrier::drain() once; true once the connection is done or its time is over.
+/// Calls Carrier::drain() once. Returns true once the connection has nothing more to send, or its
+/// time (option end-linger) is over.
 bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
                           ae::TimePoint until) noexcept {
   if (connection.ending_ == ConnectionCore::Ending::kReleased || connection.inherited())
@@ -140,9 +147,9 @@ bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
 
 void ConnectionSet::drain() noexcept {
   if (std::exchange(drained_, true)) return;
-  // Nothing is destroyed meanwhile: no handler runs, and released connections wait in the loop's
-  // deferred list. Data handed on by a closed layer is found in the next round, on the connection
-  // below.
+  // No connection is destroyed during this loop: no handler runs, and released connections wait in
+  // the event loop's list of deferred objects. Data that a closed layer has handed to the
+  // connection below is found there in the next round.
   const ae::TimePoint began = Clock::now();
   std::vector<ConnectionCore*> waiting;
   for (;;) {
@@ -151,13 +158,14 @@ void ConnectionSet::drain() noexcept {
         if (drain(*each, began, began)) continue;
         try {
           waiting.push_back(each);
-        } catch (const std::bad_alloc&) {  // no memory to wait
+          // No memory for the list of connections that wait: give up.
+        } catch (const std::bad_alloc&) {
           return;
         }
       }
     }
     if (waiting.empty()) return;
-    // One connection at a time waits for a short while; then all are checked again.
+    // The connections take turns: one waits for a short while (kTurn), then all are checked again.
     for (std::size_t turn = 0; !waiting.empty(); ++turn) {
       ConnectionCore& one = *waiting[turn % waiting.size()];
       (void)drain(one, began, Clock::now() + kTurn);

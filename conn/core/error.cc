@@ -9,14 +9,15 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Characters beyond ASCII that control a terminal or end a line.
+/// Whether this character beyond ASCII controls a terminal, ends a line or changes the direction of
+/// text.
 bool acts(std::uint32_t point) noexcept {
   return point < 0xa0 || point == 0x2028 || point == 0x2029 || point == 0x200e || point == 0x200f ||
          (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
 }
 
-/// Length in bytes of the multi-byte character at the start of `text` (RFC 3629); 0 if it is
-/// invalid or a control character as of acts().
+/// Returns the length in bytes of the multi-byte character at the start of `text` (RFC 3629); 0 if
+/// it is invalid, or acts() is true for it.
 std::size_t shown_bytes(std::string_view text) noexcept {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The facts of a connection: from the core, or from the carrier.
+// Implements ConnectionFacts: each fact comes from the ConnectionCore or from its carrier.
 
 #include "conn/connection_facts.h"
 
@@ -9,12 +9,13 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// "tcp 10.0.0.2:50400 > 10.0.0.1:6379": the type and both addresses.
+/// Returns the path of a connection whose carrier describes none, "tcp 10.0.0.2:50400 >
+/// 10.0.0.1:6379": the type and both addresses.
 std::string usual_path(const Carrier& carrier) {
   std::string line(carrier.type().name());
   const std::string here = carrier.local_address(), there = carrier.peer_address();
   if (!here.empty()) line.append(" ").append(here);
-  // A Unix socket has one name for both ends.
+  // The two ends of a Unix socket have the same name, which is shown once.
   if (there.empty() || there == here) return line;
   if (!here.empty()) line += " >";
   return line.append(" ").append(there);

@@ -40,7 +40,7 @@ SkipReason kind_of(const std::error_code& code) noexcept {
     case EADDRNOTAVAIL:
       return SkipReason::kUnreachable;
     case ECONNREFUSED:
-    case ENOENT:  // a Unix socket whose file does not exist
+    case ENOENT:  // the file of a Unix socket does not exist
       return SkipReason::kRefused;
     case ETIMEDOUT:
       return SkipReason::kTimedOut;

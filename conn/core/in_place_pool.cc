@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pool, and how the state of a connection comes from it and goes back.
+// The pool of in-place states, and how a connection borrows a state from it and returns it.
 
 #include "conn/core/in_place_state.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// State of a connection for in-place reads and sends when its carrier exposes no memory of its
-// own: bytes that were read ahead, and output pending in order. It is borrowed from the loop's
-// pool, and an idle connection has none. For the sources of this folder.
+// InPlace: the state of a connection's in-place reads and sends if its carrier gives no access to
+// memory of its own. It holds bytes that were read ahead, and pending output in order. It is
+// borrowed from the loop's pool; an idle connection has none. For the sources of this folder.
 
 #include <array>
 #include <cstddef>
@@ -34,12 +34,13 @@ class InPlace {
   void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
   ReadAhead read_ahead{*this};
-  // For it:
+  // connection(), pool() and put() are called by the member read_ahead.
   ConnectionCore& connection() noexcept { return *connection_; }
-  InPlacePool* pool() noexcept { return pool_; }  ///< null between two loops
-  void put(Chunk* chunk) noexcept;                ///< gives it back
+  InPlacePool* pool() noexcept { return pool_; }  ///< null while the connection moves between loops
+  void put(Chunk* chunk) noexcept;                ///< returns a chunk to the pool, or frees it
 
-  /// Call after the read or write handler was set or removed.
+  /// To be called after the read or write handler was set or removed. Queues the handlers that this
+  /// object runs.
   void handler_changed() noexcept {
     read_ahead.queue();
     queue_refusing();
@@ -50,35 +51,37 @@ class InPlace {
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
   bool reserving() const noexcept { return output_.reserving(); }
-  /// Whether output is pending that was not handed to the carrier yet.
+  /// Whether there is output that has not been handed to the carrier yet.
   bool waits() const noexcept { return output_.waits(); }
-  /// Whether, in addition, all memory handed on was released and the caller was notified.
+  /// Whether no output waits and, in addition, all of the program's memory was released.
   bool all_told() const noexcept { return output_.all_told(); }
-  /// Hands pending output to the carrier as far as it accepts it. True if none is left.
+  /// Hands pending output to the carrier, as far as the carrier accepts it. Returns true if none is
+  /// left.
   bool flush();
-  /// Hands on pending output. True if the carrier accepts even more, so that no write would fail
-  /// with EAGAIN.
+  /// Hands pending output to the carrier. Returns true if the carrier accepts even more, so that a
+  /// write would not fail with EAGAIN.
   bool has_room();
-  /// Reports that the carrier no longer needs the oldest `count` segments taken by Carrier::send().
+  /// Reports that the carrier no longer needs the oldest `count` segments that Carrier::send()
+  /// took.
   void references_done(std::size_t count, std::error_code error) noexcept;
-  /// Discards all pending output.
+  /// Discards all pending output, with `error` as the reason.
   void drop(std::error_code error) noexcept;
-  /// In a child of fork(): drops pending output, which the parent sends.
+  /// Drops pending output in a child of fork(), because the parent sends it.
   void leave_to_parent() noexcept;
-  /// Defers shutdown() until pending output is sent. write() fails from now on; the write handler
-  /// runs so that the program learns of it.
+  /// Postpones shutdown() until pending output is sent. Meanwhile write() fails, and the write
+  /// handler runs so that the program learns of it.
   void shut_down_later() noexcept {
     shutdown_due_ = true;
     queue_refusing();
   }
   bool shutdown_due() const noexcept { return shutdown_due_; }
-  /// Called by close(): true if it must wait for pending output.
+  /// Called by close(). Returns true if the connection must first send pending output.
   bool begin_drain() noexcept;
 
   // --- both --------------------------------------------------------------------------------------
-  /// Returns to the pool if it holds nothing.
+  /// Returns this object to the pool if it holds nothing.
   void settle() noexcept;
-  /// The connection is being destroyed: releases everything with an error.
+  /// Releases everything with an error, because the connection is being destroyed.
   void end(std::error_code error) noexcept;
   void leave_loop() noexcept;
   void arrive(InPlacePool& pool) noexcept;
@@ -106,31 +109,33 @@ class InPlace {
   void finish_close() noexcept;
   void clear_timer() noexcept;
 
-  InPlacePool* pool_;  // null between two loops
+  InPlacePool* pool_;  // null while the connection moves between loops
   ConnectionCore* connection_ = nullptr;
 
   PendingOutput output_;
-  ae::TimerId timer_ = 0;  // linger time-out of close()
+  // The timer that limits how long close() waits for pending output; 0: none.
+  ae::TimerId timer_ = 0;
   bool shutdown_due_ = false;
-  bool busy_ = false;  // functions of this object are on the stack
+  // Functions of this object are on the stack, so it must not return to the pool.
+  bool busy_ = false;
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};
   Item<&InPlace::run_refusing> refusing_{*this};
 };
 
-/// In-place state of one loop. Member of its ConnectionSet.
+/// The in-place states and chunks of one loop. A member of the loop's ConnectionSet.
 class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
   ~InPlacePool() override;
 
-  /// Null if memory ran out.
+  /// Returns a state for the connection; null if memory ran out.
   InPlace* acquire(ConnectionCore& connection) noexcept;
   void release(InPlace* state) noexcept;
   ChunkPool& chunks() noexcept { return chunks_; }
-  /// Handlers and releases that are due.
+  /// The read handlers, write handlers and release functions that are due.
   ReadyList& ready() noexcept { return ready_; }
-  /// Output to be sent at the end of the iteration.
+  /// The connections whose output is to be sent at the end of the iteration.
   ReadyList& sending() noexcept { return sending_; }
 
   bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
@@ -142,7 +147,8 @@ class InPlacePool final : public ae::Source {
   ae::EventLoop& loop_;
   ChunkPool chunks_;
   ReadyList ready_{loop_}, sending_{loop_};
-  std::vector<std::unique_ptr<InPlace>> idle_;  // capacity kKept is reserved at construction
+  // Unused states; capacity for kKept is reserved at construction.
+  std::vector<std::unique_ptr<InPlace>> idle_;
 };
 
 }}  // namespace conn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How a transport creates a connection with its carrier.
+// make_connection(): how a transport creates a connection together with its carrier.
 
 #include <cstddef>
 #include <memory>
@@ -14,8 +14,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A new connection on `loop`, in state kNone, and its carrier: a `C` that is constructed with
-/// `args`. The only way to create either. Throws std::bad_alloc, and what the constructor throws.
+/// Creates a connection in state kNone on `loop`, and its carrier: a `C` that is constructed with
+/// `args`. There is no other way to create either. Throws std::bad_alloc, and any exception of the
+/// carrier's constructor.
 template <class C, class... Args>
 std::pair<ConnectionPtr, C&> make_connection(ae::EventLoop& loop, Args&&... args) {
   static_assert(alignof(C) <= alignof(std::max_align_t));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operations of conn::Connection: they check the state, and pass on to what is read ahead or
-// waits here, or to the carrier. In place: operations_in_place.cc;
-// blocking: operations_blocking.cc.
+// The operations of conn::Connection. Each checks the state, and then uses the data that was read
+// ahead, the output that waits, or the carrier. The operations for data in place are in
+// operations_in_place.cc, the blocking ones in operations_blocking.cc.
 
 #include "conn/connection.h"
 
@@ -20,7 +20,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Sums up the sizes of the vectors. False with errno EINVAL if they are invalid.
+/// Adds up the sizes of the vectors. Returns false with errno EINVAL if the vectors are invalid.
 bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   bool fit = count == 0 || (count > 0 && vectors != nullptr);
   for (int i = 0; fit && i < count; ++i) {
@@ -161,7 +161,7 @@ void Connection::flush() noexcept {
   if (c.in_place_ != nullptr && c.in_place_->waits()) {
     try {
       (void)c.in_place_->flush();
-    } catch (const std::bad_alloc&) {  // the loop tries again
+    } catch (const std::bad_alloc&) {  // the loop tries again at the end of the iteration
     }
   }
   if (c.state_ == State::kConnected || c.state_ == State::kClosed)
@@ -192,7 +192,8 @@ void Connection::set_write_handler(Handler handler, Barrier barrier) {
 void Connection::set_close_handler(Handler handler, CloseOn when) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
-  // Destroying what the old handler owns may call this function.
+  // Keeps the old handler alive until the function returns, because destroying what it owns may
+  // call this function again.
   std::unique_ptr<CloseWatch> before;
   if (!handler) {
     before = std::move(c.close_watch_);
@@ -209,7 +210,8 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   try {
     c.carrier_->interest_changed();
   } catch (...) {
-    before = std::move(c.close_watch_);  // it would never run
+    // Removes the handler, which would never run without the event.
+    before = std::move(c.close_watch_);
     throw;
   }
 }
@@ -222,7 +224,7 @@ void Connection::clear_handlers() noexcept {
   if (!c.events_wanted()) return;
   try {
     c.carrier_->interest_changed();
-  } catch (const std::bad_alloc&) {  // an event then finds no handler
+  } catch (const std::bad_alloc&) {  // the carrier keeps watching; its events then find no handler
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();
 }
@@ -266,7 +268,8 @@ bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).
 
 bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
 
-// A layer that arrives calls this for the connection below; after rebind() that already has a loop.
+// Completes leave(). Also called by a layer that arrives on its new loop, for the connection below
+// it; after rebind() that connection already knows its loop.
 bool Connection::join(ae::EventLoop& loop) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations of Connection, common to all carriers: try, wait, try again.
+// The blocking operations of Connection. All carriers share them: they try, wait for the carrier,
+// and try again.
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// With a time-out of zero or less, it still checks once.
+/// The deadline of a blocking operation. With a time-out of zero or less, the operation still polls
+/// once.
 class Deadline {
  public:
   explicit Deadline(ae::Duration timeout) {
@@ -24,8 +26,8 @@ class Deadline {
     at_ = timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
   }
   ae::TimePoint at() const noexcept { return at_; }
-  /// Returns true if another wait is allowed. A wait that starts at or after the deadline is the
-  /// last and only polls, for transports that detect input by polling.
+  /// Returns true if the operation may wait once more. A wait that starts at or after the deadline
+  /// is the last, and only polls, for transports that detect input by polling.
   bool wait_again() noexcept {
     if (last_) return false;
     last_ = Clock::now() >= at_;
@@ -55,7 +57,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());
-  // Data committed or sent in place goes first.
+  // Data that was committed or sent in place must be handed to the carrier first.
   while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
     (void)c.in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() &&
@@ -111,7 +113,9 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   }
   if (c.state_ != State::kConnected && c.state_ != State::kClosed)
     return static_cast<ssize_t>(sent);
-  if (!c.carrier_->flush(deadline.at()) && buffer == nullptr) {  // flushing is the whole request
+  // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
+  // the flush does not complete.
+  if (!c.carrier_->flush(deadline.at()) && buffer == nullptr) {
     errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;
   }
@@ -142,7 +146,7 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
       if (errno == 0) errno = ECONNRESET;
       return -1;
     }
-    // What follows the line stays unread.
+    // Only the line is consumed; what follows it stays unread.
     const std::size_t room = std::min(view.pieces[0].iov_len, size - 1 - length);
     const void* const end = std::memchr(view.pieces[0].iov_base, '\n', room);
     const std::size_t taken =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The in-place operations of Connection: performed by the carrier, or here with chunks.
+// The in-place operations of Connection. The carrier performs them if it can; otherwise they copy
+// through chunks of memory.
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +21,7 @@ InPlace* ConnectionCore::borrow() noexcept {
     }
   }
   if (in_place_ != nullptr && set_ != nullptr) return in_place_;
-  errno = ENOMEM;  // or there is no loop to borrow from
+  errno = ENOMEM;  // no memory, or no loop to borrow from
   return nullptr;
 }
 
@@ -79,7 +80,8 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     (void)c.refuse(ae::kWritable);
     return {};
   }
-  if (c.inherited()) {  // flush() drops pending output, which the parent sends
+  // In a child of fork(), flush() would drop the output, because the parent sends it.
+  if (c.inherited()) {
     errno = ECANCELED;
     return {};
   }

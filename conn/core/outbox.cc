@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In-place sending for any carrier: committed data and data sent from the caller's memory wait in
-// order, and are handed to the carrier at the end of the iteration.
+// The part of InPlace that sends, for any carrier. Committed data and data sent from the program's
+// memory wait in order, and are handed to the carrier at the end of the iteration.
 
 #include <algorithm>
 #include <cassert>
@@ -13,12 +13,13 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Maximum number of reads in one iteration while a closed connection still sends.
+// In one iteration, a closed connection that still sends makes at most this many reads, which
+// discard input.
 constexpr int kDiscards = 16;
 
 std::error_code code_of(int err) { return {err, std::generic_category()}; }
 
-/// Keeps the object out of the pool while its functions run.
+/// Keeps the object from returning to the pool while one of its functions runs.
 class Busy {
  public:
   explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -50,8 +51,9 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
 
 // --- handing on ----------------------------------------------------------------------------------
 
-/// Offers the next segment to the carrier without copying. True if the offer was accepted or
-/// refused for good; false: not now.
+/// Offers the next segment to the carrier without copying it. Returns true if the carrier took it,
+/// or refused it for good, so that it will be written instead; false if the carrier takes nothing
+/// now.
 bool InPlace::offer_reference() {
   const Outgoing bytes = output_.offer();
   if (bytes.bytes.empty()) {
@@ -75,7 +77,8 @@ bool InPlace::flush() {
     leave_to_parent();
   bool blocked = false;
   while (waits() && !blocked) {
-    if (connection_->state_ != State::kConnected) {  // a buffer reserved before the end
+    // The output is from a buffer that was reserved before the connection ended: drop it.
+    if (connection_->state_ != State::kConnected) {
       drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
       break;
     }
@@ -111,7 +114,7 @@ bool InPlace::flush() {
 
 bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
 
-/// Sets whether the carrier must signal when it accepts more.
+/// Sets whether the carrier must signal when it accepts more data.
 void InPlace::set_blocked(bool blocked) {
   connection_->wanted_.blocked = blocked;
   ask_carrier(blocked);
@@ -122,12 +125,13 @@ void InPlace::ask_carrier(bool for_an_event) {
   try {
     connection_->carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    if (for_an_event) connection_->fail(out_of_memory());  // no event would call this object again
+    // Without an event, this object would not run again, so the connection fails.
+    if (for_an_event) connection_->fail(out_of_memory());
   }
 }
 
-/// While all segments are in use, the write handler is disabled even if the carrier accepts data:
-/// most segments may be handed on, and stay in use by the carrier until the peer has read them.
+/// Disables the write handler while all segments are in use, even if the carrier accepts data: a
+/// segment that was handed on stays in use until the peer has read it.
 void InPlace::look_at_room() {
   const bool is_full = output_.full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->wanted_.full) return;
@@ -161,7 +165,8 @@ void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
 }
 
-/// Schedules the release of finished segments: from the loop, in an iteration that does not sleep.
+/// Schedules the release of finished segments. It runs from the loop, in an iteration that does not
+/// sleep.
 void InPlace::queue_telling() noexcept {
   const bool to_tell = output_.has_release();
   const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
@@ -169,7 +174,8 @@ void InPlace::queue_telling() noexcept {
   if (connection_->wanted_.full) look_at_room();
 }
 
-/// Releases finished segments in order. Called from the loop, or when the object ends.
+/// Calls the release functions of finished segments, in order. Called from the loop, and when the
+/// connection ends.
 void InPlace::tell() noexcept {
   const Busy busy(busy_);
   while (output_.has_release()) {
@@ -179,7 +185,7 @@ void InPlace::tell() noexcept {
   look_at_room();
 }
 
-/// Runs at the end of an iteration.
+/// Hands pending output to the carrier. Runs at the end of an iteration.
 std::size_t InPlace::run_sending() {
   ConnectionCore& connection = *connection_;
   if (waits() && !connection.wanted_.blocked) {
@@ -200,8 +206,8 @@ std::size_t InPlace::run_telling() {
   return 1;
 }
 
-/// Queues the write handler for a deferred shutdown: write() now fails with EPIPE, but a carrier
-/// that accepts nothing does not signal that.
+/// Queues the write handler while shutdown() is postponed: write() now fails with EPIPE, but a
+/// carrier that accepts no data does not signal anything.
 void InPlace::queue_refusing() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->wanted_.write && shutdown_due_)
@@ -213,7 +219,7 @@ void InPlace::queue_refusing() noexcept {
 std::size_t InPlace::run_refusing() {
   ConnectionCore& connection = *connection_;
   if (!connection.on_write_ || !shutdown_due_ || connection.given_up()) return 0;
-  struct Requeue {  // also after a handler that throws
+  struct Requeue {  // its destructor also runs if the handler throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)
@@ -241,7 +247,7 @@ bool InPlace::begin_drain() noexcept {
                      [](Connection& one) { ConnectionCore::of(one).in_place_->discard(); });
     connection_->carrier_->interest_changed();
     return true;
-  } catch (const std::exception&) {  // no memory to wait
+  } catch (const std::exception&) {  // no memory to wait for the output: it is given up
     clear_timer();
     connection_->put(connection_->on_read_, connection_->wanted_.read);
     drop(code_of(ENOMEM));
@@ -249,7 +255,8 @@ bool InPlace::begin_drain() noexcept {
   }
 }
 
-/// Reads and discards input, so that a peer that also lingers can finish sending.
+/// Reads and discards input while a closed connection still sends. Otherwise a peer that waits for
+/// its own output to be read could not finish.
 void InPlace::discard() {
   Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
   if (scratch == nullptr) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The interfaces that let one port serve several loops: a transport implements them to pass
-// connections that are not set up yet to the loop that will serve them. Host programs use
+// The interfaces that let one port serve several loops. A transport implements them, so that a
+// connection can be passed to the loop that will serve it before it is set up. Host programs use
 // conn/listener_group.h.
 //
 //   PortListener       listens on one loop, and hands out pending connections
@@ -23,73 +23,83 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A connection whose set-up has not begun: no handshake, no device resources. It belongs to one
-/// thread at a time. Destroying it refuses the peer.
+/// A connection whose set-up has not begun: there is no handshake yet, and no device resources. It
+/// belongs to one thread at a time. Destroying it refuses the peer.
 class AECONN_API PendingConnection {
  public:
   PendingConnection() = default;
   PendingConnection(const PendingConnection&) = delete;
   PendingConnection& operator=(const PendingConnection&) = delete;
   virtual ~PendingConnection() = default;
-  virtual std::string peer() const = 0;  ///< "10.0.0.1:40112", for people
-  /// Tells the peer the reason, if the transport can. The caller destroys the object next.
+  virtual std::string peer() const = 0;  ///< address of the peer, "10.0.0.1:40112", for people
+  /// Sends the peer the reason why it is refused, if the transport can. The caller destroys this
+  /// object next.
   virtual void refuse(std::string_view /*why*/) noexcept {}
 
-  Quota::Place place;                ///< moves to the connection with occupy()
-  std::shared_ptr<const void> slot;  ///< place among those that wait for a loop
+  /// Place in the quota of the listener (max-connections); moves to the connection with occupy().
+  Quota::Place place;
+  /// Its place among the pending connections that wait for a loop.
+  std::shared_ptr<const void> slot;
 };
-using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owning pointer
-/// Runs on the port listener's loop, at a point where handlers of the program must not run.
+using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owns a pending connection
+/// Called with each new pending connection on the port listener's loop, at a point where handlers
+/// of the program must not run.
 using PendingHandler = std::function<void(PendingConnectionPtr)>;
 
-/// Prepares pending connections for one acceptor. Any thread may hold it; it may outlive the
-/// acceptor and its loop.
+/// Prepares pending connections for the thread of one acceptor. Any thread may hold it; it may
+/// outlive the acceptor and its loop.
 class AECONN_API Handoff {
  public:
   Handoff() = default;
   Handoff(const Handoff&) = delete;
   Handoff& operator=(const Handoff&) = delete;
   virtual ~Handoff() = default;
-  /// Call on the thread that owns the pending connection. False: it cannot move, and is unchanged.
+  /// Prepares the pending connection for another thread. To be called on the thread that owns it.
+  /// Returns false, and leaves it unchanged, if it cannot be moved.
   virtual bool pass(PendingConnection&) const noexcept { return true; }
 };
 
-/// Accepts on one loop: a listener that sets up pending connections on its loop, independent of the
-/// port listener's location.
+/// A listener that accepts on one loop: it sets up pending connections on its own loop, wherever
+/// the port listener is.
 class AECONN_API LoopAcceptor : public Listener {
  public:
-  /// Starts the set-up, or keeps the pending connection while paused. On the loop's thread. Without
-  /// memory for it, it is counted and lost. Throws what an accept handler throws.
+  /// Starts the set-up of a pending connection, or keeps it while paused. Called on the loop's
+  /// thread. If there is no memory for the set-up, the connection is counted as lost. Throws the
+  /// exceptions of an accept handler.
   virtual void arrive(PendingConnectionPtr arrival) = 0;
-  /// Returns the next one kept while paused, when the loop is about to end; null if there is none.
+  /// Called when the loop is about to end. Returns one of the pending connections that were kept
+  /// while paused; null if there are no more.
   virtual PendingConnectionPtr give_back() noexcept = 0;
-  /// Runs the handler of on_refused() for a pending connection that the port listener refused, at a
-  /// point where handlers may run.
+  /// Runs the handler of on_refused() for a pending connection that the port listener has refused.
+  /// Called at a point where handlers may run.
   virtual void refused(const Failure& why) = 0;
-  /// Called when a pending connection was refused or lost before it came here, so that a transport
-  /// can count it as rejected by its own listener. On the loop's thread.
+  /// Called on the loop's thread when a pending connection was refused or lost before it reached
+  /// this acceptor, so that the transport can count it like one rejected by its own listener.
   virtual void count_rejected() noexcept {}
-  /// Null if a pending connection needs no preparation.
+  /// Returns what prepares pending connections for this acceptor; null if they need no preparation.
   virtual std::shared_ptr<const Handoff> handoff() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }
 };
-using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owning pointer
+using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns an acceptor
 
-/// A listener that can move to another loop, together with the pending connections in its backlog.
+/// A listener on a port that can move to another loop, together with the pending connections in its
+/// backlog.
 class AECONN_API PortListener : public Listener {
  public:
-  /// Option max-connections, for the user of this class: the port listener does not enforce it.
+  /// The value of option max-connections. The port listener does not enforce it; the user of this
+  /// class does.
   virtual std::uint64_t max_connections() const = 0;
-  /// Detaches from its loop, which is about to end, and does nothing until arrive(). Called again,
-  /// for another loop, if the target loop has ended. Returns false if it cannot move. On the old
-  /// loop's thread.
+  /// Detaches the listener from its loop, which is about to end; it then does nothing until
+  /// arrive(). Called again, for another loop, if the target loop has ended meanwhile. Called on
+  /// the old loop's thread. Returns false if it cannot move.
   virtual bool leave(const Handoff* to) noexcept = 0;
-  /// Call on the new loop's thread. If it throws Error or std::bad_alloc, it no longer listens.
+  /// Continues on another loop. Called on the new loop's thread. If it throws Error or
+  /// std::bad_alloc, it no longer listens.
   virtual void arrive(ae::EventLoop& loop) = 0;
-  /// Processors (numbered as for sched_setaffinity(2)) near the device it listens on. Empty if
-  /// unknown or not on a device; contains -1 for several devices.
+  /// The processors (numbered as for sched_setaffinity(2)) near the device on which it listens.
+  /// Empty if they are unknown or there is no device; contains -1 if there are several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
-using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owning pointer
+using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owns a port listener
 
 }}  // namespace conn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// In-place reading for any carrier: input is read into a chunk and shown there. Invariant: while it
-// holds a chunk with unread bytes, these come before everything that the carrier still has.
+// ReadAhead: reading in place for any carrier. It reads input into a chunk and shows it there.
+// Unread bytes in the chunk always come before all bytes that the carrier still has.
 
 #include <cstddef>
 
@@ -23,15 +23,17 @@ class ReadAhead final : public ReadyItem {
   View peek(std::size_t together);
   std::size_t consume(std::size_t size) noexcept;
   std::size_t read(void* into, std::size_t size) noexcept;
-  /// Cancels the minimum of peek(): the read handler may run for fewer bytes.
+  /// Forgets the number of bytes that peek() asked for: the read handler may run for fewer bytes.
   void peek_anything() noexcept { wanted_ = 1; }
-  /// Queues the read handler if it is due: no descriptor signals the unread bytes in the chunk.
+  /// Queues the read handler if it is due, because no descriptor signals the unread bytes in the
+  /// chunk.
   void queue() noexcept;
-  /// Called by shutdown_both(): reading has ended, and the read handler runs to report it.
+  /// Called by shutdown_both(): reading has ended, and the read handler runs so that the program
+  /// learns of it.
   void end() noexcept;
   bool ended() const noexcept { return ended_; }
-  void drop() noexcept;   ///< discards what is unread
-  void reset() noexcept;  ///< as new, for the next connection
+  void drop() noexcept;   ///< discards the unread bytes
+  void reset() noexcept;  ///< prepares the object for the next connection
 
  private:
   std::size_t run_ready() override;
@@ -39,7 +41,7 @@ class ReadAhead final : public ReadyItem {
 
   InPlace& its_;
   Chunk* unread_ = nullptr;
-  std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
+  std::size_t wanted_ = 1;  // number of unread bytes from which the read handler is due
   bool ended_ = false;
 };
 

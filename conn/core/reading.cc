@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data read ahead of one connection: see read_ahead.h.
+// Implements ReadAhead: data that was read ahead for one connection.
 
 #include "conn/core/read_ahead.h"
 
@@ -13,9 +13,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Makes room behind the unread bytes, so that `together` bytes fit in one piece.
+/// Makes sure that `together` bytes fit in one piece with the unread bytes at its beginning.
+/// Returns false if memory ran out.
 bool ReadAhead::make_room(std::size_t together) noexcept {
-  if (its_.pool() == nullptr) return false;  // between two loops
+  if (its_.pool() == nullptr) return false;  // the connection moves between loops
   if (unread_ == nullptr) {
     unread_ =
         its_.pool()->chunks().acquire(its_.connection().reads_fill_ ? ChunkPool::kLarge : together);
@@ -49,14 +50,14 @@ View ReadAhead::peek(std::size_t together) {
       return view;
     }
     while (unread() < together && unread_->room() != 0) {
-      // If the carrier can show bytes itself, copy only as many as needed, in growing steps.
+      // If the carrier can show bytes itself, only as many as needed are copied, in growing steps.
       std::size_t room = unread_->room();
       if (its_.connection().carrier_->peeks_in_place())
         room = std::min(room, std::max(together - unread(), unread()));
       const ssize_t n = its_.connection().carrier_->read(unread_->data() + unread_->end, room);
       if (n > 0) {
-        // A read that fills the chunk suggests that more follows, so that the next chunk is large;
-        // a read of less than a quarter of a small chunk suggests the opposite.
+        // A read that fills the chunk suggests that more data follows, so the next chunk is a large
+        // one. A read of less than a quarter of a small chunk suggests the opposite.
         if (static_cast<std::size_t>(n) == unread_->room())
           its_.connection().reads_fill_ = true;
         else if (static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
@@ -129,7 +130,7 @@ void ReadAhead::queue() noexcept {
 std::size_t ReadAhead::run_ready() {
   ConnectionCore& connection = its_.connection();
   if (!connection.on_read_ || (unread() < wanted_ && !ended_) || connection.given_up()) return 0;
-  struct Requeue {  // also after a handler that throws
+  struct Requeue {  // its destructor also runs if the handler throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)
@@ -142,7 +143,7 @@ std::size_t ReadAhead::run_ready() {
 
 void ReadAhead::reset() noexcept {
   unqueue();
-  ended_ = false;  // if it was set, the state reports it now
+  ended_ = false;  // if reading has ended, the connection's state reports it from now on
 }
 
 }}  // namespace conn

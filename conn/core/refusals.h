@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Storage for the handler of Listener::on_refused(), for transports.
+// Refusals: keeps the handler of Listener::on_refused(), for transports.
 
 #include <cstddef>
 #include <deque>
@@ -13,9 +13,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Runs the handler for one refusal at a time: a refusal that occurs while it runs (in a nested
-/// iteration) is reported when it returns. The object must survive tell(), so its owner is
-/// destroyed through destroy_later().
+/// Runs the handler for one refusal at a time. A refusal that occurs while the handler runs (in a
+/// nested iteration) is reported when the handler returns. The object must not be destroyed during
+/// tell(), so its owner is destroyed through destroy_later().
 class Refusals {
  public:
   /// Sets the handler; null removes it.
@@ -25,9 +25,9 @@ class Refusals {
     waiting_.clear();
     handler_.clear();
   }
-  /// Whether there is a handler.
+  /// Whether a handler is set.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
-  /// Runs the handler, or queues the refusal if the handler is already running.
+  /// Runs the handler for a refusal. If the handler is already running, queues the refusal.
   void tell(const Failure& why) {
     if (handler_.running()) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(why);

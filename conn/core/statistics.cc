@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The counters of a ConnectionType on a loop.
+// Makes the list of a ConnectionType's counters on one loop.
 
 #include "conn/core/connection_set.h"
 #include "conn/core/transport.h"

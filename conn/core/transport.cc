@@ -80,8 +80,7 @@ ConnectionPtr Transport::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
-// By value, because overrides keep the handler.
-// NOLINTBEGIN(performance-unnecessary-value-param)
+// The handlers are passed by value, because overrides keep them.
 ListenerPtr Transport::adopt_listener(ae::EventLoop&, int, AcceptHandler, const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the author of a transport implements besides Carrier: the functions of conn::ConnectionType,
-// which describes them, and those that let one port serve several loops.
+// Transport: what the author of a transport implements besides Carrier. These are the functions of
+// conn::ConnectionType, whose comments describe them, and those that let one port serve several
+// loops.
 
 #include <memory>
 #include <span>
@@ -14,62 +15,74 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A transport.
+/// The base class of transports. Programs see its base, ConnectionType.
 class AECONN_API Transport : public ConnectionType {
  public:
-  virtual ~Transport() = default;  // protected in the base: programs do not delete types
-  /// Every type is one of these.
+  // Protected in the base, because programs do not delete transports.
+  virtual ~Transport() = default;
+  /// Returns the transport behind a ConnectionType. Every ConnectionType is a Transport.
   static const Transport& of(const ConnectionType& type) noexcept {
     return static_cast<const Transport&>(type);
   }
 
   // --- what every transport implements -----------------------------------------------------------
-  virtual std::string_view name() const noexcept = 0;      ///< see ConnectionType
-  virtual Capabilities capabilities() const noexcept = 0;  ///< see ConnectionType
-  virtual void configure(const Options& options) = 0;      ///< see ConnectionType
-  virtual void check(const Endpoint& endpoint) const = 0;  ///< see ConnectionType
-  /// See ConnectionType.
+  virtual std::string_view name() const noexcept = 0;      ///< scheme of URLs
+  virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
+  virtual void configure(const Options& options) = 0;      ///< sets the default options
+  /// Throws Error if the endpoint is not valid; see ConnectionType::check().
+  virtual void check(const Endpoint& endpoint) const = 0;
+  /// Listens on `endpoint`; see ConnectionType::listen().
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                            AcceptHandler accepted) const = 0;
-  /// See ConnectionType.
+  /// Creates a connection in state kNone; see ConnectionType::create().
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
   // --- what it may implement ---------------------------------------------------------------------
   virtual const OptionTable* option_table() const noexcept {
     return nullptr;
-  }  ///< see ConnectionType
-  /// The default searches option_table().
+  }  ///< the transport's options; null: none
+  /// Returns an option of the transport or of a type below it; null: none. The default searches
+  /// option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
-  /// The default throws Error: connections have no descriptor.
+  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error, for
+  /// connections without a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
-  /// The default throws Error: listeners have no descriptor.
+  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error,
+  /// for listeners without a descriptor.
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
-  /// The default returns memory without effect.
+  /// Registers memory with the transport's devices; see ConnectionType::register_memory(). The
+  /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  virtual bool has_pending_data(ae::EventLoop&) const { return false; }  ///< see ConnectionType
+  /// Whether there is work that no descriptor announces.
+  virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   virtual std::size_t process_pending_data(ae::EventLoop&) const {
     return 0;
-  }                                              ///< see ConnectionType
-  virtual void cleanup(ae::EventLoop&) const {}  ///< see ConnectionType
-  /// The default: descriptors, if a connection has one.
+  }                                              ///< does the work of has_pending_data()
+  virtual void cleanup(ae::EventLoop&) const {}  ///< frees the caches of one loop
+  /// Returns the limits on the number of connections; see ConnectionType::capacity(). The default
+  /// returns the limit of descriptors, if a connection has one.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
-  /// The default: counters() by name. An override appends its own.
+  /// Returns the counters on one loop by name. The default returns those in counters(); an override
+  /// appends its own.
   virtual Statistics statistics(ae::EventLoop& loop) const;
 
   // --- one port, several loops: see conn/listener_group.h and conn/core/pending_connection.h ---
-  /// As listen() and adopt_listener(), but hands out pending connections before their set-up
-  /// begins. The default throws Error: the transport serves only one loop per port.
+  /// Listens on `endpoint` like listen(), but hands out pending connections before their set-up
+  /// begins, for a port that serves several loops. The default throws Error, for a transport that
+  /// serves only one loop per port.
   [[nodiscard]] virtual PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                                   PendingHandler arrived) const;
-  /// As adopt_listener(); see open_port().
+  /// Serves a socket that is already listening like adopt_listener(), but hands out pending
+  /// connections like open_port(). The default throws Error.
   [[nodiscard]] virtual PortListenerPtr adopt_port(ae::EventLoop& loop, int fd,
                                                    PendingHandler arrived,
                                                    const Options& options = {}) const;
-  /// Creates a loop's acceptor for the port listener's pending connections. `endpoint` is the same
-  /// as for the port listener, or has only its options if that adopted a socket.
+  /// Creates the acceptor of one loop for the port listener's pending connections. `endpoint` is
+  /// the one that the port listener has; if that adopted a socket, it has only options. The default
+  /// throws Error.
   [[nodiscard]] virtual LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                                       AcceptHandler accepted) const;
 };

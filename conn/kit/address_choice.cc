@@ -16,11 +16,11 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// How long the failure of an unused address is remembered.
+// If an address has failed and is not used, its failure is forgotten after this time.
 constexpr ae::Duration kMemory = std::chrono::minutes(10);
 constexpr unsigned kAllBits = 128;
 
-/// The bytes of an IPv4 or IPv6 address; empty for another family.
+/// Returns the bytes of an IPv4 or IPv6 address; empty for another family.
 std::span<const std::uint8_t> bytes_of(const sockaddr* address) noexcept {
   if (address->sa_family == AF_INET) {
     const auto* four = reinterpret_cast<const sockaddr_in*>(address);
@@ -108,7 +108,8 @@ Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noex
 // --- AddressBook ---------------------------------------------------------------------------------
 
 struct AddressBook::Rank {
-  ae::TimePoint rests_until;  // earlier ranks first; the minimum: the address is not deferred
+  // End of the time in which the address is tried last; the minimum: it is not deferred.
+  ae::TimePoint rests_until;
   Distance distance;
   std::uint64_t connections;
   std::minstd_rand::result_type draw;
@@ -124,8 +125,9 @@ AddressBook::Rank AddressBook::rank(const SocketAddress& address, Distance far, 
   return rank;
 }
 
-// Limits the memory of a process that has used thousands of addresses. The threshold doubles, so
-// that each entry is examined about once in as many connects.
+// Forgets addresses that are not in use, which limits the memory of a process that has used
+// thousands of them. The number of addresses at which this is done doubles, so that each entry is
+// examined about once in as many connects.
 void AddressBook::forget_idle(ae::TimePoint now) {
   if (known_.size() < forget_at_) return;
   std::erase_if(known_, [&](const auto& each) {
@@ -161,7 +163,8 @@ Quota::Place AddressBook::choose(AddressOrder order, std::span<SocketAddress> le
       }
     }
     Known& known = known_[best->to_string()];
-    if (known.failed) known.until = now + kRest;  // others wait for the result of this attempt
+    // Other connections wait for the result of this attempt.
+    if (known.failed) known.until = now + kRest;
     std::rotate(left.begin(), best, best + 1);
     return known.places.take();
   } catch (const std::exception&) {
@@ -179,7 +182,7 @@ void AddressBook::told(AddressOrder order, const SocketAddress& address,
     if (found == known_.end()) return;
     found->second.failed = static_cast<bool>(why);
     found->second.until = std::chrono::steady_clock::now() + kRest;
-  } catch (const std::exception&) {  // the next attempt reports it again
+  } catch (const std::exception&) {  // no memory to record it: the next attempt reports it again
   }
 }
 

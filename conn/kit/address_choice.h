@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Selects which of several addresses of a place an outgoing connection tries next (option spread).
+// Chooses which of several addresses of a host an outgoing connection tries next (option spread).
 // Used by transports; host programs do not need it.
 
 #include <cstdint>
@@ -22,67 +22,71 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Values of option spread.
+/// The values of option spread.
 enum class AddressOrder : std::uint8_t {
-  kFirst,  ///< in the order of the URL and the resolver
-  kLeast,  ///< the address with the fewest connections; a random one of equals
-  kNear,   ///< this machine's addresses, then its own networks, then others; equals as kLeast
+  kFirst,  ///< in the order of the URL and of the resolver
+  kLeast,  ///< the address with the fewest connections; of several such, a random one
+  kNear,   ///< this machine's addresses, then its own networks, then others; among equals as kLeast
 };
 
-/// The option row for a transport's table, with the transport's default.
+/// Returns the row of option spread for a transport's table. `fallback` is the transport's default.
 AECONN_API OptionRow spread_row(AddressOrder fallback);
-/// Reads the option. Throws Error for an unknown word.
+/// Reads option spread. Throws Error for an unknown word.
 AECONN_API AddressOrder spread_from(OptionReader& options);
 
-/// An address of this machine with its network prefix length.
+/// One of this machine's addresses, with the prefix length of its network.
 struct OwnAddress {
   SocketAddress address;  ///< without a port
-  unsigned net_bits = 0;  ///< 24 for 10.0.0.1/24
+  unsigned net_bits = 0;  ///< prefix length: 24 for 10.0.0.1/24
 };
-/// The IPv4 and IPv6 addresses of interfaces that are up; empty if the kernel does not report them.
+/// Returns the IPv4 and IPv6 addresses of all interfaces that are up; empty if the kernel does not
+/// report them.
 AECONN_API std::vector<OwnAddress> own_addresses();
 
-/// Distance of an address, judged by this machine's own addresses.
+/// How far an address is from this machine, judged by this machine's own addresses.
 enum class Distance : std::uint8_t {
-  kHere,  ///< an address of this machine
-  kLink,  ///< reachable without a router
-  kFar,   ///< anything else
+  kHere,  ///< it is an address of this machine
+  kLink,  ///< it is in one of this machine's networks, reachable without a router
+  kFar,   ///< it is elsewhere
 };
-/// `own`: from own_addresses(). A loopback address is kHere regardless of `own`.
+/// Returns how far `to` is from this machine. `own` comes from own_addresses(). A loopback address
+/// is always kHere.
 AECONN_API Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noexcept;
 
-/// Statistics of the addresses used by connections of one type. Any thread.
+/// Counts the connections to each address, for the connections of one transport, and remembers
+/// addresses that failed. Any thread.
 class AECONN_API AddressBook {
  public:
-  /// How long an address that failed is tried only after the others. Then one connection tries it,
-  /// and the others use it once that connection is established.
+  /// For this time an address that has failed is tried only after the other addresses. Then one
+  /// connection tries it, and the others use it again once that connection is established.
   static constexpr ae::Duration kRest = std::chrono::seconds(10);
-  /// An attempt abandoned after at least this time counts as unanswered: report a failure by
-  /// told().
+  /// If an attempt is abandoned after at least this time, the address counts as silent, and the
+  /// caller reports a failure with told().
   static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
 
   /// Moves the address to try next to the front of `left`, and counts a connection to it until the
-  /// returned place is destroyed. `source`: the source address of connections, unset for any. If
-  /// memory runs out, and with kFirst, it moves and counts nothing.
+  /// returned place is destroyed. `source`: the source address of connections; unset: any. With
+  /// kFirst, or if memory runs out, it moves and counts nothing.
   Quota::Place choose(AddressOrder order, std::span<SocketAddress> left,
                       const SocketAddress& source) noexcept;
-  /// Reports the result of connecting to a chosen address; no error: the connection is established.
-  /// Failures for lack of this process's resources (memory, descriptors) do not count against the
-  /// address.
+  /// Records the result of connecting to an address that choose() returned; an empty `why`: the
+  /// connection is established. Failures for lack of this process's own resources (memory,
+  /// descriptors) do not count against the address.
   void told(AddressOrder order, const SocketAddress& address, const std::error_code& why) noexcept;
 
  private:
   struct Known {
     Quota places{Quota::kMost};
-    bool failed = false;    // result of the last attempt
-    ae::TimePoint until{};  // of the deferral, or of another connection's attempt
+    bool failed = false;  // whether the last attempt has failed
+    // End of the deferral after a failure, or of another connection's attempt.
+    ae::TimePoint until{};
   };
   struct Rank;
   Rank rank(const SocketAddress& address, Distance far, ae::TimePoint now);
   void forget_idle(ae::TimePoint now);
 
   ae::Mutex mutex_;
-  std::map<std::string, Known> known_;  // keyed by address and port
+  std::map<std::string, Known> known_;  // the key is the address with its port
   std::size_t forget_at_ = 64;
   std::optional<std::minstd_rand> random_;
 };

@@ -11,8 +11,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// For listeners, the loop's own descriptors, standard streams, and those that a lookup or a log
-// opens.
+// Descriptors that a process needs besides those of its connections: for listeners, the loop
+// itself, the standard streams, and those that a lookup or a log opens.
 constexpr std::uint64_t kOtherDescriptors = 16;
 
 std::string amount(std::uint64_t value, bool bytes) {
@@ -27,7 +27,7 @@ std::uint64_t open_descriptors() {
   if (!folder) return 0;
   std::uint64_t count = 0;
   while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
-  return count - 1;  // without the descriptor of the directory itself
+  return count - 1;  // the directory itself has a descriptor, which is not counted
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 struct State {
   Interruption::Ask ask = nullptr;
   void* context = nullptr;
-  int depth = 0;  // nested blocking calls
+  int depth = 0;  // number of nested blocking calls
   bool ends = false;
 };
 thread_local State state;

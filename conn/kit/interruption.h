@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Controls what a blocking call does when a signal handler ran while it waited. It continues to
-// wait, unless its thread has set a callback that can end it: for an interpreter that wants to
-// raise an exception, for example.
+// Interruption: what a blocking call of the library does when a signal handler has run while it
+// waited. It continues to wait, unless its thread has set a callback that can end it. An
+// interpreter that wants to raise an exception can set such a callback, for example.
 
 #include "ae/abi.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// State of the calling thread.
+/// Says for the calling thread whether a signal ends its blocking calls.
 class Interruption {
  public:
-  /// Returns nonzero if the call must end with EINTR.
+  /// A callback that returns nonzero if the blocking call must end with EINTR.
   using Ask = int (*)(void* context);
-  /// Sets the callback; null removes it.
+  /// Sets the callback of this thread; null removes it.
   static void ask(Ask ask, void* context) noexcept;
 
-  /// Marks a blocking call made by the program; may be nested. Outside of it the callback does not
-  /// run.
+  /// Exists during a blocking call that the program has made; calls may be nested. The callback
+  /// runs only while a Scope exists.
   class Scope {
    public:
     Scope() noexcept;
@@ -25,10 +25,10 @@ class Interruption {
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
   };
-  /// Call after EINTR from a wait: returns whether to give up. Once true, it stays true until the
-  /// blocking call ends.
+  /// To be called after a wait has failed with EINTR. Runs the callback, and returns whether the
+  /// blocking call must end. Once true, the result stays true until that call ends.
   static bool came() noexcept;
-  /// Whether the blocking call must end.
+  /// Whether came() has already found that the blocking call must end.
   static bool ends() noexcept;
 };
 

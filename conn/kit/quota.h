@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits the connections of one listener (option max-connections), and counts those to one address.
-// Used by transports; host programs do not need it.
+// Quota: counts connections against a limit, for one listener (option max-connections), or those to
+// one address. Used by transports; host programs do not need it.
 
 #include <cstdint>
 #include <memory>
@@ -13,26 +13,30 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Counts places. Call its functions on one thread or under a lock; a place may be returned on any
-/// thread, so full() may briefly stay true after that.
+/// A number of places, each for one connection. Call the functions on one thread or under a lock. A
+/// place may be returned on any thread, so full() may stay true for a short time after that.
 class Quota {
  public:
-  /// Held by a connection until it is destroyed, possibly on another thread.
+  /// One connection's slot, held until the connection is destroyed, possibly on another thread.
+  /// Null: none.
   using Place = std::shared_ptr<const void>;
-  static constexpr std::uint64_t kDefault = 65536;     ///< default of max-connections
-  static constexpr std::uint64_t kMost = 100'000'000;  ///< maximum of the option
+  static constexpr std::uint64_t kDefault = 65536;     ///< default of option max-connections
+  static constexpr std::uint64_t kMost = 100'000'000;  ///< largest value of option max-connections
 
-  /// Throws std::bad_alloc.
+  /// Creates a quota of `most` places. Throws std::bad_alloc.
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
   std::uint64_t most() const noexcept { return most_; }  ///< number of places
-  /// Number of places in use; exceeds most() if take() was called without checking full().
+  /// Returns how many places are in use. This exceeds most() if take() was called without checking
+  /// full().
   std::uint64_t taken() const noexcept {
     return static_cast<std::uint64_t>(places_.use_count()) - 1;
   }
   bool full() const noexcept { return taken() >= most_; }  ///< whether all places are in use
-  /// Returns a place even if none is left: check full() before. A copy counts as another place.
+  /// Returns a place, even if none is free: the caller must check full() before. Each copy of the
+  /// result counts as another place.
   Place take() const noexcept { return places_; }
-  /// The text for Listener::on_refused() when a pending connection gets no place.
+  /// Returns the failure that Listener::on_refused() reports for a pending connection that gets no
+  /// place.
   Failure refusal(std::string_view peer) const {
     return {std::make_error_code(std::errc::connection_refused),
             std::string(peer.empty() ? "a client" : peer) + ": " + std::to_string(most_) +
@@ -41,7 +45,7 @@ class Quota {
 
  private:
   std::uint64_t most_;
-  std::shared_ptr<const char> places_;  // each copy is a place in use
+  std::shared_ptr<const char> places_;  // each copy is one place in use
 };
 
 }}  // namespace conn

@@ -54,8 +54,9 @@ std::size_t ReadyList::run_first() {
 }
 
 void ReadyList::begin_turn() noexcept {
-  // The whole list moves at once, without a counter or an iterator: handlers may unqueue or destroy
-  // any item of either list, and items that they push are not served in this turn.
+  // The whole list of waiting items is appended to the current turn at once, without a counter or
+  // an iterator. Handlers may therefore unqueue or destroy any item of either list, and items that
+  // they queue are not served in this turn.
   if (!waiting_.alone()) {
     ReadyItem* const first = waiting_.next_;
     ReadyItem* const last = waiting_.prev_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Level-triggered readiness without descriptors: a list of connections that have work to do now. A
-// transport keeps one list for each loop; the loop serves it as a source and does not sleep while
-// it is not empty.
+// ReadyList: level-triggered readiness without descriptors, as a list of connections that have work
+// to do now. A transport keeps one list for each loop. The loop serves the list as a source, and
+// does not sleep while there are items in it.
 
 #include <cstddef>
 
@@ -13,19 +13,20 @@ namespace conn { inline namespace AECONN_ABI {
 
 class ReadyList;
 
-/// List hook of one connection. Its destructor removes it from the list, so connections may be
-/// closed at any time. It can be in at most one list, once.
+/// One connection's entry in a ReadyList. The destructor removes it from the list, so that
+/// connections may be closed at any time. It is in one list at most, and only once.
 class AECONN_API ReadyItem {
  public:
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }  ///< whether it is in a list
-  void unqueue() noexcept;                                   ///< no-op if it is not in a list
+  bool queued() const noexcept { return next_ != nullptr; }  ///< whether the item is in a list
+  void unqueue() noexcept;  ///< removes the item from its list; no effect if it is in none
 
  protected:
   virtual ~ReadyItem() { unqueue(); }
-  /// Runs the handlers that are due, and returns how many ran. The item may queue itself again.
+  /// Runs the handlers of the connection that are due. Returns how many ran. The item is no longer
+  /// in the list, and may be queued again.
   virtual std::size_t run_ready() = 0;
 
  private:
@@ -36,25 +37,27 @@ class AECONN_API ReadyItem {
   ReadyItem* next_ = nullptr;
 };
 
-/// Items with work to do. On the loop's thread. The loop serves the list between add_source() and
-/// remove_source(), which the list's owner must call.
+/// A list of connections with work to do, for use on the loop's thread. The loop serves the list
+/// between add_source() and remove_source(), which the list's owner must call.
 class AECONN_API ReadyList : public ae::Source {
  public:
-  /// Creates an empty list. The loop must outlive it.
+  /// Creates an empty list for `loop`, which must outlive it.
   explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
-  /// No-op if the item is already queued. Wakes a loop that runs below a host's loop and sleeps.
+  /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
+  /// program's loop and sleeps.
   void push(ReadyItem& item) noexcept;
-  /// Whether no item is queued.
+  /// Whether no items are queued.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
-  ae::EventLoop& loop() const noexcept { return loop_; }  ///< the loop it was made for
+  ae::EventLoop& loop() const noexcept { return loop_; }  ///< the loop that serves the list
 
   bool has_pending() const override { return !empty(); }
-  /// Serves the items that are in the list at entry: at least one, and more while the iteration has
-  /// time (EventLoop::has_time()); the rest are served first in the next iteration. An item that
-  /// queues itself again waits for the next call.
+  /// Serves the items that are in the list at the start of the call: at least one, and more while
+  /// the iteration has time (EventLoop::has_time()). The others are served first in the next
+  /// iteration. An item that queues itself again waits for the next call.
   std::size_t process_pending() override;
-  /// The same for all items: for items that run no handlers, such as pending output.
+  /// Serves all items that are in the list at the start of the call, however long that takes. For
+  /// items that run no handlers, such as pending output.
   void process_all();
 
  private:
@@ -69,8 +72,8 @@ class AECONN_API ReadyList : public ae::Source {
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;
-  Head waiting_;  // to be served by the next call
-  Head turn_;     // remaining items of the current call
+  Head waiting_;  // items that the next call will serve
+  Head turn_;     // items that the current call has yet to serve
 };
 
 }}  // namespace conn

@@ -40,7 +40,7 @@ class ResolverCategory final : public std::error_category {
   std::string message(int code) const override { return gai_strerror(code); }
   std::error_condition default_error_condition(int code) const noexcept override {
     if (code == EAI_MEMORY) return std::errc::not_enough_memory;
-    return std::errc::host_unreachable;  // the closest errno for an unknown host
+    return std::errc::host_unreachable;  // the errno that is closest to an unknown host
   }
 };
 
@@ -76,9 +76,10 @@ SocketAddress any_address(int family, std::uint16_t port) {
   return any;
 }
 
-/// Calls getaddrinfo() and converts the result. AI_ADDRCONFIG is not set: it ignores loopback
-/// addresses, so "localhost" would lose ::1 on a machine that has no other IPv6 address. RFC 6724
-/// puts unreachable addresses last, and they fail immediately when they are tried.
+/// Calls getaddrinfo() and converts the result. AI_ADDRCONFIG is not set, because it ignores
+/// loopback addresses: on a machine whose only IPv6 address is ::1, "localhost" would lose that
+/// address. Addresses that cannot be reached do no harm: RFC 6724 puts them last, and connecting to
+/// them fails immediately.
 Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -98,7 +99,7 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
         return other.size == address.size &&
                std::memcmp(&other.storage, &address.storage, address.size) == 0;
       };
-      // /etc/hosts often lists a host twice.
+      // /etc/hosts often lists a host twice, so duplicate addresses are dropped.
       if (std::none_of(result.addresses.begin(), result.addresses.end(), same)) {
         result.addresses.push_back(address);
       }
@@ -116,7 +117,8 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   return result;
 }
 
-/// Handles what needs no lookup: wildcards, numeric addresses and invalid ones. Empty for a name.
+/// Resolves what needs no lookup: wildcards, numeric addresses, and invalid ones. Returns no value
+/// for a host name.
 std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port, bool passive) {
   if (host == "*") {
     Resolved result;
@@ -141,21 +143,24 @@ using Clock = std::chrono::steady_clock;
 
 struct Job;
 
-/// A caller waiting for a name. The worker writes `result` and then calls answered().
+/// One caller's request for the addresses of a name. The lookup's thread writes `result` and then
+/// calls answered().
 struct Request {
   explicit Request(std::uint16_t its_port) : port(its_port) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
-  /// Any thread. May throw std::bad_alloc; it is then called again.
+  /// Tells the caller that `result` is there. Called on the lookup's thread. May throw
+  /// std::bad_alloc; it is then called again.
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
   Resolved result;
-  std::weak_ptr<Job> job;  // guarded by the pool's mutex
+  std::weak_ptr<Job> job;  // the lookup that serves this request; guarded by the pool's mutex
 };
 
-/// One lookup, shared by all requests for the name. Guarded by the pool's mutex, except `host`.
+/// One lookup of a name, shared by all requests for that name. Guarded by the pool's mutex, except
+/// `host`.
 struct Job {
   explicit Job(std::string name) : host(std::move(name)) {}
   const std::string host;
@@ -164,16 +169,18 @@ struct Job {
 };
 using JobPtr = std::shared_ptr<Job>;
 
-/// The lookup threads. They exist only while there are lookups, are detached, and hold the pool by
-/// a shared pointer, so the program can end while a thread waits for a name server.
+/// The threads that make lookups. They exist only while there are lookups, and are detached. Each
+/// holds the pool by a shared pointer, so that the program can end while a thread still waits for a
+/// name server.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   static Pool& instance() {
-    // Never destroyed: fork handlers and threads may outlive main().
+    // This is never destroyed, because fork handlers and lookup threads may outlive main().
     static const auto* const pool = [] {
       const auto* made = new std::shared_ptr<Pool>(std::make_shared<Pool>());
       the_pool = made->get();
-      // A child of fork() has none of these threads, so it starts with an empty pool.
+      // A child of fork() does not have the parent's lookup threads, so it starts with an empty
+      // pool.
       pthread_atfork([] { the_pool->mutex_.lock(); }, [] { the_pool->mutex_.unlock(); },
                      [] { the_pool->begin_anew(); });
       return made;
@@ -183,7 +190,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   Pool() { running_.reserve(kMostThreads); }
 
-  /// If no thread can be started, the request is answered immediately with the failure.
+  /// Queues a request for a lookup of `host`. If no thread can be started for it, the request is
+  /// answered with that failure before this returns.
   void submit(const std::string& host, const std::shared_ptr<Request>& request) {
     std::unique_lock lock(mutex_);
     JobPtr job = joinable(host);
@@ -198,14 +206,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
       return;
     }
     const int err = look_after_the_line();
-    if (err == 0 || threads_ > 0) return;  // an existing thread will serve it
+    if (err == 0 || threads_ > 0) return;  // a thread that already runs will serve the job
     line_.pop_back();
     lock.unlock();
     request->result.failure = errno_failure(err, "start a thread to resolve names");
     request->answered(request);
   }
 
-  /// Cancels a request. It may still be answered if the answer is already being delivered.
+  /// Cancels a request. It may still be answered if the answer is just being delivered.
   void leave(const Request& request) noexcept {
     const std::lock_guard lock(mutex_);
     const JobPtr job = request.job.lock();
@@ -213,25 +221,29 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::erase_if(job->requests, [&](const auto& each) { return each.get() == &request; });
     if (!job->requests.empty()) return;
     std::erase(line_, job);
-    changed_.notify_all();  // the job no longer counts towards kPlaces
+    // A cancelled lookup does not count towards kPlaces, so another may start.
+    changed_.notify_all();
   }
 
  private:
-  static constexpr int kPlaces = 4;        // limit of lookups, except slow or cancelled ones
-  static constexpr int kMostThreads = 64;  // limit that includes slow and cancelled ones
+  static constexpr int kPlaces = 4;  // limit of lookups, without slow or cancelled ones
+  // Limit of all lookups, including slow and cancelled ones.
+  static constexpr int kMostThreads = 64;
   static constexpr int kMostOfOneName = 8;
-  // A longer lookup is waiting for an unresponsive name server, not for a processor.
+  // A lookup that takes longer than this is waiting for an unresponsive name server, and does not
+  // use a processor.
   static constexpr ae::Duration kSlow = std::chrono::milliseconds(100);
-  // Later requests do not join an older lookup, which may have begun while the network was down.
+  // A request does not join a lookup that is older than this, because that may have begun while the
+  // network was down.
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
   static inline Pool* the_pool = nullptr;
 
-  void begin_anew() noexcept {  // the mutex is held
+  void begin_anew() noexcept {  // called with the mutex locked
     threads_ = 0;
     watched_ = false;
     line_.clear();
     running_.clear();
-    std::construct_at(&changed_);  // the threads that waited on it exist only in the parent
+    std::construct_at(&changed_);  // the threads that waited for it exist only in the parent
     mutex_.unlock();
   }
 
@@ -242,15 +254,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int count = 0;
     for (const JobPtr& job : running_) {
       if (job->host != host) continue;
-      youngest = job;  // the last one started last
+      youngest = job;  // the list is in order of start, so the last one is the youngest
       ++count;
     }
     const bool fresh = youngest != nullptr && Clock::now() - youngest->began < kFresh;
     return fresh || count >= kMostOfOneName ? youngest : nullptr;
   }
 
-  /// Starts a thread if needed; one thread at a time waits for a place for the first job in the
-  /// queue. Returns 0, or the errno of starting the thread.
+  /// Starts a thread for the first job in the queue, if necessary. While the lookups in progress
+  /// use all places, only one thread waits for a place. Returns 0, or the errno of the failure to
+  /// start a thread.
   int look_after_the_line() {
     if (line_.empty() || threads_ >= kMostThreads) return 0;
     if (watched_) {
@@ -269,7 +282,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   void start_thread() {
-    // Block all signals, so that the program's signal handlers run on its own threads.
+    // The new thread blocks all signals, so that the program's signal handlers run on the program's
+    // own threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -280,7 +294,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   }
 
-  /// When a place becomes free; the minimum if one is free now.
+  /// Returns the time at which the next lookup may start; the minimum: it may start now.
   ae::TimePoint next_place() const noexcept {
     const ae::TimePoint now = Clock::now();
     int taken = 0;
@@ -330,8 +344,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   }
 
-  // The caller is waiting, so this retries a little later if there is no memory to deliver the
-  // answer.
+  // Delivers the result to a caller, who waits for it: if there is no memory to deliver it, tries
+  // again a little later, until it succeeds.
   static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
     try {
       request->result = found;
@@ -349,14 +363,15 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // a place may have become free
+  std::condition_variable changed_;  // signalled when another lookup may be able to start
   std::deque<JobPtr> line_;
-  std::vector<JobPtr> running_;  // in the order of their start
+  std::vector<JobPtr> running_;  // the lookups in progress, in the order of their start
   int threads_ = 0;
-  bool watched_ = false;  // a thread is waiting for a place
+  bool watched_ = false;  // whether a thread waits until the next lookup may start
 };
 
-/// A request from a loop: `owner` and the callback's contents belong to the loop's thread.
+/// A request that a loop has made. `owner`, and what the callback owns, may be used only on the
+/// loop's thread.
 class Lookup;
 struct LoopRequest final : Request {
   LoopRequest(std::uint16_t its_port, ae::Poster its_poster)
@@ -377,7 +392,7 @@ class Lookup final : public Resolution {
   }
   static void deliver(LoopRequest& request) {
     if (request.owner == nullptr) return;
-    // The callback may destroy the Lookup, so it runs from a local copy.
+    // The callback may destroy the Lookup, so it is moved into a local variable first.
     const std::function<void(Resolved)> done = std::move(request.owner->done_);
     request.owner = nullptr;
     done(std::move(request.result));
@@ -392,7 +407,8 @@ void LoopRequest::answered(const std::shared_ptr<Request>& self) {
   poster.post([self] { Lookup::deliver(static_cast<LoopRequest&>(*self)); });
 }
 
-/// A request from a blocked thread. It waits on a descriptor, because signals interrupt that.
+/// A request by a thread that blocks for the answer. It waits for a descriptor, because that wait
+/// ends when a signal arrives.
 struct BlockingRequest final : Request {
   explicit BlockingRequest(std::uint16_t its_port)
       : Request(its_port), fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -403,7 +419,8 @@ struct BlockingRequest final : Request {
     there_.store(true, std::memory_order_release);
     (void)::eventfd_write(fd, 1);
   }
-  /// False if the deadline came first.
+  /// Waits for the answer. Returns false if the deadline passed first, or if a signal must end the
+  /// call.
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
     for (;;) {
@@ -419,17 +436,18 @@ struct BlockingRequest final : Request {
   const int fd;
 
  private:
-  std::atomic<bool> there_{false};  // whether `result` is valid; read this, not the descriptor
+  // Whether `result` is valid; the descriptor only wakes the thread.
+  std::atomic<bool> there_{false};
 };
 
-/// An answer that needed no lookup, delivered from the loop.
+/// Delivers an answer that needed no lookup, from the loop.
 class Immediate final : public Resolution {
  public:
   Immediate(ae::EventLoop& loop, Resolved result, std::function<void(Resolved)> done)
       : loop_(loop), result_(std::move(result)), done_(std::move(done)) {
     timer_ = loop_.add_time_event(ae::Duration::zero(), [this] {
       timer_ = 0;
-      // The callback may destroy this object, so it runs from a local copy.
+      // The callback may destroy this object, so it is moved into a local variable first.
       const std::function<void(Resolved)> call = std::move(done_);
       call(std::move(result_));
       return ae::kNoMore;
@@ -467,7 +485,7 @@ void SocketAddress::set_port(std::uint16_t port) noexcept {
 }
 
 std::string SocketAddress::host() const {
-  if (family() == AF_INET) {  // the common case, at a tenth of the cost of getnameinfo()
+  if (family() == AF_INET) {  // the common case, made here at a tenth of the cost of getnameinfo()
     std::array<unsigned char, 4> bytes{};
     std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in*>(get())->sin_addr, bytes.size());
     return fmt::format("{}.{}.{}.{}", bytes[0], bytes[1], bytes[2], bytes[3]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The retry time in a refusal's text: a server at its limit tells a client when to try again. It is
-// text, so that any other client can display it.
+// The time in a refusal's text after which a client may try again: a server at its limit asks for
+// it. It is plain text, so that clients of any kind can display it.
 
 #include <chrono>
 #include <string>
@@ -11,14 +11,17 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// "max-connections reached; try again in 1000 ms".
+/// Returns a text with a reason and a time: "max-connections reached; try again in 1000 ms".
 AECONN_API std::string format_retry_after(std::string_view why, std::chrono::milliseconds time);
-/// The time given in such a text; 0 if there is none or it exceeds an hour.
+/// Returns the time in a text that format_retry_after() has made; 0 if there is none or it exceeds
+/// an hour.
 AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
 
-/// max-connections is reached: places become free as connections end.
+/// Returns the text for a client that max-connections excludes. Places become free as connections
+/// end.
 AECONN_API std::string patience_when_full();
-/// Too many connections are pending: places become free within the next iterations.
+/// Returns the text for a client that is refused because too many connections are pending. Places
+/// become free within the next iterations.
 AECONN_API std::string retry_after_under_overload();
 
 }}  // namespace conn

@@ -13,7 +13,7 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// The state transitions that exist. kClosed and kError are final.
+/// Whether the state may change from `from` to `to`. kClosed and kError are final.
 constexpr bool allowed(State from, State to) noexcept {
   switch (from) {
     case State::kNone:
@@ -76,7 +76,8 @@ void CarrierHost::move_to(State next) {
 
 void CarrierHost::fail(Failure failure) {
   assert(failure);
-  if (state_ == State::kError || state_ == State::kClosed) return;  // a consequence of the first
+  // A later failure is a consequence of the first.
+  if (state_ == State::kError || state_ == State::kClosed) return;
   failure_ = std::move(failure);
   failure_.text = printable(std::move(failure_.text));
   lost_.established = state_ == State::kConnected;
@@ -103,7 +104,8 @@ void CarrierHost::watch_or_fail() noexcept {
   }
 }
 
-/// Codes of other categories (verbs, resolver) are mapped by their default condition.
+/// Returns the errno for the failure. Codes of other categories (verbs, resolver) are mapped by
+/// their default condition; without an errno, EIO.
 int CarrierHost::failed_errno() const noexcept {
   const std::error_code& code = failure_.code;
   if (code.category() == std::generic_category() || code.category() == std::system_category())
@@ -139,7 +141,8 @@ ssize_t Carrier::readv(const iovec* vectors, int count) {
   for (int i = 0; i < count; ++i) {
     if (vectors[i].iov_len == 0) continue;
     const ssize_t n = read(vectors[i].iov_base, vectors[i].iov_len);
-    if (n <= 0) return all != 0 ? all : n;  // the next call reports it
+    // End of stream or an error after some bytes: the next call reports it.
+    if (n <= 0) return all != 0 ? all : n;
     all += n;
     if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;
   }

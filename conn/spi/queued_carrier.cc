@@ -13,10 +13,12 @@ bool QueuedCarrier::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      return true;  // to report the end of the stream
+      return true;  // so that the read handler learns of the end of the stream
     case State::kError:
       return host()
-          .error_unread();  // only until a read has reported it, or the loop would never sleep
+          // This is true only until a read has reported the failure: a handler that stayed due
+          // would keep the loop from sleeping.
+          .error_unread();
     default:
       return false;
   }
@@ -41,7 +43,7 @@ void QueuedCarrier::update_ready() noexcept {
 }
 
 std::size_t QueuedCarrier::run_ready() {
-  struct Requeue {  // also after a handler that throws
+  struct Requeue {  // its destructor also runs if a handler throws
     QueuedCarrier& carrier;
     ~Requeue() { carrier.update_ready(); }
   } requeue{*this};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The time that the end of a loop may take to deliver data its connections still hold (option
-// end-linger). Used by transports; host programs do not need it.
+// Option end-linger: the time that the end of a loop may take to deliver data which its connections
+// still hold. Used by transports; host programs do not need it.
 
 #include <chrono>
 
@@ -10,11 +10,12 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The option end-linger.
+/// The default value and the table row of option end-linger.
 struct EndLinger {
-  /// The default. With zero, do_drain() is not called.
+  /// The default value. If the option is zero, Carrier::drain() is not called.
   static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
-  /// The row for a transport's table, 0 to an hour; `meaning` is as in OptionRow::meaning().
+  /// Returns the row for a transport's table; values go from 0 to an hour. `meaning` is the
+  /// description, as in OptionRow::meaning().
   static OptionRow row(std::string_view meaning) {
     return OptionRow::duration("end-linger", OptionSide::kBoth, kDefault, ae::Duration::zero(),
                                std::chrono::hours(1), meaning);

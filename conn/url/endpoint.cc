@@ -22,7 +22,7 @@ bool is_secure(std::string_view scheme) noexcept {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
 
-/// Parses one URL; every error message names it.
+/// Parses one URL. Every error message begins with the URL.
 class Parser {
  public:
   explicit Parser(std::string_view url) : url_(url), rest_(url) {}
@@ -74,8 +74,8 @@ class Parser {
     if (endpoint_.is_list()) list();
   }
 
-  /// Several schemes for one place: they share the rest of the URL, and none may be less secure
-  /// than one listed before it.
+  /// Checks a list of schemes for one place. The schemes share the rest of the URL, and each must
+  /// be at least as secure as those listed before it.
   void list() const {
     const std::vector<std::string> names = endpoint_.schemes();
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -129,7 +129,8 @@ class Parser {
   }
 
   void authority() {
-    // Bytes written as %XX are decoded, except in brackets, where % begins the scope.
+    // Bytes written as %XX are decoded, except in brackets, where '%' begins the scope of an IPv6
+    // address.
     std::string plain;
     for (std::size_t end = 0; !rest_.empty(); rest_.remove_prefix(end)) {
       const bool bracketed = rest_[0] == '[';
@@ -193,7 +194,8 @@ class Parser {
     host.name = rest_.substr(1, end - 1);
     rest_.remove_prefix(end + 1);
     in6_addr address;
-    const std::string digits = host.name.substr(0, host.name.find('%'));  // %eth0 is the scope
+    // The address without its scope, such as %eth0.
+    const std::string digits = host.name.substr(0, host.name.find('%'));
     if (inet_pton(AF_INET6, digits.c_str(), &address) != 1 || host.name.back() == '%' ||
         percent_encode(host.name, UrlPart::kAddress) != host.name) {
       fail("[" + host.name + "] is not an IPv6 address");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Tables of a transport's options: the parser accepts what they list, and the manual pages describe
-// it (`--write-page conn` of the programs, conn(7)). Each transport makes one table; programs may
-// read it.
+// Tables of a transport's options. The parser accepts the options in the table, and the manual
+// pages describe them (`--write-page conn` of the programs, conn(7)). Each transport has one table;
+// programs may read it.
 
 #include <array>
 #include <cstddef>
@@ -21,58 +21,58 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Which side uses an option.
+/// Which connections and listeners an option has an effect on.
 enum class OptionSide : std::uint8_t {
-  kBoth,        ///< every connection
+  kBoth,        ///< all connections and listeners
   kListener,    ///< listeners only
-  kConnecting,  ///< the connecting side only
+  kConnecting,  ///< connections that this side establishes only
 };
 
-/// What the value of an option names, for completion in shells.
+/// The kind of thing that an option's value refers to, for completion in shells.
 enum class OptionPlace : std::uint8_t {
-  kNone,    ///< none of these
-  kFile,    ///< a file
-  kFiles,   ///< several files, separated by commas
-  kFolder,  ///< a folder
+  kNone,    ///< neither a file nor a folder
+  kFile,    ///< the path of a file
+  kFiles,   ///< the paths of several files, separated by commas
+  kFolder,  ///< the path of a folder
 };
 
-/// A word that an option accepts, and its value.
+/// A word that an option accepts, and the value in the code that it selects.
 template <class Value>
 struct OptionWord {
-  std::string_view word;  ///< as in a URL
-  Value value;            ///< what the word stands for
+  std::string_view word;  ///< the word as it is written in a URL
+  Value value;            ///< the value that the word selects
 };
-/// Deduces Value, as in OptionWord{"no", 0}.
+/// Lets the compiler deduce Value, as in OptionWord{"no", 0}.
 template <class Value>
 OptionWord(std::string_view, Value) -> OptionWord<Value>;
 
-/// One option. The static function named after its kind makes it; the member functions with && add
-/// properties.
+/// One option of a transport. Make it with the static function named after its kind; the member
+/// functions with && then add properties.
 class AECONN_API OptionRow {
  public:
-  /// What a value looks like.
+  /// The kind of value that an option has.
   enum class Kind : std::uint8_t {
     kFlag,      ///< yes or no
-    kNumber,    ///< a count
+    kNumber,    ///< a count in decimal digits
     kBytes,     ///< a size in bytes
     kDuration,  ///< a time
     kWord,      ///< one of the row's words
-    kText,      ///< anything that the parser accepts
+    kText,      ///< any text that the transport's parser accepts
   };
-  /// A value of yes or no.
+  /// Makes an option whose value is yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
                         std::string_view meaning);
-  /// A count from `min` to `max`.
+  /// Makes an option whose value is a count from `min` to `max`.
   static OptionRow number(std::string_view name, OptionSide side, std::uint64_t fallback,
                           std::uint64_t min, std::uint64_t max, std::string_view meaning);
-  /// A size in bytes from `min` to `max`.
+  /// Makes an option whose value is a size in bytes from `min` to `max`.
   static OptionRow bytes(std::string_view name, OptionSide side, std::uint64_t fallback,
                          std::uint64_t min, std::uint64_t max, std::string_view meaning);
-  /// A time from `min` to `max`.
+  /// Makes an option whose value is a time from `min` to `max`.
   static OptionRow duration(std::string_view name, OptionSide side, ae::Duration fallback,
                             ae::Duration min, ae::Duration max, std::string_view meaning);
-  /// One of `words`. The word whose value is `fallback` is the default and is shown first. If no
-  /// word has that value, by_default() describes what applies.
+  /// Makes an option whose value is one of `words`. The word with the value `fallback` is the
+  /// default and is shown first. If no word has that value, describe the default with by_default().
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] static OptionRow word(std::string_view name, OptionSide side,
                                                       const std::array<OptionWord<Value>, N>& words,
@@ -83,47 +83,50 @@ class AECONN_API OptionRow {
         if ((each.value == fallback) == first) all.emplace_back(each.word);
     return word_of(name, side, std::move(all), meaning);
   }
-  /// Any text that `range` describes; the parser checks it itself. `fallback`: what applies if the
-  /// option is not given, in words.
+  /// Makes an option whose value is any text that `range` describes; the transport's parser checks
+  /// it itself. `fallback` describes in words what applies if the option is not given.
   static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
                         std::string_view range, std::string_view meaning);
 
-  /// Words that are accepted in place of the number; the first is the default.
+  /// Adds words that are accepted in place of a number; the first of them is the default.
   OptionRow or_word(std::initializer_list<std::string_view> words) &&;
-  /// The same, from a table that the parser reads.
+  /// Adds the words in `words`, a table that the parser reads, like the other or_word().
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] OptionRow or_word(
       const std::array<OptionWord<Value>, N>& words) && {
     for (const OptionWord<Value>& each : words) words_.emplace_back(each.word);
     return std::move(*this);
   }
-  /// Sets what the value names.
+  /// Sets the kind of thing that the value refers to, such as a file.
   OptionRow of(OptionPlace place) &&;
-  /// Describes the default if that is not a constant: "the route's".
+  /// Describes the default if it is not a constant, for example "the route's".
   OptionRow by_default(std::string_view words) &&;
-  /// Describes the minimum if that is the value of another option: "`window`".
+  /// Describes the minimum if it is the value of another option, for example "`window`".
   OptionRow at_least(std::string_view words) &&;
-  /// Marks an option that only an expert needs: pages show these apart from the others.
+  /// Marks an option that only experts need. The pages show such options apart from the others.
   OptionRow tuning() &&;
 
-  /// The name, as in a URL.
+  /// The name of the option, as in a URL.
   const std::string& name() const noexcept { return name_; }
-  Kind kind() const noexcept { return kind_; }        ///< what a value looks like
-  OptionSide side() const noexcept { return side_; }  ///< which side uses it
-  /// The minimum and maximum that the option accepts: a number, a size in bytes, or a time in
-  /// nanoseconds. 0 for other kinds.
+  Kind kind() const noexcept { return kind_; }  ///< the kind of value
+  /// Which connections and listeners the option has an effect on.
+  OptionSide side() const noexcept { return side_; }
+  /// The smallest value that the option accepts: a number, a size in bytes, or a time in
+  /// nanoseconds; 0 for other kinds.
   std::uint64_t min() const noexcept { return min_; }
-  std::uint64_t max() const noexcept { return max_; }  ///< see min()
-  /// The default as it would be given, or in words; empty if there is none.
+  std::uint64_t max() const noexcept { return max_; }  ///< the largest value, in the unit of min()
+  /// Returns the default as it would be given, or described in words; empty if there is none.
   std::string default_text() const;
-  /// The accepted values: "1ms to 24h", "flag", "no, optional, yes".
+  /// Describes the accepted values: "1ms to 24h", "flag", "no, optional, yes".
   std::string range_text() const;
-  /// The accepted words, which may be all values or additions to other values; yes and no for a
-  /// flag.
+  /// Returns the accepted words, which may be all values, or be accepted besides numbers; yes and
+  /// no for a flag.
   std::vector<std::string> words() const;
-  OptionPlace place() const noexcept { return place_; }  ///< what the value names
-  bool is_tuning() const noexcept { return tuning_; }    ///< only an expert needs it
-  /// The description, without a full stop. Names of options and C names are in `backquotes`.
+  /// The kind of thing that the value refers to, such as a file.
+  OptionPlace place() const noexcept { return place_; }
+  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need the option
+  /// The description of the option, without a full stop. Names of options and C names are in
+  /// `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
 
  private:
@@ -138,60 +141,64 @@ class AECONN_API OptionRow {
   OptionSide side_;
   OptionPlace place_ = OptionPlace::kNone;
   bool tuning_ = false;
-  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // in nanoseconds for a duration
+  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // a duration is in nanoseconds
   std::string name_, meaning_, default_, least_, range_;
   std::vector<std::string> words_;
 };
 
-/// A group of related options.
+/// A group of related options with a title.
 struct OptionGroup {
-  std::string title;            ///< empty if there is only one group
-  std::vector<OptionRow> rows;  ///< in the order of the pages
+  std::string title;            ///< title on the pages; empty if there is only one group
+  std::vector<OptionRow> rows;  ///< in the order in which the pages show them
 };
 
-/// An option that a table had in an earlier version. Pages and messages do not list it.
+/// An option that a table had in an earlier version of the library. Pages and messages do not list
+/// it.
 struct FormerOption {
-  /// An old name that stays accepted. The value of `now`, an option of the table, is the given
-  /// value, or `times` the given number.
+  /// An old name that is still accepted for the option `now`, which is in the table. That option
+  /// gets the given value, or `times` the given number.
   static FormerOption renamed(std::string_view name, std::string_view now,
                               std::uint64_t times = 1) {
     return {name, now, times, {}};
   }
-  /// An option without a replacement is an error, which ends with `advice`: "leave it out".
+  /// An option without a replacement. Giving it is an error, whose message ends with `advice`, for
+  /// example "leave it out".
   static FormerOption gone(std::string_view name, std::string_view advice) {
     return {name, {}, 1, advice};
   }
-  bool is_gone() const noexcept { return now.empty(); }  ///< there is no replacement
+  bool is_gone() const noexcept { return now.empty(); }  ///< whether there is no replacement
 
-  std::string_view name;    ///< as it was in a URL
-  std::string_view now;     ///< the option that replaced it; empty if there is none
-  std::uint64_t times;      ///< see renamed()
-  std::string_view advice;  ///< see gone()
+  std::string_view name;    ///< name in the earlier version
+  std::string_view now;     ///< name of the option that replaces it; empty: none
+  std::uint64_t times;      ///< factor for the value, see renamed()
+  std::string_view advice;  ///< end of the error message, see gone()
 };
 
-/// All options of a transport, in the order in which pages show them.
+/// All options of one transport, in the order in which the pages show them.
 class AECONN_API OptionTable {
  public:
-  /// `owner`: the name of the transport, for messages.
+  /// `owner` is the name of the transport, for messages.
   OptionTable(std::string_view owner, std::vector<OptionGroup> groups,
               std::vector<FormerOption> former = {})
       : owner_(owner), groups_(std::move(groups)), former_(std::move(former)) {}
 
-  const std::string& owner() const noexcept { return owner_; }  ///< "tcp"
-  /// In the order of the pages.
+  const std::string& owner() const noexcept { return owner_; }  ///< name of the transport: "tcp"
+  /// The groups, in the order in which the pages show them.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
-  /// Options of earlier versions, which are not in groups().
+  /// The options of earlier versions, which are not in groups().
   const std::vector<FormerOption>& former() const noexcept { return former_; }
-  /// Null if there is no such row. For the old name of an option, the row of that option.
+  /// Returns the option with this name or this old name; null if there is none.
   const OptionRow* find(std::string_view name) const noexcept;
-  bool has(std::string_view name) const noexcept { return find(name) != nullptr; }  ///< as find()
-  /// The error message for an option that is gone; empty for any other name.
+  /// Whether find() finds an option with this name.
+  bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
+  /// Returns the error message for an option that has no replacement; empty for any other name.
   std::string gone(std::string_view name) const;
-  /// `options` with the current names of options; empty if no name is an old one. Throws Error for
-  /// an option that is gone, and for one that is given by both of its names.
+  /// Returns `options` with the current names of the options; no value if there is no old name
+  /// among them. Throws Error for an option that has no replacement, and for one that is given by
+  /// both of its names.
   std::optional<Options> renamed(const Options& options) const;
   /// Throws Error if a key is not in the table; the message lists the keys that are. Accepts the
-  /// names in former(): OptionReader decides on these.
+  /// names in former(), because OptionReader decides on these.
   void only(const Options& options) const;
 
  private:
@@ -204,28 +211,31 @@ class AECONN_API OptionTable {
 };
 
 /// Reads options according to their table, which defines kind, default and range. Each function
-/// throws Error for a bad value, as Options does, and std::logic_error for a name or kind that the
+/// throws Error for a bad value, like Options, and std::logic_error for a name or kind that the
 /// table does not have.
 class AECONN_API OptionReader {
  public:
-  /// Both must outlive this object. Throws Error as OptionTable::renamed() does.
+  /// Reads `options` by `table`, which must both outlive this object. Throws Error like
+  /// OptionTable::renamed().
   OptionReader(const OptionTable& table, const Options& options)
       : table_(table), renamed_(table.renamed(options)), options_(renamed_ ? *renamed_ : options) {}
   OptionReader(const OptionReader&) = delete;
   OptionReader& operator=(const OptionReader&) = delete;
 
-  bool given(std::string_view name);  ///< whether the option was given
-  bool flag(std::string_view name);   ///< yes or no
-  /// A count or a size. If the value is one of the row's words, this is the row's default.
+  bool given(std::string_view name);  ///< whether the option is given
+  bool flag(std::string_view name);   ///< the value of a yes-or-no option
+  /// Returns a count or a size. If the value is one of the row's words, returns the default number
+  /// of the row.
   std::uint64_t number(std::string_view name);
-  /// The same, with bounds that depend on other options.
+  /// Returns a count or a size, with a default and a minimum that depend on other options.
   std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
-  ae::Duration duration(std::string_view name);  ///< a time
-  /// Whether the value is a word of the row, or is not given and the default is a word.
+  ae::Duration duration(std::string_view name);  ///< the value of a time option
+  /// Whether the value is one of the row's words, or is not given and the default is a word.
   bool is_word(std::string_view name);
-  /// The word itself; the default if none was given.
+  /// Returns the word that is given, or the default.
   std::string word(std::string_view name);
-  /// The value of the word. `words`: those that the row was made from.
+  /// Returns the value that the given word selects. `words` must be the array from which the row
+  /// was made.
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] Value pick(std::string_view name,
                                            const std::array<OptionWord<Value>, N>& words) {
@@ -234,10 +244,11 @@ class AECONN_API OptionReader {
       if (each.word == chosen) return each.value;
     throw std::logic_error("the option " + std::string(name) + " was made of other words");
   }
-  /// The value as given; empty if it was not given.
+  /// Returns the value of a text option as it is given; empty if it is not given.
   std::string text(std::string_view name);
 
-  /// Throws std::logic_error if a row was never read: an option in the table would have no effect.
+  /// Throws std::logic_error if a row of the table was never read, because that option would have
+  /// no effect.
   void finish() const;
 
  private:

@@ -20,7 +20,8 @@ struct Unit {
 };
 
 constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
-// Messages use the first name of each size; the order is largest first, for describe().
+// The units of sizes, largest first, as describe() requires. Messages use the first name of each
+// size.
 constexpr std::array kByteUnits{
     Unit{"t", kTiB},   Unit{"tb", kTiB},  Unit{"tib", kTiB}, Unit{"g", kGiB},   Unit{"gb", kGiB},
     Unit{"gib", kGiB}, Unit{"m", kMiB},   Unit{"mb", kMiB},  Unit{"mib", kMiB}, Unit{"k", kKiB},
@@ -39,8 +40,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Parses a number such as "250" with a known unit, without sign, space or fraction. Returns no
-/// value for anything else, or if the result does not fit 64 bits.
+/// Parses a number with one of `units`, such as "250ms", without sign, space or fraction. Returns
+/// no value for anything else, or if the result does not fit in 64 bits.
 template <std::size_t N>
 std::optional<std::uint64_t> scaled(std::string_view text, const std::array<Unit, N>& units) {
   std::uint64_t count = 0;
@@ -55,7 +56,7 @@ std::optional<std::uint64_t> scaled(std::string_view text, const std::array<Unit
   return std::nullopt;
 }
 
-/// The value in its largest whole unit, for messages: 65536 is "64k".
+/// Formats a value in its largest whole unit, for messages: 65536 becomes "64k".
 template <std::size_t N>
 std::string describe(std::uint64_t value, const std::array<Unit, N>& units) {
   for (const Unit& unit : units) {
@@ -70,7 +71,7 @@ std::string describe(std::uint64_t value, const std::array<Unit, N>& units) {
   throw Error("option " + std::string(key) + "=" + value + ": must be " + allowed);
 }
 
-/// Decodes `part`, the key or the value of the option `item`.
+/// Decodes `part`, which is the key or the value of the option `item`.
 std::string decoded(std::string_view item, std::string_view part) {
   if (std::optional<std::string> text = percent_decode(part)) return *std::move(text);
   throw Error("option " + std::string(item) + ": " + std::string(kBadPercent));
@@ -115,7 +116,7 @@ std::string Options::to_string() const {
 
 Options Options::merged_with(const Options& winner) const {
   Options merged = winner;
-  merged.values_.insert(values_.begin(), values_.end());  // insert() keeps existing values
+  merged.values_.insert(values_.begin(), values_.end());  // insert() keeps the values of `winner`
   return merged;
 }
 

@@ -7,7 +7,8 @@ namespace {
 constexpr std::string_view kUnreserved =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 
-/// The characters allowed literally in a part, besides the unreserved ones.
+/// Returns the characters that may be written literally in this part of a URL, besides the
+/// unreserved ones.
 std::string_view also_allowed(UrlPart part) noexcept {
   switch (part) {
     case UrlPart::kHost:

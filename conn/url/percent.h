@@ -11,23 +11,23 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The part of a URL that a text is meant for.
+/// The part of a URL in which a text will be written.
 enum class UrlPart : std::uint8_t {
   kHost,     ///< a host name
-  kAddress,  ///< an IPv6 address in brackets, where % begins the scope
+  kAddress,  ///< an IPv6 address in brackets, where '%' begins the scope
   kPath,     ///< the path of a Unix socket
   kKey,      ///< the name of an option
   kValue,    ///< the value of an option
 };
 
-/// Encodes any bytes so that percent_decode() restores them: bytes that are not allowed literally
-/// in `part` become %XX.
+/// Encodes any bytes so that percent_decode() restores them: each byte that may not be written
+/// literally in `part` becomes %XX.
 std::string percent_encode(std::string_view text, UrlPart part);
 
-/// Returns no value if a % is not followed by two hexadecimal digits.
+/// Decodes every %XX. Returns no value if two hexadecimal digits do not follow a '%'.
 std::optional<std::string> percent_decode(std::string_view text);
 
-/// The message about such a %.
+/// The error message for a text that percent_decode() does not accept.
 inline constexpr std::string_view kBadPercent =
     "'%' must be followed by two hexadecimal digits; a percent sign itself is %25";
 
