@@ -343,7 +343,7 @@ void RdmaCarrier::abandon() noexcept {
   tear_down();
 }
 
-// --- facts ---------------------------------------------------------------------------------------
+// --- facts about the connection ------------------------------------------------------------------
 
 std::string RdmaCarrier::path() const {
   const Stream& stream = link_.stream;

@@ -17,18 +17,12 @@ class DeadlineUser;
 class Deadline {
  public:
   enum class Of : std::uint8_t {
-    /// Waiting for an answer from the address being tried, or from the name service.
-    kAddress,
-    /// Waiting for the peer to finish the handshake and to offer a receive window.
-    kAccept,
-    /// After close(): waiting until all written bytes are delivered.
-    kLinger,
-    /// Waiting for the peer's answer to our disconnect.
-    kDisconnect,
-    /// iWARP: waiting for rdma_cm to report why the queue pair ended
-    kStreamOver,
-    /// Waiting for the device's last completions of a stopped queue pair.
-    kQuiet,
+    kAddress,     ///< waiting for an answer from the address being tried, or from the name service
+    kAccept,      ///< waiting for the peer to finish the handshake and to offer a receive window
+    kLinger,      ///< after close(): waiting until all written bytes are delivered
+    kDisconnect,  ///< waiting for the peer's answer to our disconnect
+    kStreamOver,  ///< iWARP: waiting for rdma_cm to report why the queue pair ended
+    kQuiet,       ///< waiting for the device's last completions of a stopped queue pair
   };
 
   Deadline(LoopState& state, DeadlineUser& user) noexcept : state_(&state), user_(user) {}

@@ -64,7 +64,7 @@ bool Ending::delivery_settled() const noexcept {
           link_.stage.handshake() == Handshake::kGone);
 }
 
-// --- dead ----------------------------------------------------------------------------------------
+// --- phase kDead ---------------------------------------------------------------------------------
 
 void Ending::finish() noexcept {
   link_.stage.move(Phase::kDead);

@@ -232,7 +232,7 @@ bool Link::keys_work() {
   return !failed;
 }
 
-// --- while it is open ----------------------------------------------------------------------------
+// --- while the connection is open ----------------------------------------------------------------
 
 void Link::manage_windows() {
   LoopUser& user = users_.loop;
@@ -266,7 +266,7 @@ ae::Duration Link::patience() const noexcept {
          (now.retry_count + 1);
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 void Link::stop() noexcept {
   if (!qp_ || inherited()) return;

@@ -95,7 +95,7 @@ class Link {
   bool take_proving() noexcept { return std::exchange(proving_, false); }
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
 
-  // --- while it is open --------------------------------------------------------------------------
+  // --- while the connection is open --------------------------------------------------------------
   /// Takes back windows that the stream no longer uses and provides those that it wants. Call after
   /// every input to the stream.
   void manage_windows();
@@ -112,7 +112,7 @@ class Link {
   /// Returns the time after which the device has used up its retries without an answer of the peer.
   ae::Duration patience() const noexcept;
 
-  // --- the end -----------------------------------------------------------------------------------
+  // --- the end of the connection -----------------------------------------------------------------
   /// During set-up: destroys all objects, so that another address or queue pair can be tried.
   void tear_down() noexcept;
   /// Puts the queue pair into its error state. Calls after the first one do nothing.
@@ -154,8 +154,7 @@ class Link {
   QueuePair state_of_pair_ = QueuePair::kNone;
   // True once the last receive from the shared queue has come back (LAST_WQE_REACHED).
   bool last_receive_ = false;
-  // True while keys_work() waits for the result of a bind.
-  bool proving_ = false;
+  bool proving_ = false;  // true while keys_work() waits for the result of a bind
 
   // Members are destroyed from the last to the first, but release() has emptied them before that.
   CmId id_;

@@ -113,7 +113,7 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
   }
 }
 
-// --- what arrived --------------------------------------------------------------------------------
+// --- messages that arrived -----------------------------------------------------------------------
 
 void LinkedCarrier::on_immediate(std::uint32_t length) {
   on_communication_established();
@@ -166,7 +166,7 @@ void LinkedCarrier::after_input() {
   update_ready();
 }
 
-// --- what completed ------------------------------------------------------------------------------
+// --- requests that completed ---------------------------------------------------------------------
 
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   if (link_.sender.retire(sequence, link_.state().now(), link_.settings().limit()))
@@ -290,7 +290,7 @@ bool LinkedCarrier::has_undelivered() const noexcept {
   return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   LoopState& state = link_.state();

@@ -86,8 +86,7 @@ class LinkedCarrier : public QueuedCarrier,
   void on_message(std::span<const std::byte> bytes) override;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
-  // Also overrides DeadlineUser::on_no_memory().
-  void on_no_memory() noexcept override;
+  void on_no_memory() noexcept override;  // also overrides DeadlineUser::on_no_memory()
   void on_communication_established() override;
   void on_refusal() override;
   void on_last_receive() override;
@@ -125,8 +124,7 @@ class LinkedCarrier : public QueuedCarrier,
   /// Ends the user's views of received bytes and reservations of memory to send from.
   void drop_kept() noexcept;
 
-  // The time at which to post again even if no event occurs, and the timer for it.
-  struct Pace {
+  struct Pace {  // the time at which to post again even if no event occurs, and the timer for it
     std::optional<ae::TimePoint> at;
     ae::TimerId timer = 0;
     void clear(ae::EventLoop* loop) noexcept;
@@ -135,12 +133,10 @@ class LinkedCarrier : public QueuedCarrier,
   Link link_;
   Ending ending_;
   Deadline deadline_;
-  // Null unless connecting.
-  std::unique_ptr<Setup> setup_;
+  std::unique_ptr<Setup> setup_;  // null unless connecting
   Reader reader_;
   Pace pace_;
-  // When phase kClosing must end.
-  ae::TimePoint close_deadline_{};
+  ae::TimePoint close_deadline_{};  // when phase kClosing must end
   // The failure that is reported once the unread bytes have been read; empty if there is none.
   Failure pending_failure_;
   // True if the loop is ending: completions must then prove that all bytes are delivered.

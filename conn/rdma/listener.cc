@@ -23,7 +23,7 @@ constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// --- one address ---------------------------------------------------------------------------------
+// --- one listening address -----------------------------------------------------------------------
 
 class ListenerCore::Port final : private CmUser {
  public:

@@ -78,8 +78,7 @@ class ListenerCore final : public ae::Deferred,
   void count_rejected() noexcept;
 
  private:
-  // Listens on one address.
-  class Port;
+  class Port;  // listens on one address
 
   std::size_t run_ready() override;
   void on_established(LinkedCarrier& carrier) noexcept override;
@@ -93,8 +92,7 @@ class ListenerCore final : public ae::Deferred,
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  // Null once the loop is destroyed, and while moving to another loop.
-  LoopState* state_;
+  LoopState* state_;  // null once the loop is destroyed, and while moving to another loop
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;

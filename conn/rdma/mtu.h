@@ -36,8 +36,7 @@ class Mtu {
 
  private:
   ibv_mtu agreed_{};
-  // The MTU that our hello states; 0: none.
-  ibv_mtu told_{};
+  ibv_mtu told_{};  // the MTU that our hello states; 0: none
 };
 
 }}}  // namespace conn::rdma

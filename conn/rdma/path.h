@@ -48,8 +48,7 @@ class Path {
  private:
   SocketAddress local_, peer_;
   std::string device_;
-  // The route as known last; route() updates it from the device.
-  mutable Route route_;
+  mutable Route route_;  // the route as known last; route() updates it from the device
   bool iwarp_ = false;
 };
 

@@ -44,8 +44,7 @@ class RdmaPending final : public PendingConnection {
   // Shared, because the channel must outlive the id even if its loop does not.
   std::shared_ptr<CmChannel> channel_;
   CmId id_;
-  // Private data that the peer sent in the request.
-  std::vector<std::byte> data_;
+  std::vector<std::byte> data_;  // private data that the peer sent in the request
 };
 
 class RdmaHandoff final : public Handoff {

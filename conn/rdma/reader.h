@@ -42,8 +42,7 @@ class Reader {
   }
   struct Taken {
     std::size_t bytes;
-    /// True if a window was read to its end: the stream may want another window now.
-    bool turned;
+    bool turned;  ///< true if a window was read to its end: the stream may want another window now
   };
   /// Reads up to `size` bytes of `inbound` into `into`; null: consumes them without a copy.
   Taken take(Inbound& inbound, std::byte* into, std::size_t size) {
@@ -54,7 +53,7 @@ class Reader {
     return {n, inbound.window_turns() != turns};
   }
 
-  // --- in place ----------------------------------------------------------------------------------
+  // --- reading in place --------------------------------------------------------------------------
   /// Implements Carrier::peek() for the case that there are unread bytes: fills `view` and returns
   /// 1, or returns -1 with errno EMSGSIZE if `together` bytes can never be contiguous. `ended`: no
   /// more bytes will arrive.
@@ -76,8 +75,7 @@ class Reader {
  private:
   std::uint64_t turn_ = 0;
   std::size_t left_ = 0;
-  // Number of unread bytes that the read handler waits for.
-  std::size_t together_ = 1;
+  std::size_t together_ = 1;  // number of unread bytes that the read handler waits for
   std::size_t shown_ = 0;
   bool viewed_ = false;
 };

@@ -54,10 +54,8 @@ class SendChain {
 
   struct Result {
     std::size_t posted;
-    /// Errno of the first request that was not posted; 0 if all were posted.
-    int error;
-    /// True if the driver reported `posted`; false: it is a guess.
-    bool known;
+    int error;   ///< errno of the first request that was not posted; 0 if all were posted
+    bool known;  ///< true if the driver reported `posted`; false: it is a guess
   };
   Result post(ibv_qp* qp);
 

@@ -15,7 +15,7 @@ constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
 }  // namespace
 
-// --- the queue pair comes and goes ---------------------------------------------------------------
+// --- creation and end of the queue pair ----------------------------------------------------------
 
 void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;

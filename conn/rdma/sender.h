@@ -91,15 +91,11 @@ class Sender {
   // --- posting -----------------------------------------------------------------------------------
   struct Posted {
     enum class How : std::uint8_t {
-      /// No request was due.
-      kNothing,
-      /// The due requests are posted, or the send queue is full.
-      kDone,
-      /// One chain is posted, and more is due for another.
-      kMore,
+      kNothing,     ///< no request was due
+      kDone,        ///< the due requests are posted, or the send queue is full
+      kMore,        ///< one chain is posted, and more is due for another
       kKeyRefused,  ///< the device refused to change the key of `window`
-      /// Posting failed with `error`; nothing was recorded as posted.
-      kFailed,
+      kFailed,      ///< posting failed with `error`; nothing was recorded as posted
     };
     How how = How::kNothing;
     /// With kFailed: true if the request that failed may have changed the key of a window.
@@ -110,8 +106,7 @@ class Sender {
     ReceiveWindow* window = nullptr;
     /// Numbers of requests posted, and of control messages among them.
     std::size_t requests = 0, control = 0;
-    /// Number of the user's bytes posted.
-    std::uint32_t bytes = 0;
+    std::uint32_t bytes = 0;  ///< number of the user's bytes posted
   };
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
   /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
@@ -161,12 +156,9 @@ class Sender {
     std::array<ReceiveWindow*, SendChain::kLimit> window{};
     // For each request, the number of staged bytes that it sends.
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
-    // Sum of bytes_of.
-    std::uint32_t bytes = 0;
-    // Number of control messages.
-    std::uint32_t control = 0;
-    // True if the bytes of the last write are copied into the request.
-    bool copied = false;
+    std::uint32_t bytes = 0;    // sum of bytes_of
+    std::uint32_t control = 0;  // number of control messages
+    bool copied = false;        // true if the bytes of the last write are copied into the request
     bool signal_last = false;
     bool prove = false;
     ae::TimePoint now{};
@@ -195,25 +187,19 @@ class Sender {
   Stream& stream_;
   TxQueue tx_;
   SendBuffer buffer_;
-  // Memory for control messages; null if they fit inline.
-  Block* control_ = nullptr;
+  Block* control_ = nullptr;  // memory for control messages; null if they fit inline
   Limits limits_;
   // Requests on the send queue, indexed by sequence number modulo the size of the ring.
   std::vector<Sent> ring_;
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  // Sequence number of the last request with the user's bytes.
-  std::uint32_t last_data_ = 0;
+  std::uint32_t last_data_ = 0;  // sequence number of the last request with the user's bytes
   ae::TimePoint ask_at_ = ae::TimePoint::max();
   // Contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
   std::uint32_t starved_for_ = 0;
-  // State of request last_data_.
-  Data data_ = Data::kNone;
-  // True once a request failed: the device does not carry out later ones.
-  bool failed_ = false;
-  // True if the device reported a full send queue.
-  bool post_again_ = false;
-  // True if the last write was cut short because buffer_ was full.
-  bool short_of_room_ = false;
+  Data data_ = Data::kNone;  // state of request last_data_
+  bool failed_ = false;      // true once a request failed: the device does not carry out later ones
+  bool post_again_ = false;  // true if the device reported a full send queue
+  bool short_of_room_ = false;  // true if the last write was cut short because buffer_ was full
   bool wants_memory_ = false;
 };
 

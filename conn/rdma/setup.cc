@@ -42,7 +42,7 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until)
 
 ae::Duration Setup::time_left() const { return until_ - std::chrono::steady_clock::now(); }
 
-// --- names ---------------------------------------------------------------------------------------
+// --- resolving names -----------------------------------------------------------------------------
 
 void Setup::look_up_next() {
   if (link_.inherited()) return;
@@ -70,7 +70,7 @@ void Setup::keep(Resolved resolved) {
   addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
-// --- addresses -----------------------------------------------------------------------------------
+// --- trying addresses ----------------------------------------------------------------------------
 
 void Setup::try_next_address() {
   while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
@@ -183,7 +183,7 @@ void Setup::try_again() {
   try_address(SocketAddress(link_.path.peer()));
 }
 
-// --- rdma_cm -------------------------------------------------------------------------------------
+// --- rdma_cm events ------------------------------------------------------------------------------
 
 void Setup::on_event(const CmEvent& event) {
   try {

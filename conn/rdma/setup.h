@@ -107,8 +107,7 @@ class Setup {
   std::size_t next_address_ = 0;
   // When the attempt with the current address began, and when it is given up.
   ae::TimePoint address_began_{}, address_deadline_{};
-  // Why the last address failed.
-  Failure last_failure_;
+  Failure last_failure_;  // why the last address failed
   Mtu mtu_;
   // True if the current address was tried again, after a refusal that may have been temporary.
   bool tried_again_ = false;

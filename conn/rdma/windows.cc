@@ -47,7 +47,7 @@ bool Windows::provide(const Source& from, ae::TimePoint now) {
   return false;
 }
 
-// --- keys ----------------------------------------------------------------------------------------
+// --- keys of the windows -------------------------------------------------------------------------
 
 void Windows::look_at_keys() noexcept {
   key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {

@@ -43,7 +43,7 @@ class Windows {
   /// Returns why memory for a window was last refused; empty if it never was.
   const Failure& failure() const noexcept { return failure_; }
 
-  // --- keys --------------------------------------------------------------------------------------
+  // --- keys of the windows -----------------------------------------------------------------------
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
     return key_to_change_;
@@ -58,10 +58,8 @@ class Windows {
   bool is_bound_by(std::uint32_t sequence) const noexcept;
   enum class Changed : std::uint8_t {
     kNone,
-    /// A key was invalidated: another window may be created in its place.
-    kFreed,
-    /// The device has carried out a bind.
-    kBound,
+    kFreed,  ///< A key was invalidated: another window may be created in its place
+    kBound,  ///< the device has carried out a bind
   };
   /// Records that all sends up to number `sequence` are complete; returns what that changed.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
