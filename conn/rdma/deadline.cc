@@ -32,9 +32,9 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   timer_ = 0;
   const Iteration::Spending spending(state_->iteration());
   // If the loop stood still or this timer was postponed, the awaited event may have arrived without
-  // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines
-  // a share of them is enough: an accepting side learns of the peer's first message from its queue
-  // pair.
+  // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines,
+  // only those for which this iteration has time: an accepting side learns of the peer's first
+  // message from its queue pair.
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
     state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll

@@ -15,7 +15,7 @@ namespace {
 
 constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
   using enum Link::QueuePair;
-  switch (to) {  // no default: the compiler warns about a missing state
+  switch (to) {  // no default, so that the compiler warns about a missing state
     case kNone:
       return true;
     case kMade:
@@ -143,8 +143,8 @@ void Link::set_up() {
 }
 
 // Returns the number of receives for a queue pair with a receive queue of its own. On iWARP a
-// message that finds no receive ends the connection, without a retry. A peer that does not count
-// our receives therefore gets as many as Valkey's programs post.
+// message that finds no receive ends the connection, without a retry. A peer that is not aeconn
+// therefore gets at least as many as Valkey's programs post.
 std::uint32_t Link::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;

@@ -60,7 +60,8 @@ class Link {
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   CmId& id() noexcept { return id_; }
-  /// Null before a queue pair is created, and after it is torn down.
+  /// Returns the open device that the connection uses; null before a queue pair is created, and
+  /// after it is torn down.
   Context* context() const noexcept { return context_.get(); }
   Domain* domain() const noexcept { return domain_.get(); }
   ibv_qp* queue_pair() const noexcept { return qp_.get(); }

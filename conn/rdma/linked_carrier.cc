@@ -95,7 +95,7 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
         link_.context()->set_lost();
         end_with({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
         return finish();  // no answer will come, and the kernel waits until the id is released
-      // The peer itself rejects the connection: it does not know it.
+      // The peer itself rejects the connection, because it does not know this connection.
       case RDMA_CM_EVENT_REJECTED:
         break;
       default:

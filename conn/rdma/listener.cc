@@ -283,7 +283,7 @@ void ListenerCore::on_request(const CmEvent& event) {
   state_->devices().watch_removal(id);
   try {
     take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
-  } catch (const std::bad_alloc&) {  // destroying the id rejects the request
+  } catch (const std::bad_alloc&) {  // no memory: destroying the id rejects the request
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }

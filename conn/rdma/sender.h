@@ -119,9 +119,9 @@ class Sender {
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
   bool was_refused() const noexcept { return post_again_; }
-  /// Returns the time at which to request a completion for earlier sends; max() if none is needed.
-  /// Without keepalives no later request would complete, and the memory of the last sends would
-  /// stay in use.
+  /// Returns the time at which a completion for the last sends must be requested; max() if that is
+  /// not needed. On a connection without keepalives no other request might follow them, and their
+  /// memory would never be freed.
   ae::TimePoint ask_at() const noexcept { return ask_at_; }
 
   // --- completions -------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Sender {
 
  private:
   struct Sent {               // one work request on the send queue
-    std::uint32_t bytes = 0;  // staged bytes that it holds until it completes
+    std::uint32_t bytes = 0;  // bytes of staging memory that it holds until it completes
     bool message = false;     // true if it consumes one of the peer's receives
   };
   // The planned contents of a chain: first key changes, then control messages, then one batch of

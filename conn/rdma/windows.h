@@ -58,7 +58,7 @@ class Windows {
   bool is_bound_by(std::uint32_t sequence) const noexcept;
   enum class Changed : std::uint8_t {
     kNone,
-    kFreed,  ///< A key was invalidated: another window may be created in its place
+    kFreed,  ///< a key was invalidated: another window may be created in its place
     kBound,  ///< the device has carried out a bind
   };
   /// Records that all sends up to number `sequence` are complete; returns what that changed.

@@ -28,7 +28,7 @@ constexpr std::uint64_t kOwnLocked = 24 * 1024;
 // Memory mappings that providers make for the rings of a queue pair; the second number is for one
 // with receives of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-// The size of a queue doubles when it must grow, so there are few.
+// Completion queues of a loop: each new one has as many entries as all before it, so there are few.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 

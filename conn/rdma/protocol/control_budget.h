@@ -58,7 +58,8 @@ class ControlBudget {
   std::uint32_t rate_, burst_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  // Time up to which keepalives are paid; each one adds flow::kKeepalivePrice to it.
+  // Time up to which the peer's keepalives are paid for; each one advances it by
+  // flow::kKeepalivePrice.
   ae::TimePoint keepalives_paid_{};
   std::uint64_t received_at_probe_ = 0;
 };

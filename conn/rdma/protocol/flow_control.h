@@ -130,7 +130,7 @@ constexpr std::uint32_t signal_every(std::uint32_t send_queue) noexcept {
   return std::min(send_queue * 3 / 4, send_queue - kControlSlots);
 }
 
-// --- what must hold ------------------------------------------------------------------------------
+// --- checks at compile time ----------------------------------------------------------------------
 
 constexpr bool fits(std::uint64_t counted) noexcept {
   return probe_at(counted) >= 1 && probe_at(counted) + reserve(counted) <= counted &&

@@ -44,13 +44,13 @@ std::uint32_t Inbound::most_wanted() const noexcept {
   return std::max(std::min(config_.max_windows, counted), 2u) - 1;
 }
 
-// --- memory comes and goes -----------------------------------------------------------------------
+// --- adding and removing window memory -----------------------------------------------------------
 
 std::uint32_t Inbound::wanted_window() const noexcept {
   if (ended_ || window_failed_ || released_) return 0;
   if (recall_ && may_recall()) return line_.has_spare() ? 0 : desired_;
-  // A spare window of another length is kept until the new one is there, in case there is no
-  // memory.
+  // Wants a window of the current length even if there is a spare one of another length. The spare
+  // one is kept meanwhile, in case there is no memory for the new one.
   return wants_another() && line_.held() <= wanted_ ? desired_ : 0;
 }
 
@@ -74,8 +74,8 @@ WindowBuffer Inbound::take_discarded() noexcept {
     drop_spare_ = false;
     return {};
   }
-  // While the peer has no window, keeps the last spare one that could be offered until there is a
-  // better one.
+  // While the peer has no window, keeps the last spare window that could be offered until there is
+  // one of the right length.
   const bool too_many = line_.held() > wanted_ + 1;
   const bool room = line_.held() <= wanted_;
   if (line_.outstanding() == 0 && (room || window_failed_)) return {};
@@ -98,7 +98,7 @@ void Inbound::offer_spares() noexcept {
   if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
 }
 
-// --- the peer writes -----------------------------------------------------------------------------
+// --- data that the peer writes -------------------------------------------------------------------
 
 const char* Inbound::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
                              std::uint64_t& announced_by) {
@@ -182,10 +182,10 @@ std::size_t Inbound::read(std::byte* into, std::size_t size) {
   return done;
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void Inbound::tick(ae::TimePoint now) noexcept {
-  // From now on the window is wanted again.
+  // The window for which there was no memory is wanted again from now on.
   if (window_failed_ && now >= window_failed_until_) window_failed_ = false;
   // No window was filled for a while: one window of the first length is enough.
   if (now - last_full_at_ >= flow::kWindowsQuiet) {

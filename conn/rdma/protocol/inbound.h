@@ -31,7 +31,7 @@ class Inbound {
     /// The values of the same name in StreamConfig.
     std::uint32_t window = 0, max_window = 0, max_windows = 0;
   };
-  struct Peer {                ///< What the peer understands.
+  struct Peer {                ///< what the peer understands, as stated in its hello
     bool may_change = false;   ///< true: windows may have different lengths
     bool marks = false;        ///< true: the peer marks where it leaves a window
     bool takes_ahead = false;  ///< true: the peer accepts several windows at a time
@@ -42,7 +42,7 @@ class Inbound {
   /// offered.
   void end() noexcept { ended_ = true; }
 
-  // --- memory comes and goes ---------------------------------------------------------------------
+  // --- adding and removing window memory ---------------------------------------------------------
   /// Returns the length of the window that is wanted now; 0: none is wanted. Answer with
   /// provide_window() of exactly that length, or with Stream::no_window() if there is no memory, or
   /// not at all: the window then stays wanted. Call it after Stream::on_data(), read() and
@@ -101,11 +101,11 @@ class Inbound {
   /// receives: the answer to our probe releases them.
   std::uint32_t window_turns() const noexcept { return window_turns_; }
 
-  // --- time --------------------------------------------------------------------------------------
+  // --- time-outs and ticks -----------------------------------------------------------------------
   void tick(ae::TimePoint now) noexcept;
   ae::TimePoint next_tick() const noexcept;
 
-  // --- facts -------------------------------------------------------------------------------------
+  // --- facts about the windows -------------------------------------------------------------------
   /// Returns true if the peer has a window of ours to write into.
   bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
   /// Returns true if the peer has more than one window of the first length; tick() may replace them

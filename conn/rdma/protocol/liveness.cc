@@ -68,7 +68,7 @@ ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!config_.completions_prove) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
-  // One tick more, so that the silence then exceeds the limit.
+  // One clock tick more, so that the silence then exceeds the limit.
   return asked_at_ + promised_ + ae::Duration(1);
 }
 

@@ -32,7 +32,7 @@ class Liveness {
   /// Records that the peer promised to send keepalives at this interval.
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
-  // --- signs of life -----------------------------------------------------------------------------
+  // --- signs that the peer is alive --------------------------------------------------------------
   /// Call when the connection is established: the peer's silence counts from now on.
   void on_open(ae::TimePoint now) noexcept {
     if (!heard_) heard_at_ = now;
@@ -52,7 +52,7 @@ class Liveness {
     asked_at_ = {};
   }
 
-  // --- time --------------------------------------------------------------------------------------
+  // --- time-outs and ticks -----------------------------------------------------------------------
   struct Facts {
     ae::TimePoint last_write_at{};
     bool all_completed = true;     ///< true if all our messages have completed
@@ -64,7 +64,7 @@ class Liveness {
   [[nodiscard]] bool tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
   ae::TimePoint next_tick() const noexcept { return std::min(keepalive_at_, next_look()); }
 
-  // --- what is due -------------------------------------------------------------------------------
+  // --- keepalives and probes that are due --------------------------------------------------------
   bool keepalive_is_due() const noexcept { return keepalive_due_; }
   void on_keepalive_posted() noexcept { keepalive_due_ = false; }
   /// Returns true if a zero-length write is due. It proves the path in place of a keepalive, when

@@ -47,7 +47,7 @@ enum class Phase : std::uint8_t {
 
 constexpr bool allowed(Phase from, Phase to) {
   using enum Phase;
-  switch (from) {  // no default: the compiler warns about a missing phase
+  switch (from) {  // no default, so that the compiler warns about a missing phase
     case kIdle:
       return to == kResolving || to == kAccepting || to == kDead;
     case kResolving:

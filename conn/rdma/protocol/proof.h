@@ -72,7 +72,7 @@ class Proof {
   ae::TimePoint last_post_at() const noexcept { return last_post_at_; }
   bool takes_keepalive() const noexcept { return unproven() < flow::keepalive_below(receives_); }
 
-  // --- what happens ------------------------------------------------------------------------------
+  // --- recording messages ------------------------------------------------------------------------
   void on_posted(ae::TimePoint now) noexcept {
     ++sent_;
     last_post_at_ = now;

@@ -89,7 +89,7 @@ void Stream::no_window(ae::TimePoint now) {
   if (!inbound_.no_window(now)) fail("no memory for a receive window");
 }
 
-// --- what the peer says --------------------------------------------------------------------------
+// --- messages of the peer ------------------------------------------------------------------------
 
 bool Stream::spend_control(ae::TimePoint now) noexcept {
   const bool paid = budget_.spend(now);
@@ -316,7 +316,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
   }
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;

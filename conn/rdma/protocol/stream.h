@@ -50,7 +50,7 @@ struct StreamConfig {
   /// Most windows of ours that may exist at once, if the peer accepts several at a time: 2 to
   /// WindowLine::kSlots.
   std::uint32_t max_windows = 8;
-  std::uint32_t max_peer_window = 16u << 20;  ///< a longer window of the peer is refused
+  std::uint32_t max_peer_window = 16u << 20;  ///< a window of the peer that is longer is refused
   /// Number of receives that a peer is assumed to keep posted if it announces no number.
   std::uint32_t peer_receives = flow::kPlainReceives;
   std::uint32_t receives = 0;  ///< number of our receives that we announce; 0: none is announced
@@ -69,8 +69,9 @@ struct StreamConfig {
 /// The limit that a peer exceeded, if that is why its connection ended.
 enum class Excess : std::uint8_t {
   kNone,
-  kMessages,  ///< control_rate and control_burst, or it sent probes faster than answers can be sent
-  kWindow,    ///< max_peer_window
+  kMessages,  ///< More control messages than control_rate and control_burst allow, or probes faster
+              ///< than answers can be sent.
+  kWindow,    ///< a window longer than max_peer_window
 };
 
 class Stream {
@@ -90,7 +91,7 @@ class Stream {
   /// Sets the connection's id for tracing probes (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
-  // --- its parts ---------------------------------------------------------------------------------
+  // --- parts of the stream -----------------------------------------------------------------------
   Inbound& inbound() noexcept { return inbound_; }
   const Inbound& inbound() const noexcept { return inbound_; }
   const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
@@ -153,7 +154,7 @@ class Stream {
   /// because the peer may lack receives for them; no value if no such time is needed.
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
 
-  // --- time --------------------------------------------------------------------------------------
+  // --- time-outs and ticks -----------------------------------------------------------------------
   /// Call when next_tick() has come. Makes keepalives due, probes the device of a peer that
   /// promised keepalives and is silent, and frees spare windows. Connections with the same
   /// keepalive interval are due at the same moments. `loop_was_stopped`: this call comes much later
@@ -165,7 +166,7 @@ class Stream {
     if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }
 
-  // --- facts -------------------------------------------------------------------------------------
+  // --- facts about the stream --------------------------------------------------------------------
   /// Returns why the stream failed: the peer broke the protocol or is considered dead, or there was
   /// no memory for a window. Null if it has not failed.
   const char* failure() const noexcept { return failure_; }

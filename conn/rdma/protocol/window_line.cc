@@ -21,7 +21,7 @@ std::uint32_t WindowLine::longest_outstanding() const noexcept {
   return longest;
 }
 
-// --- memory comes and goes -----------------------------------------------------------------------
+// --- adding and removing window memory -----------------------------------------------------------
 
 void WindowLine::add(const WindowBuffer& buffer) noexcept {
   assert(buffer.data != nullptr && held_ < kSlots);
@@ -84,7 +84,7 @@ void WindowLine::become(std::span<std::byte> unread) noexcept {
   (void)fill(buffer.length, {});
 }
 
-// --- telling the peer ----------------------------------------------------------------------------
+// --- announcing windows to the peer --------------------------------------------------------------
 
 void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
   assert(unposted_ != 0);
@@ -96,7 +96,7 @@ void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
 
 void WindowLine::announce_nothing() noexcept { unposted_ = 0; }
 
-// --- the peer writes -----------------------------------------------------------------------------
+// --- data that the peer writes -------------------------------------------------------------------
 
 void WindowLine::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);

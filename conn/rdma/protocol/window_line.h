@@ -38,19 +38,19 @@ class WindowLine {
   static constexpr std::size_t kSlots = 8;
 
   struct Window {
-    WindowBuffer buffer;  // its data is null if the slot is free
+    WindowBuffer buffer;  // the window's memory; its data is null if the slot is free
     std::uint32_t filled = 0, read = 0;
     // Number of bytes that the peer will fill: the length of the buffer, or less if the peer has
     // left the window.
     std::uint32_t end = 0;
-    std::uint64_t announced_by = 0;  // number of our message that announced it
+    std::uint64_t announced_by = 0;  // number of our message that announced the window
     ae::TimePoint announced_at{}, first_at{};
-    std::uint32_t first = 0;  // size of the peer's first write into it, at first_at
+    std::uint32_t first = 0;  // size of the peer's first write into the window, at first_at
     bool in_line = false;
     bool full() const noexcept { return filled == end; }
   };
 
-  // --- how many ----------------------------------------------------------------------------------
+  // --- numbers of windows ------------------------------------------------------------------------
   std::size_t held() const noexcept { return held_; }  ///< number of windows, including spare ones
   std::size_t count() const noexcept { return count_; }  ///< number of windows in the line
   /// Number of windows in the line that are full and not read out.
@@ -63,7 +63,7 @@ class WindowLine {
   /// Returns the length of the longest outstanding window; 0: none is outstanding.
   std::uint32_t longest_outstanding() const noexcept;
 
-  // --- memory comes and goes ---------------------------------------------------------------------
+  // --- adding and removing window memory ---------------------------------------------------------
   /// Appends a window to the line, to be announced. There must be a free slot.
   void add(const WindowBuffer& buffer) noexcept;
   /// Replaces the last window by another one. The last window must not have been announced.
@@ -79,7 +79,7 @@ class WindowLine {
   /// nothing left to read.
   void become(std::span<std::byte> unread) noexcept;
 
-  // --- telling the peer --------------------------------------------------------------------------
+  // --- announcing windows to the peer ------------------------------------------------------------
   bool to_announce() const noexcept { return unposted_ != 0; }
   std::size_t unannounced() const noexcept { return unposted_; }
   // For the following functions, `i` numbers the windows to be announced, from 0 to unannounced() -
@@ -97,7 +97,7 @@ class WindowLine {
   /// Drops all pending announcements: to_announce() is false afterwards.
   void announce_nothing() noexcept;
 
-  // --- the peer writes ---------------------------------------------------------------------------
+  // --- data that the peer writes -----------------------------------------------------------------
   /// Returns the window that the peer is writing; null if it has none.
   const Window* current() const noexcept {
     if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;

@@ -18,13 +18,14 @@ inline constexpr std::size_t kControlSize = 32;
 using ControlBytes = std::array<std::byte, kControlSize>;
 
 enum class Opcode : std::uint16_t {
-  /// Sent by the client; the server answers with the same opcode and `select`. Also serves as a
-  /// probe, between
-  /// aeconn peers, in both directions.
+  /// Sent by the client; the server answers with the same opcode and `select`. The answer proves
+  /// that the earlier messages were handled, so this is also the probe. An aeconn server probes its
+  /// aeconn client with it, too.
   kGetServerFeature = 0,
   kSetClientFeature = 1,    ///< sent by the client; it is not answered
   kKeepalive = 2,           ///< proves that the path works; it is not answered
-  kRegisterXferMemory = 3,  ///< announces a receive window; the next data byte goes to its start
+  kRegisterXferMemory = 3,  ///< Announces a receive window. The next data byte goes to its start,
+                            ///< unless it is announced ahead (kWindowAhead).
 };
 
 /// `select` of a RegisterXferMemory that is sent before the last window is full, and of the
@@ -49,7 +50,7 @@ struct ControlMessage {
   /// Opcode 3: start of the window, an address in the memory of its owner.
   std::uint64_t address = 0;
   std::uint32_t length = 0;  ///< opcode 3: bytes in the window
-  std::uint32_t key = 0;     ///< opcode 3: its rkey
+  std::uint32_t key = 0;     ///< opcode 3: rkey of the window
 
   friend bool operator==(const ControlMessage&, const ControlMessage&) = default;
 };
@@ -63,22 +64,22 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 /// the plain protocol is used.
 struct Hello {
   static constexpr std::size_t kSize = 24;
-  /// The sender accepts windows of changing length.
+  /// The hello's sender accepts windows of changing length.
   static constexpr std::uint32_t kWindowMayChange = 1;
-  /// The sender answers GetServerFeature in both roles.
+  /// The hello's sender answers GetServerFeature in both roles.
   static constexpr std::uint32_t kAnswersProbes = 2;
-  /// The sender sends a keepalive every keepalive_ms; its peer probes the sender's device after a
+  /// The hello's sender sends a keepalive every keepalive_ms; its peer probes its device after a
   /// longer silence.
   static constexpr std::uint32_t kSendsKeepalives = 4;
-  static constexpr std::uint32_t kTellsReceives = 8;  ///< `receives` is valid
-  /// The sender marks where it changes to a window that was announced before the last one was full
-  /// (kWindowMark).
+  static constexpr std::uint32_t kTellsReceives = 8;  ///< member `receives` is valid
+  /// The hello's sender marks where it changes to a window that was announced before the last one
+  /// was full (kWindowMark).
   static constexpr std::uint32_t kMarksWindows = 16;
-  /// The sender accepts windows that are announced ahead (kWindowAhead), and reports when it waited
-  /// for a window (kWaited).
+  /// The hello's sender accepts windows that are announced ahead (kWindowAhead), and reports when
+  /// it waited for a window (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
-  static constexpr std::uint32_t kTellsMtu = 64;      ///< `mtu` is valid
-  static constexpr std::uint32_t kHearsAborts = 128;  ///< the sender understands kAborted
+  static constexpr std::uint32_t kTellsMtu = 64;      ///< member `mtu` is valid
+  static constexpr std::uint32_t kHearsAborts = 128;  ///< the hello's sender understands kAborted
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   /// Number of receives of the sender that its peer can count on at first.
