@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A connection's objects of rdma_cm and of its device, and the byte stream that runs over them. The
-// objects are created in this order and destroyed in the reverse order:
+// objects are created in this order:
 //
-//   id, context, domain, receives, first window, completion queue lease, queue pair
+//   id, context, domain, first window, receives, completion queue lease, queue pair
+//
+// (On Soft-RoCE the first window comes after the queue pair: Device::keys_are_younger().) The queue
+// pair is destroyed first, the id last.
 //
 // If an address fails during connect(), the objects are destroyed and created again for the next
 // address; nothing else is lost. Memory that the user still looks at in place outlives the other
