@@ -300,7 +300,7 @@ void LinkedCarrier::tear_down() noexcept {
     // Not in a child of fork(), where the pages may not even exist (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
-                      // False after shutdown_both().
+                      // The state is another one after shutdown_both().
                       state() == State::kConnected;
     if (keep) {
       left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);

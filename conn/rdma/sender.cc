@@ -120,7 +120,8 @@ Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool 
   posted.control =
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
   commit(plan, result.posted);
-  // If some requests were not posted, their signals are missing too, so last_signaled_ stays.
+  // If only a part of the chain was posted, a request that asks for a completion may be missing, so
+  // last_signaled_ keeps its value.
   if (result.posted == chain.size()) last_signaled_ = last_signaled;
   if (key_refused) {
     posted.how = Posted::How::kKeyRefused;
@@ -255,8 +256,8 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
 }
 
 // Requests completions for some of the requests: often enough to learn in time when slots of the
-// send queue and staging memory become free. Returns the sequence number of the last request with
-// one.
+// send queue and staging memory become free. Returns the sequence number of the last request that
+// asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
                            stream_.proof().is_exceeded(plan.control) || wants_memory_ ||

@@ -92,7 +92,7 @@ class Sender {
   struct Posted {
     enum class How : std::uint8_t {
       kNothing,     ///< no request was due
-      kDone,        ///< the due requests are posted, or the send queue is full
+      kDone,        ///< all due requests are posted, or the send queue is full
       kMore,        ///< one chain is posted, and more is due for another
       kKeyRefused,  ///< the device refused to change the key of `window`
       kFailed,      ///< posting failed with `error`; nothing was recorded as posted

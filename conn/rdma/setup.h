@@ -65,7 +65,8 @@ class Setup {
   /// Returns the time at which the attempt with the current address is given up.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
 
-  /// Starts to resolve the next name. Once all are resolved, tries their addresses in this order.
+  /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
+  /// the names.
   void look_up_next();
   /// Does the same as look_up_next() without running the loop: blocks until the names are resolved.
   void look_up_all();

@@ -28,7 +28,7 @@ class Windows {
   /// Stores a reference to `stream`, which must outlive this object.
   explicit Windows(Stream& stream) noexcept : stream_(stream) {}
 
-  struct Source {    ///< where the memory comes from
+  struct Source {    ///< where the memory for windows comes from
     Domain* domain;  ///< null: no window can be created
     MemoryLimit limit;
     LoopStatistics& statistics;

@@ -50,7 +50,8 @@ struct LimitSources {
 /// Returns the limits of the process: on locked memory, on memory mappings, and the limit of the
 /// rdma cgroup for device `name`. Leaves out resources that are unlimited.
 std::vector<Limit> process_limits(const std::string& name, const LimitSources& from = {});
-/// Returns the limits of the device.
+/// Returns the limits of a device: on queue pairs, completion queues, memory regions, memory
+/// windows and protection domains.
 std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr& device);
 
 /// Returns how many connections `limit` allows, and what `connections` need of it.

@@ -39,7 +39,7 @@ struct Settings {
   std::uint32_t max_window = StreamConfig{}.max_window;
   std::uint32_t max_windows = StreamConfig{}.max_windows;
   std::uint32_t max_peer_window = StreamConfig{}.max_peer_window;
-  /// Most bytes accepted and not yet confirmed by the device.
+  /// Most bytes that are accepted for sending and not yet confirmed by the device.
   std::uint32_t send_buffer = 256 * 1024;
   /// send_buffer grows up to this if it improves throughput.
   std::uint32_t max_send_buffer = 4u << 20;
