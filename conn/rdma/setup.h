@@ -66,7 +66,7 @@ class Setup {
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
 
   /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
-  /// the names.
+  /// the names unless option `spread` asks for another.
   void look_up_next();
   /// Does the same as look_up_next() without running the loop: blocks until the names are resolved.
   void look_up_all();
