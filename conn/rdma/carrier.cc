@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connecting and accepting, reading and writing, closing, and facts. In place:
-// carrier_in_place.cc.
+// Connecting, accepting, reading, writing and closing, and facts about the connection. Reading and
+// writing in place is in carrier_in_place.cc.
 
 #include "conn/rdma/carrier.h"
 
@@ -41,8 +41,9 @@ bool RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
   return true;
 }
 
-// If connect() is left by an exception, or ends while its attempt is in progress, it has failed.
-// This stops the attempt: a later answer would otherwise revive it.
+// Ends the attempt when connect() or connect_blocking() is left without success. Otherwise a late
+// answer of the peer could still establish a connection that was reported as failed. goes_on is set
+// if the attempt continues or has succeeded.
 struct RdmaCarrier::Attempt {
   RdmaCarrier& carrier;
   bool goes_on = false;
@@ -74,7 +75,7 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const ae::TimePoint until = setup_->until();
   setup_->look_up_all();
   while (state() == State::kConnecting) {
-    // The loop's timers do not run here, so the time-out of an address is checked here.
+    // The loop's timers do not run inside pump(), so the time-out of an address is checked here.
     const auto expired = [this] { return clock_now() >= setup_->address_deadline(); };
     link_.state().pump([&] { return state() != State::kConnecting || expired(); },
                        std::min(until, setup_->address_deadline()));
@@ -82,8 +83,9 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     if (state() == State::kConnecting && expired()) setup_->on_deadline();
   }
   if (state() != State::kConnected) return;
-  // Also waits for the first windows: a caller that blocks may not run the loop for long, and each
-  // side gives up if no window arrives (accept-timeout).
+  // Also waits for the first receive windows of both sides: a caller that blocks may not run the
+  // loop for a long time afterwards, and each side gives up if no window arrives within
+  // accept-timeout.
   SetupTrace::begin("first window");
   post_due();
   const Stream& stream = link_.stream;
@@ -150,8 +152,8 @@ bool RdmaCarrier::readable() const {
   return link_.stream.at_end() || pending_failure_ || reader_.is_due(link_.stream);
 }
 
-// The read budget of this iteration may already be used up, by the write handler or a handler of
-// another connection.
+// Returns false if the read budget of this iteration is used up: the write handler, or a handler of
+// another connection, may have read already.
 bool RdmaCarrier::ready_to_read() {
   return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
 }
@@ -162,7 +164,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
     (void)link_.release_kept(false);
   }
   reader_.renew(link_.state().turn(), link_.settings().read_budget);
-  if (inherited()) {  // a child of fork() may not even have the pages
+  if (inherited()) {  // in a child of fork(), the pages of the windows may not even exist
     errno = EAGAIN;
     return -1;
   }
@@ -193,8 +195,9 @@ ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
 // --- writing -------------------------------------------------------------------------------------
 
 bool RdmaCarrier::writable() const {
-  // If writing is no longer possible, the handler must run to find out. Before the peer's first
-  // window nothing can be sent: a list of schemes then tries the next one (conn/lists/dial.h).
+  // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
+  // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
+  // the next scheme (conn/lists/dial.h).
   return link_.stage.phase() != Phase::kOpen ||
          (link_.stream.peer_windows().any() && link_.sender.has_room());
 }
@@ -217,8 +220,8 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   return static_cast<ssize_t>(done);
 }
 
-// Writing has ended. Unread bytes can still be read, so the connection fails only if there are
-// none.
+// Makes writev() or reserve() fail with EPIPE, because writing has ended. Unread bytes can still be
+// read, so the connection itself fails only if there are none.
 ssize_t RdmaCarrier::refuse_write() {
   if (!link_.stream.inbound().has_unread()) {
     if (pending_failure_)
@@ -249,7 +252,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory to wait with
+    } catch (const std::exception&) {  // no memory to wait with: returns what is true now
     }
   }
   return handed_on();
@@ -262,8 +265,8 @@ int RdmaCarrier::shutdown() {
   return -1;
 }
 
-// The protocol has no half-close, so this ends the connection as close() does, but the object
-// remains usable for queries.
+// Closes the connection as close() does, because the protocol has no half-close. The object can
+// still be queried.
 int RdmaCarrier::shutdown_both() {
   drop_kept();
   pending_failure_ = {};
@@ -289,7 +292,7 @@ void RdmaCarrier::close() noexcept {
       return begin_disconnect(kFailurePatience);
     case Phase::kOpen:
       return begin_close();
-    case Phase::kClosing:  // after shutdown_both()
+    case Phase::kClosing:  // after shutdown_both(), which has already begun to close
       if (!deadline_.set(close_deadline_ - clock_now(), Deadline::Of::kLinger))
         begin_disconnect(kFailurePatience);
       return;
@@ -302,8 +305,9 @@ void RdmaCarrier::close() noexcept {
   }
 }
 
-// On iWARP a completion only means that the stream has taken the bytes; only the end of the stream
-// shows that they arrived. So the stream is ended here, as in close().
+// Returns true if the peer has received all written bytes, waiting for that until `until`. On iWARP
+// a completion only means that the local stream has taken the bytes, and only the end of the stream
+// shows that they arrived; so this function ends the stream, as close() does.
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto has_left = [this] {
     if (has_undelivered()) return false;
@@ -323,7 +327,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory to wait with
+    } catch (const std::exception&) {  // no memory to wait with: returns what is true now
     }
   }
   return has_left();
@@ -339,7 +343,7 @@ void RdmaCarrier::abandon() noexcept {
   tear_down();
 }
 
-// --- facts ---------------------------------------------------------------------------------------
+// --- facts about the connection ------------------------------------------------------------------
 
 std::string RdmaCarrier::path() const {
   const Stream& stream = link_.stream;

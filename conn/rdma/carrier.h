@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over RDMA: what the core asks of a carrier. Its parts are described in
-// conn/rdma/linked_carrier.h.
+// The carrier of transport rdma: implements the functions that the connection core calls on a
+// carrier. The base class, LinkedCarrier, handles what rdma_cm, the device and the loop report
+// (conn/rdma/linked_carrier.h).
 
 #include <string>
 #include <utility>
@@ -14,17 +15,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaCarrier final : public LinkedCarrier {
  public:
-  /// For an outgoing connection. Throws VerbsError where there is no RDMA.
+  /// Creates the carrier of an outgoing connection. Throws VerbsError if the machine has no RDMA.
   RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& defaults)
       : LinkedCarrier(type, state, defaults, Role::kClient, nullptr) {}
-  /// From a CONNECT_REQUEST; takes ownership of its id. Call accept() next.
+  /// Creates the carrier of an incoming connection from the rdma_cm id of a CONNECT_REQUEST event,
+  /// and takes ownership of that id. Call accept() next.
   RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
               AcceptOwner& listener);
 
-  /// Creates the queue pair and accepts the request. Throws VerbsError; the caller must then close
-  /// the connection.
+  /// Creates the queue pair and accepts the connection request. `private_data`: the bytes that the
+  /// peer sent in the request. Throws VerbsError; the caller must then close the connection.
   void accept(std::span<const std::byte> private_data);
-  /// Rejects the request of a connection whose accept() threw.
+  /// Rejects the connection request after accept() has thrown. `why`: the text sent to the peer.
   void reject_request(std::string_view why) noexcept;
 
   std::string local_address() const override { return link_.path.local().to_string(); }
@@ -35,7 +37,7 @@ class RdmaCarrier final : public LinkedCarrier {
  private:
   struct Attempt;
 
-  // Carrier
+  // Overrides of Carrier.
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;
@@ -70,7 +72,8 @@ class RdmaCarrier final : public LinkedCarrier {
   bool writable() const override;
 
   bool begin_connect(const Endpoint& to, ae::Duration limit);
-  /// 1 if there are bytes that may be read in this iteration, else the result of read().
+  /// Returns 1 if there are bytes that may be read in this iteration; otherwise returns, with errno
+  /// set, what read() is to return (0 at the end of the stream, or -1).
   ssize_t look_for_bytes();
   ssize_t refuse_write();
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place: reading receive windows without a copy, reserved memory for output, and sending
-// from the user's memory.
+// Reading and writing in place: the user reads receive windows without a copy, writes into reserved
+// memory, or sends directly from registered memory of its own.
 
 #include <algorithm>
 #include <cerrno>
@@ -11,7 +11,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Shorter data is copied faster than the device reports its completion.
+// Sizes that are sent from the user's memory. Copying fewer bytes than kLeastReferred takes less
+// time than the report of the device's completion to the user.
 constexpr std::size_t kLeastReferred = 1024;
 constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 
@@ -71,7 +72,8 @@ bool RdmaCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
 ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   const std::size_t size = bytes.bytes.size();
   errno = EOPNOTSUPP;
-  // writev() handles all other cases, and failures.
+  // Every return of -1 below with EOPNOTSUPP makes the caller use writev(), which handles all these
+  // cases and reports failures.
   if (!sends_in_place(bytes)) return -1;
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) return -1;
   if (bytes.memory->of() != &type()) return -1;

@@ -31,8 +31,10 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
   const Iteration::Spending spending(state_->iteration());
-  // The awaited event may have arrived without being processed, if the loop stood still or this
-  // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm event.
+  // If the loop stood still or this timer was postponed, the awaited event may have arrived without
+  // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines,
+  // only those for which this iteration has time: an accepting side learns of the peer's first
+  // message from its queue pair.
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
     state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll
@@ -40,7 +42,7 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   } catch (const std::exception&) {
     user_.on_no_memory();
   }
-  // Unless the processed events have set the next deadline.
+  // If one of the processed events has set another deadline, this one no longer applies.
   if (timer_ != 0) return ae::kNoMore;
   try {
     user_.on_deadline(what);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The one time-out of a connection: what it is waited for depends on the phase.
+// The one timer with which a connection limits a wait. What it waits for changes with the phase of
+// the connection (Deadline::Of).
 
 #include <cstdint>
 
@@ -16,21 +17,23 @@ class DeadlineUser;
 class Deadline {
  public:
   enum class Of : std::uint8_t {
-    kAddress,     ///< an answer from the address being tried, or from the name service
-    kAccept,      ///< the peer finishes the handshake and offers a window
-    kLinger,      ///< what was written is delivered after close()
-    kDisconnect,  ///< the peer answers a disconnect
-    kStreamOver,  ///< iWARP: rdma_cm says why the queue pair ended
-    kQuiet,       ///< the device's last reports of a stopped queue pair
+    kAddress,     ///< waiting for an answer from the address being tried, or from the name service
+    kAccept,      ///< waiting for the peer to finish the handshake and to offer a receive window
+    kLinger,      ///< after close(): waiting until all written bytes are delivered
+    kDisconnect,  ///< waiting for the peer's answer to our disconnect
+    kStreamOver,  ///< iWARP: waiting for rdma_cm to report why the queue pair ended
+    kQuiet,       ///< waiting for the device's last completions of a stopped queue pair
   };
 
   Deadline(LoopState& state, DeadlineUser& user) noexcept : state_(&state), user_(user) {}
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  /// Replaces the present one. False if there is no memory for a timer: there is none then.
+  /// Starts the timer; a deadline that was set before is cancelled. Returns false if there is no
+  /// memory for a timer: no deadline is set then.
   [[nodiscard]] bool set(ae::Duration delay, Of what) noexcept;
-  /// `loop`: null after the end of the loop, with which its timers are gone.
+  /// Cancels the deadline, if one is set. `loop`: null once the loop is destroyed, because its
+  /// timers are gone with it.
   void clear(ae::EventLoop* loop) noexcept;
 
  private:
@@ -42,9 +45,10 @@ class Deadline {
 
 class DeadlineUser {
  public:
-  /// The deadline has passed, and what has arrived meanwhile was handled without setting another.
+  /// Called when the deadline has passed. Events that arrived late were processed before this call,
+  /// and none of them set a new deadline.
   virtual void on_deadline(Deadline::Of what) = 0;
-  /// There was no memory to handle it.
+  /// Called if memory ran out while the deadline was being handled.
   virtual void on_no_memory() noexcept = 0;
 
  protected:

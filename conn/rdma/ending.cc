@@ -31,16 +31,19 @@ bool Ending::stop() noexcept {
     if (device.asks_port_first() || unreachable_ || device.port_down(id->port_num))
       link_.ask_port();
   }
-  // iWARP completes what its stream has taken, and the error state would reset the stream: after a
-  // clean end, the disconnect follows the last byte without it.
+  // On iWARP the error state would reset the stream, and with it bytes that the stream has taken
+  // and the device has reported as complete. So after a clean end the queue pair stays as it is,
+  // and the disconnect follows the last byte.
   if (!(delivered_ && context->device().iwarp())) link_.stop();
-  // Before rdma_cm knows the connection, rdma_disconnect() would send nothing and report success.
-  // (rdma_notify() is no solution: Linux then repeats its answer to the request for a minute, and
-  // rdma_destroy_id() waits for the end of that.) ESTABLISHED will come, or the deadline.
+  // Disconnects only if rdma_cm knows the connection: before that, rdma_disconnect() would send
+  // nothing and report success. The event ESTABLISHED, or the deadline, will come. (rdma_notify()
+  // is no solution: Linux then repeats its answer to the connection request for a minute, and
+  // rdma_destroy_id() waits until that ends.)
   return (link_.stage.handshake() >= Handshake::kKnown || !link_.can_disconnect()) && disconnect();
 }
 
-// Asks the peer to close, or confirms its close. If nothing can be sent, no answer will come.
+// Sends the disconnect, or the answer to the peer's. Returns true if no answer of the peer will
+// come, because it has already gone or nothing could be sent.
 bool Ending::disconnect() noexcept {
   const CmId& id = link_.id();
   const bool told = id && link_.can_disconnect() && rdma_disconnect(id.get()) == 0;
@@ -61,7 +64,7 @@ bool Ending::delivery_settled() const noexcept {
           link_.stage.handshake() == Handshake::kGone);
 }
 
-// --- dead ----------------------------------------------------------------------------------------
+// --- phase kDead ---------------------------------------------------------------------------------
 
 void Ending::finish() noexcept {
   link_.stage.move(Phase::kDead);
@@ -70,7 +73,7 @@ void Ending::finish() noexcept {
 
 bool Ending::has_reports_to_come() noexcept {
   if (link_.queue_pair() == nullptr || !link_.was_connected()) return false;
-  link_.stop();  // its deadline may have expired before reap() stopped it
+  link_.stop();  // the deadline may have expired before reap() could stop the queue pair
   if (at_ == EndStep::kQuieting) return false;
   if (!link_.quiet()) link_.context()->on_async_event();
   return !link_.quiet();

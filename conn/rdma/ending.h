@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The end of one connection: its queue pair is stopped, the peer is told, and the device has to
-// become quiet before the queue pair may be destroyed. The steps and what holds in each are in
-// conn/rdma/protocol/end_step.h. The connection sets the deadlines and reports the events; this
-// class says when there is nothing left to wait for.
+// The end of one connection: the queue pair is stopped, the peer is notified with a disconnect, and
+// the device must report its last completions before the queue pair may be destroyed. The steps,
+// and what is true in each, are listed in conn/rdma/protocol/end_step.h. The connection sets the
+// deadlines and passes events in; this class decides when there is nothing left to wait for.
 //
-// Holds at all times: the step fits the phase; the queue pair is stopped from kUntold on, except
-// after a clean end on iWARP.
+// Invariants: the step fits the connection's phase (fits()); from step kUntold on the queue pair is
+// stopped, except after a clean end on iWARP.
 
 #include "ae/abi.h"
 #include "conn/rdma/link.h"
@@ -16,46 +16,54 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Ending {
  public:
-  /// Borrows `link`.
+  /// Stores a reference to `link`, which must outlive this object.
   explicit Ending(Link& link) noexcept : link_(link) {}
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
 
   EndStep at() const noexcept { return at_; }
 
-  // --- what is known of the reason ---------------------------------------------------------------
-  /// Everything was delivered, without an error.
+  // --- facts about the reason for the end --------------------------------------------------------
+  /// Records that all written bytes were delivered, without an error.
   void set_delivered() noexcept { delivered_ = true; }
-  /// The peer seems to be unreachable: the port is asked before anything is sent to it.
+  /// Records that the peer seems to be unreachable. stop() then first asks the device whether its
+  /// port is up, and sends no disconnect if it is down.
   void set_unreachable() noexcept { unreachable_ = true; }
-  /// iWARP: the device has ended the queue pair. False: that was known.
+  /// iWARP: records that the device has ended the queue pair. Returns false if that was recorded
+  /// before.
   [[nodiscard]] bool stream_over() noexcept;
 
-  // --- disconnecting -----------------------------------------------------------------------------
-  // True: nothing will be answered, so finish() is due.
-  /// Enters kDisconnecting. Leaves the stop to a later iteration, for want of time, or does it now.
+  // --- phase kDisconnecting ----------------------------------------------------------------------
+  /// Enters kDisconnecting without stopping the queue pair, because this iteration of the loop has
+  /// no time left: stop() follows in a later iteration.
   void queue_stop() noexcept;
+  /// Stops the queue pair and, if rdma_cm knows the connection already, sends the disconnect.
+  /// Returns true if the peer will send no answer: call finish().
   [[nodiscard]] bool stop() noexcept;
-  /// rdma_cm knows the connection now.
+  /// Call when rdma_cm reports ESTABLISHED: only now can a disconnect be sent. Sends it if the
+  /// queue pair is stopped. Returns true if the peer will send no answer: call finish().
   [[nodiscard]] bool on_known() noexcept;
-  /// The peer did not answer in time.
+  /// Call when the peer has not answered the disconnect in time.
   void on_no_answer() noexcept;
-  /// On iWARP a completion only means that the stream has taken the bytes, and only its end shows
-  /// that they arrived: that end has come, or is not to be expected.
+  /// Returns true if nothing more can be learned about whether the peer received all bytes. It
+  /// matters on iWARP, where a completion only means that the local stream has taken the bytes:
+  /// only the end of the stream shows that they arrived. True once that end has come, or will not
+  /// come.
   bool delivery_settled() const noexcept;
 
-  // --- dead --------------------------------------------------------------------------------------
-  /// Enters kDead.
+  // --- phase kDead -------------------------------------------------------------------------------
+  /// Enters phase kDead.
   void finish() noexcept;
-  /// Stops the queue pair, if that is still to be done. True: the device's last reports must be
-  /// waited for; the next step is wait() or gone().
+  /// Stops the queue pair if that has not been done yet. Returns true if the device still has
+  /// completions to report: call wait() next. If false, call gone() after the teardown.
   [[nodiscard]] bool has_reports_to_come() noexcept;
   void wait() noexcept { step(EndStep::kQuieting); }
-  /// It waits, and the last report has come.
+  /// Returns true if wait() was called and the device has reported its last completion since.
   bool is_over() const noexcept { return at_ == EndStep::kQuieting && link_.quiet(); }
   void gone() noexcept { step(EndStep::kGone); }
-  /// The end of the loop, from any phase: best effort, and no answer is awaited. `undelivered`:
-  /// bytes are lost by it.
+  /// Ends the connection from any phase because the loop ends: sends a disconnect if that is
+  /// possible, and waits for no answer. `undelivered`: written bytes will be lost, so the end must
+  /// not look clean.
   void abandon(bool undelivered) noexcept;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an RdmaType creates on a loop: connections and listeners.
+// The functions of RdmaType that create objects on a loop: connections, listeners and acceptors.
 
 #include "conn/core/make_connection.h"
 #include "conn/rdma/carrier.h"

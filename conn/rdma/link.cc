@@ -15,7 +15,7 @@ namespace {
 
 constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
   using enum Link::QueuePair;
-  switch (to) {  // no default: the compiler warns about a missing state
+  switch (to) {  // no default, so that the compiler warns about a missing state
     case kNone:
       return true;
     case kMade:
@@ -73,7 +73,9 @@ void Link::make() {
   }
 }
 
-// Checks what may be refused, memory first, before anything is created that takes long.
+// Creates the objects of the connection up to the queue pair. Steps that may be refused come first,
+// beginning with memory for the first window if the device allows this order, so that a refusal
+// costs no slow device call.
 void Link::set_up() {
   context_ = state_.devices().context(id_, settings_);
   state_.add(users_.loop);
@@ -140,8 +142,9 @@ void Link::set_up() {
   }
 }
 
-// On iWARP a message that finds no receive ends the connection, without a retry. So for a peer that
-// does not say how many receives it expects, post as many as Valkey's programs do.
+// Returns the number of receives for a queue pair with a receive queue of its own. On iWARP a
+// message that finds no receive ends the connection, without a retry. A peer that is not aeconn
+// therefore gets at least as many as Valkey's programs post.
 std::uint32_t Link::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
@@ -154,7 +157,8 @@ std::uint32_t Link::own_receives_wanted() const noexcept {
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
-// Assumes that the peer's device delays its acknowledgements as long as our own.
+// Returns the time-outs of the queue pair. Assumes that the peer's device delays its
+// acknowledgements for as long as our own device does.
 QpTimeouts Link::timeouts() const noexcept {
   QpTimeouts timeouts = settings_.timeouts;
   timeouts.ack_timeout =
@@ -179,7 +183,8 @@ rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
   rdma_conn_param parameters{};
   parameters.private_data = hello.data();
   parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
-  // The protocol has no RDMA READ, but rdma_cm requires at least one of each.
+  // The protocol has no RDMA READ, but rdma_cm requires that at least one may be outstanding in
+  // each direction.
   parameters.responder_resources = 1;
   parameters.initiator_depth = 1;
   parameters.flow_control = 1;
@@ -190,8 +195,8 @@ rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
   return parameters;
 }
 
-// Called once the queue pair is ready to send: a device that refuses keys is detected before the
-// next connection is made.
+// Posts the key changes of the windows. Called once the queue pair can send, so that a device that
+// refuses to bind keys is detected before the next connection is created.
 void Link::post_keys() {
   for (bool again = true; again && windows.has_key_to_change();) {
     const SendChain::Result result = sender.post_keys(qp_.get(), windows);
@@ -205,7 +210,8 @@ void Link::post_keys() {
 }
 
 bool Link::keys_work() {
-  constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);  // it takes microseconds
+  // Normally it takes microseconds.
+  constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
     return true;
@@ -215,30 +221,34 @@ bool Link::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    if (std::chrono::steady_clock::now() >= until) break;  // a later failure ends the connection
+    // From now on a failed bind ends the connection.
+    if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = device.binding() == Device::Binding::kNo && sender.failed();
   proving_ = false;
-  if (failed) context_->on_async_event();  // events of this queue pair must not hit the next one
+  // The events of this queue pair must not be taken for events of the next one.
+  if (failed) context_->on_async_event();
   return !failed;
 }
 
-// --- while it is open ----------------------------------------------------------------------------
+// --- while the connection is open ----------------------------------------------------------------
 
 void Link::manage_windows() {
   LoopUser& user = users_.loop;
   if (windows.manage({domain_.get(), settings_.limit(), state_.statistics(), was_connected()},
                      state_.now()))
     state_.want_flush(user);
-  // The next tick may be earlier now: to detect that windows are quiet, or to retry one.
+  // The next tick may now be due earlier than planned, either to detect that windows are idle or to
+  // ask again for a window.
   if (user.in_wheel() && stream.next_tick() < user.due()) state_.look_at(user, stream.next_tick());
 }
 
 void Link::on_keys_changed() {
   const Windows::Changed changed = windows.on_done(sender.done(), domain_.get());
   if (changed == Windows::Changed::kBound) context_->device().prove_binding();
-  if (changed != Windows::Changed::kNone) manage_windows();  // there may be a place for another
+  // An invalidated key has made room for another window.
+  if (changed != Windows::Changed::kNone) manage_windows();
 }
 
 bool Link::on_key_refused(ReceiveWindow& window) {
@@ -256,7 +266,7 @@ ae::Duration Link::patience() const noexcept {
          (now.retry_count + 1);
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 void Link::stop() noexcept {
   if (!qp_ || inherited()) return;
@@ -265,9 +275,9 @@ void Link::stop() noexcept {
   qp_to_error(qp_.get());
 }
 
-// When a queue pair is destroyed, some devices drop its remaining completions and receives of
-// others with them (mlx5, bnxt_re, hns), and one still accesses it afterwards (irdma): so all
-// completions must arrive first.
+// Waiting for all completions is necessary because of what some devices do when a queue pair is
+// destroyed: mlx5, bnxt_re and hns drop its remaining completions, and receives of other queue
+// pairs with them; irdma still accesses the queue pair afterwards.
 bool Link::quiet() const noexcept {
   if (!qp_ || !was_connected() || !context_ || context_->lost()) return true;
   return sender.requests_in_flight() == 0 && (qp_->srq == nullptr || last_receive_);
@@ -281,7 +291,7 @@ void Link::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
     state_.devices().watch_ports();
-  } catch (const std::exception&) {  // the next call starts the watch
+  } catch (const std::exception&) {  // no memory: the next call starts the watch
   }
 }
 
@@ -298,11 +308,12 @@ void Link::destroy_queue_pair() noexcept {
     if (ours && lease_.queue() != nullptr) drain();
     context_->detach(qp_->qp_num);
   }
-  // A key that is bound to a queue pair holds a reference to it: rxe waits for it in
-  // ibv_destroy_qp().
+  // A key that is bound to a queue pair holds a reference to it, and rxe's ibv_destroy_qp() waits
+  // until that reference is gone.
   windows.drop_keys();
   qp_.reset();
-  // The number may be reused at once: no completions that name it may remain.
+  // The device may reuse the queue pair's number at once, so no completion with this number may
+  // remain.
   if (ours && context_ && lease_.queue() != nullptr) drain();
   receives_.reset();
 }

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What one connection has of rdma_cm and of its device, with the stream that runs over it: made in
-// one order, torn down in the reverse.
+// A connection's objects of rdma_cm and of its device, and the byte stream that runs over them. The
+// objects are created in this order:
 //
-//   id, context, domain, receives, first window, completion queue lease, queue pair
+//   id, context, domain, first window, receives, completion queue lease, queue pair
 //
-// An address that fails costs its objects and nothing else: they are torn down, and made again for
-// the next address. Memory that the user still looks at outlives them (release_kept()).
+// (On Soft-RoCE the first window comes after the queue pair: Device::keys_are_younger().) The queue
+// pair is destroyed first, the id last.
 //
-// The queue pair:
-//   state         what holds                                          next
-//   kNone         there is none                                       kMade
+// If an address fails during connect(), the objects are destroyed and created again for the next
+// address; nothing else is lost. Memory that the user still looks at in place outlives the other
+// objects (release_kept()).
+//
+// States of the queue pair:
+//   state         what is true                                        next state
+//   kNone         there is no queue pair                              kMade
 //   kMade         INIT: receives are posted                           kConnected, kDiscarded
 //   kConnected    RTS, or about to be: work may be posted             kStopped
 //   kDiscarded    put into its error state before it was connected    -
 //   kStopped      put into its error state; the device may still      -
-//                 report what it was doing: see quiet()
-//   any           torn down                                           kNone
+//                 report completions of earlier work: see quiet()
+//   any           destroyed                                           kNone
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +46,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Link {
  public:
-  struct Users {  ///< who is told what happens to it
+  struct Users {  ///< the objects that are called when something happens to the connection
     LoopUser& loop;
     QueuePairUser& queue_pair;
     CmUser& cm;
@@ -51,78 +55,92 @@ class Link {
 
   Link(LoopState& state, const Settings& settings, Role role, const Users& users);
 
-  // --- what it is --------------------------------------------------------------------------------
+  // --- properties --------------------------------------------------------------------------------
   LoopState& state() const noexcept { return state_; }
   const Settings& settings() const noexcept { return settings_; }
   Role role() const noexcept { return role_; }
-  /// A child of fork(): everything belongs to its parent.
+  /// True in a child of fork(): all objects belong to the parent process, and are left alone.
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   CmId& id() noexcept { return id_; }
-  /// Null before a queue pair is made, and after it is torn down.
+  /// Returns the open device that the connection uses; null before a queue pair is created, and
+  /// after it is torn down.
   Context* context() const noexcept { return context_.get(); }
   Domain* domain() const noexcept { return domain_.get(); }
   ibv_qp* queue_pair() const noexcept { return qp_.get(); }
   ReceiveQueue* receives() const noexcept;
-  /// Asks the device for the route, if there is a queue pair.
+  /// Returns the route of the connection: read from the device if there is a queue pair, otherwise
+  /// as it was known last.
   const Route& read_route() const noexcept {
     const bool there = qp_ && id_ && !inherited();
     return path.route(there ? qp_.get() : nullptr, there ? id_->port_num : 0);
   }
 
   // --- set-up ------------------------------------------------------------------------------------
-  /// For a connection that has nothing yet: other settings than at construction.
+  /// Replaces the settings given at construction. Only for a connection that has created no object
+  /// yet.
   void configure(const Settings& settings);
-  /// The stream begins anew: for another address, or another queue pair. `connection`: its id.
+  /// Starts the stream anew, for another address or another queue pair. `connection`: the id of the
+  /// connection, for tracing probes.
   void renew_stream(std::uint64_t connection);
-  /// Makes the queue pair, on the device of the id. Throws VerbsError; what was made stays, and is
-  /// to be torn down.
+  /// Creates the queue pair, and all that it needs, on the device of the rdma_cm id. Throws
+  /// VerbsError; objects that were created before the failure stay until tear_down().
   void make();
-  /// Both ends' parameters are known: the queue pair can send and receive. Throws VerbsError.
+  /// Call when the parameters of both ends are known: makes the queue pair ready to send and
+  /// receive. Throws VerbsError.
   void connect(ibv_mtu mtu);
-  /// Called before the connection is established. A device counts as able to bind keys once it has
-  /// carried out a bind: some refuse it when it is posted, some when it is executed, and then the
-  /// queue pair is unusable. False: this one is unusable; the next will not bind keys.
+  /// Tests whether the device can bind the keys of windows to a queue pair; call it before the
+  /// connection is established. Some devices refuse a bind when it is posted, some when it is
+  /// executed, and the latter makes the queue pair unusable; so a device counts as able only once
+  /// it has carried out a bind. Returns false if this queue pair is unusable: create another one,
+  /// which binds no keys.
   bool keys_work();
-  /// The device failed a request while keys_work() waited for it.
+  /// Call when a request failed. Returns true, once, if keys_work() was waiting for that request.
   bool take_proving() noexcept { return std::exchange(proving_, false); }
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
 
-  // --- while it is open --------------------------------------------------------------------------
-  /// Call after every input to the stream.
+  // --- while the connection is open --------------------------------------------------------------
+  /// Takes back windows that the stream no longer uses and provides those that it wants. Call after
+  /// every input to the stream.
   void manage_windows();
-  /// All sends up to sender.done() are complete.
+  /// Call when all sends up to number sender.done() are complete: records the key changes among
+  /// them.
   void on_keys_changed();
-  /// The device refused to change the key of a window. False: the connection cannot go on.
+  /// Call when the device refused to bind or invalidate the key of `window`. Returns false if the
+  /// connection cannot continue.
   bool on_key_refused(ReceiveWindow& window);
   bool keys_go_alone() const noexcept { return context_ && context_->device().binds_alone(); }
-  /// Takes all completions that are in its queue.
+  /// Processes all completions in the completion queue that this connection uses; other connections
+  /// may share that queue.
   void drain() { context_->drain(*lease_.queue()); }
-  /// Time until the retries without an answer are exhausted.
+  /// Returns the time after which the device has used up its retries without an answer of the peer.
   ae::Duration patience() const noexcept;
 
-  // --- the end -----------------------------------------------------------------------------------
-  /// While it is set up: everything goes, for another try.
+  // --- the end of the connection -----------------------------------------------------------------
+  /// During set-up: destroys all objects, so that another address or queue pair can be tried.
   void tear_down() noexcept;
-  /// Puts the queue pair into its error state, once.
+  /// Puts the queue pair into its error state. Calls after the first one do nothing.
   void stop() noexcept;
   void on_last_receive() noexcept { last_receive_ = true; }
-  /// The device has nothing more to report about the queue pair: destroying it loses no
-  /// completions.
+  /// Returns true if the device has no more completions to report for the queue pair, so that
+  /// destroying it loses none.
   bool quiet() const noexcept;
   bool was_connected() const noexcept {
     return state_of_pair_ == QueuePair::kConnected || state_of_pair_ == QueuePair::kStopped;
   }
-  /// The port is not known to be down, so that a disconnect can leave.
+  /// Returns false if the port is known to be down, so that a disconnect could not be sent.
   bool can_disconnect() const noexcept;
-  /// Queries the port, which may be down without an event.
+  /// Asks the device for the state of its port, which may go down without an event.
   void ask_port() noexcept;
-  /// Destroys the queue pair, after what is still in its completion queue was handled.
+  /// Processes the completions that are still in the completion queue, then destroys the queue
+  /// pair.
   void destroy_queue_pair() noexcept;
-  /// Frees the rest: windows and staging memory (unless `viewed`, or reserved: see release_kept()),
-  /// then the objects. The stream must not use the windows any more.
+  /// Frees the windows and the staging memory, then the objects. The memory is kept for
+  /// release_kept() while the user has a view of it (`viewed`) or has reserved a part of it. The
+  /// stream must not use the windows afterwards.
   void release(bool viewed) noexcept;
-  /// Frees what release() kept, unless it is still in use. False: it kept nothing.
+  /// Frees the memory that release() kept, unless a view (`viewed`) or a reservation still uses it.
+  /// Returns false if release() had kept nothing.
   bool release_kept(bool viewed) noexcept;
 
  private:
@@ -138,14 +156,16 @@ class Link {
   const Users users_;
   const ae::MadeHere made_here_;
   QueuePair state_of_pair_ = QueuePair::kNone;
-  bool last_receive_ = false;  // the last shared receive has come back (LAST_WQE_REACHED)
-  bool proving_ = false;       // waiting for the result of a bind, before establishment
+  // True once the last receive from the shared queue has come back (LAST_WQE_REACHED).
+  bool last_receive_ = false;
+  bool proving_ = false;  // true while keys_work() waits for the result of a bind
 
-  // Destroyed bottom to top, but release() has done that.
+  // Members are destroyed from the last to the first, but release() has emptied them before that.
   CmId id_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
-  std::shared_ptr<Domain> kept_;  // keeps memory of a view or reservation that outlives domain_
+  // Owns the memory of a view or reservation after domain_ was released; else null.
+  std::shared_ptr<Domain> kept_;
   std::unique_ptr<ReceiveQueue> receives_;
   CqLease lease_;
   Pinned rings_;

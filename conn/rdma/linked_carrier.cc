@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The life of a connection up to its end: it is established, things arrive and complete, chains are
-// posted. The end is in linked_carrier_end.cc.
+// The life of a connection up to its end: it is established, messages arrive, requests complete,
+// and chains of requests are posted. The end of a connection is in linked_carrier_end.cc.
 
 #include "conn/rdma/linked_carrier.h"
 
@@ -15,7 +15,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Delay before posting again when the device's send queue is fuller than our count says.
+// How long to wait before posting again when the device reports a full send queue although fewer
+// requests are in flight than it should hold.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -38,17 +39,19 @@ LinkedCarrier::~LinkedCarrier() {
 
 // --- set-up --------------------------------------------------------------------------------------
 
-// Both sides.
+// Enters phase kOpen, on the connecting and on the accepting side.
 void LinkedCarrier::on_set_up() {
   link_.stage.move(Phase::kOpen);
   const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
-  link_.context()->device().on_port_event(id->port_num, false);  // it works, whatever was reported
+  // The port works, whatever the device reported about it before.
+  link_.context()->device().on_port_event(id->port_num, false);
   move_to(State::kConnected);
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());
   link_.state().want_flush(*this);
-  // On the accepting side this deadline has been set since the request.
+  // Only the connecting side sets this deadline here: on the accepting side it has been running
+  // since the request.
   if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     end_with(out_of_memory());
@@ -58,7 +61,8 @@ void LinkedCarrier::on_set_up() {
 
 void LinkedCarrier::on_set_up_failed(Failure why) noexcept { end_with(std::move(why)); }
 
-// Data may arrive before rdma_cm has read the peer's last handshake message.
+// Called when the device reports the first data of the peer. That may come before rdma_cm has read
+// the peer's last handshake message, so the connection is established here too.
 void LinkedCarrier::on_communication_established() {
   if (link_.stage.phase() == Phase::kAccepting) on_set_up();
 }
@@ -90,13 +94,14 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         link_.context()->set_lost();
         end_with({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
-        return finish();  // nothing will answer, and the kernel waits for us to release the id
-      case RDMA_CM_EVENT_REJECTED:  // sent by the peer itself: it does not know this connection
+        return finish();  // no answer will come, and the kernel waits until the id is released
+      // The peer itself rejects the connection, because it does not know this connection.
+      case RDMA_CM_EVENT_REJECTED:
         break;
       default:
-        // rdma_cm's assumption about the network (a neighbour's or our own link-layer address has
-        // changed) or about its own messages. Only the queue pair decides whether an established
-        // connection ends: probe the path.
+        // The event reports an assumption of rdma_cm about the network (the link-layer address of a
+        // neighbour or our own has changed) or about its own messages. Whether an established
+        // connection ends is decided by its queue pair alone, so this only probes the path.
         if (!link_.stage.open()) break;
         link_.stream.ask_path();
         return link_.state().want_flush(*this);
@@ -108,11 +113,11 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
   }
 }
 
-// --- what arrived --------------------------------------------------------------------------------
+// --- messages that arrived -----------------------------------------------------------------------
 
 void LinkedCarrier::on_immediate(std::uint32_t length) {
   on_communication_established();
-  // iWARP: from now on the accepting side may send.
+  // iWARP: the accepting side may send once the first message of the connecting side has arrived.
   if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
   Stream& stream = link_.stream;
   const std::uint32_t turns = stream.inbound().window_turns();
@@ -121,7 +126,8 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
       link_.stage.phase() != Phase::kOpen)
     return after_input();
   if (link_.sender.queue().staged() != 0)
-    link_.state().want_flush(*this);  // data may have waited for this proof of receives
+    // The message may prove that the peer has receives again, for which data was waiting.
+    link_.state().want_flush(*this);
   update_ready();
 }
 
@@ -143,7 +149,7 @@ void LinkedCarrier::after_input() {
     ++statistics.protocol_errors;
     if (stream.excess() == Excess::kMessages) ++statistics.control_floods;
     if (stream.excess() == Excess::kWindow) ++statistics.peer_windows_refused;
-    link_.stop();  // stop the offender at once, even if its disconnect must wait
+    link_.stop();  // stops the misbehaving peer at once, even if the disconnect must wait
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   if (stream.peer_aborted())
@@ -160,7 +166,7 @@ void LinkedCarrier::after_input() {
   update_ready();
 }
 
-// --- what completed ------------------------------------------------------------------------------
+// --- requests that completed ---------------------------------------------------------------------
 
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   if (link_.sender.retire(sequence, link_.state().now(), link_.settings().limit()))
@@ -168,7 +174,8 @@ void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   link_.stream.liveness().on_confirmed(link_.state().now());
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
-  link_.state().want_flush(*this);  // work that waited for a free slot
+  // A completion frees slots in the send queue, for which work may wait.
+  link_.state().want_flush(*this);
   if (link_.stage.phase() == Phase::kClosing) return continue_close();
   update_ready();
 }
@@ -190,10 +197,11 @@ void LinkedCarrier::wait_for_memory(std::size_t size) {
   link_.sender.starve(size, link_.state().now());
   link_.state().wait_for_memory(*this);
   if (link_.sender.requests_in_flight() != 0)
-    link_.state().want_flush(*this);  // completions may give its own memory back
+    // A flush may lead to completions that free this connection's own memory.
+    link_.state().want_flush(*this);
 }
 
-// False: there is none yet for the waiting write handler.
+// Allocates memory for a write handler that waits for it. Returns false if there is still none.
 bool LinkedCarrier::secure_memory() noexcept {
   return link_.sender.secure(link_.stage.phase() == Phase::kOpen && host().wants_write(),
                              link_.settings().limit());
@@ -209,13 +217,14 @@ void LinkedCarrier::on_memory() noexcept {
 void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
   if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
-  if (waits_for_first_message_) return;  // RFC 5044, 7.1
+  // On iWARP the connecting side must send first (RFC 5044, 7.1).
+  if (waits_for_first_message_) return;
   try {
     while (post_chain()) {
     }
     link_.sender.on_idle(link_.state().now());
-    // A key change that must be posted alone blocks everything else, and its completion calls this
-    // again: no timer is needed.
+    // No timer is needed for a key change that must be alone on the send queue: it holds back
+    // everything else, and its completion leads to the next call of this function.
     pace_.at = link_.keys_go_alone() && link_.windows.has_key_to_change()
                    ? std::nullopt
                    : link_.stream.retry_at(link_.sender.queue().staged());
@@ -232,7 +241,7 @@ void LinkedCarrier::post_due() noexcept {
   }
 }
 
-// True if another chain may follow.
+// Posts one chain of requests. Returns true if another may follow.
 bool LinkedCarrier::post_chain() {
   using How = Sender::Posted::How;
   const bool prove = link_.stage.phase() == Phase::kClosing || delivering_;
@@ -260,7 +269,8 @@ bool LinkedCarrier::post_chain() {
     case How::kFailed:
       break;
   }
-  // The driver does not say which request failed: it may have been a key change.
+  // The driver does not say which request failed. If it may have been a key change, the device
+  // counts as unable to bind keys.
   Device& device = link_.context()->device();
   if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
   end_with(errno_failure(posted.error, "posting to the send queue"));
@@ -280,14 +290,14 @@ bool LinkedCarrier::has_undelivered() const noexcept {
   return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   LoopState& state = link_.state();
   try {
     if (link_.stage.open()) {
-      // If the tick is this late, our own loop stood still, and messages of the peer may not have
-      // been processed yet.
+      // If the tick comes this much too late, our own loop stood still, and messages of the peer
+      // may be waiting unprocessed.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
       const ae::Duration third = link_.settings().keepalive / 3;
@@ -305,7 +315,8 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         state.want_flush(*this);
       after_input();
     }
-    // From establishment on, the connection schedules its own checks.
+    // Plans the next tick. An open connection says when it needs one; before and during set-up, the
+    // interval is fixed.
     constexpr ae::Duration kLater = std::chrono::seconds(3);
     if (link_.stage.open()) {
       ae::TimePoint next = next_tick();

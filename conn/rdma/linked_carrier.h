@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A carrier over a Link: what rdma_cm, the device and the loop report arrives here, changes the
-// link and its parts, and at last ends the connection. What the core asks of a carrier is in the
-// class derived from this one, RdmaCarrier.
+// A carrier whose connection runs over a Link, that is, over objects of rdma_cm and of the device.
+// Reports from rdma_cm, the device and the loop arrive in this class. It changes the link and the
+// other parts accordingly, and finally ends the connection. The functions that the connection core
+// calls are in the derived class, RdmaCarrier.
 //
-//   Setup     finds an address and makes the link (connecting side only; freed afterwards)
-//   Link      what rdma_cm and the device have of the connection
+// The parts:
+//   Setup     finds an address and creates the link (connecting side only; destroyed afterwards)
+//   Link      the connection's objects of rdma_cm and of the device
 //     Stream    the protocol
 //     Windows   receive windows and their keys
 //     Sender    staged bytes, chains of requests, completions
 //     Path      addresses, device, route
-//   Reader    read budget, and what is looked at in place
+//   Reader    read budget, and the bytes that the user looks at in place
 //   Ending    the steps after the last byte, or after a failure
-//   Deadline  the time-out of the present phase
+//   Deadline  the time-out of the current phase
 //
-// The parts know nothing of this class. They return what is to be done, and it is done here; Setup
-// and Deadline, which wait for something, report through SetupUser and DeadlineUser.
+// The parts do not know this class. They return what is to be done, and this class does it. Setup
+// and Deadline wait for something, so they report through the interfaces SetupUser and
+// DeadlineUser.
 
 #include <array>
 #include <memory>
@@ -35,12 +38,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LinkedCarrier;
 
-/// Owns accepted connections until they are handed over.
+/// Owns an accepted connection until it is handed over to the user.
 class AcceptOwner {
  public:
-  /// The connection is ready for data.
+  /// Called when the connection is established and ready for data.
   virtual void on_established(LinkedCarrier& carrier) noexcept = 0;
-  /// It failed before it was handed over. Closes it.
+  /// Called when the connection failed before it was handed over. Closes the connection.
   virtual void on_lost(LinkedCarrier& carrier) noexcept = 0;
 
  protected:
@@ -55,17 +58,18 @@ class LinkedCarrier : public QueuedCarrier,
                       protected SetupUser {
  public:
   ~LinkedCarrier() override;
-  /// The listener has handed this connection over, or has been destroyed.
+  /// Call when the listener has handed this connection over, or is being destroyed: from now on
+  /// this carrier does not call the listener.
   void leave_listener() noexcept { listener_ = nullptr; }
 
  protected:
-  /// After a failure the peer is notified, but we wait no longer than this for its answer.
+  /// How long we wait for the peer's answer to the disconnect after a failure.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
 
   LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, Role role,
                 AcceptOwner* listener);
 
-  // LoopUser
+  // Overrides of LoopUser.
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {
@@ -75,14 +79,14 @@ class LinkedCarrier : public QueuedCarrier,
   void reap() override;
   std::optional<ae::TimePoint> pace_at() const noexcept override { return pace_.at; }
 
-  // CmUser, QueuePairUser
+  // Overrides of CmUser and QueuePairUser.
   void on_cm_event(const CmEvent& event) override;
   void on_sends_done(std::uint32_t sequence) override;
   void on_immediate(std::uint32_t length) override;
   void on_message(std::span<const std::byte> bytes) override;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
-  void on_no_memory() noexcept override;  // and DeadlineUser
+  void on_no_memory() noexcept override;  // also overrides DeadlineUser::on_no_memory()
   void on_communication_established() override;
   void on_refusal() override;
   void on_last_receive() override;
@@ -90,34 +94,37 @@ class LinkedCarrier : public QueuedCarrier,
   void on_address_change(const std::vector<SocketAddress>& present) override;
   ReceiveQueue* receives() noexcept override { return link_.receives(); }
 
-  // DeadlineUser, SetupUser
+  // Overrides of DeadlineUser and SetupUser.
   void on_deadline(Deadline::Of what) override;
   void on_set_up() override;
   void on_set_up_failed(Failure why) noexcept override;
 
-  // --- while it is open (linked_carrier.cc)
-  /// Call after every input to the stream.
+  // --- while the connection is open (linked_carrier.cc) ------------------------------------------
+  /// Does what the new state of the stream requires: ends the connection if the stream has failed,
+  /// provides windows, queues a flush. Call after every input to the stream.
   void after_input();
-  /// There is no memory to send `size` bytes from: on_memory() is called when there may be some.
+  /// Call if there is no memory to send `size` bytes from: on_memory() will be called once memory
+  /// may be available again.
   void wait_for_memory(std::size_t size);
   bool has_undelivered() const noexcept;
 
-  // --- the end (linked_carrier_end.cc)
-  enum class Unread : bool { kKeep, kDrop };  // unread bytes: kept, or dropped
-  /// Only the first failure counts. Bytes that arrived before it can still be read; then it is
-  /// reported.
+  // --- the end of the connection (linked_carrier_end.cc) -----------------------------------------
+  // What happens to unread bytes when the connection ends: kept for the user, or dropped.
+  enum class Unread : bool { kKeep, kDrop };
+  /// Ends the connection with `failure`; later calls do nothing. With Unread::kKeep the user can
+  /// still read the bytes that arrived before, and learns of the failure after the last of them.
   void end_with(Failure failure, Unread unread = Unread::kKeep) noexcept;
   void begin_disconnect(ae::Duration patience) noexcept;
   void begin_close() noexcept;
   void begin_abort() noexcept;
-  /// Call when something was confirmed while closing.
+  /// In phase kClosing: disconnects once everything is delivered. Call when sends have completed.
   void continue_close() noexcept;
   void finish() noexcept;
   void tear_down() noexcept;
-  /// Ends the use of views and reservations.
+  /// Ends the user's views of received bytes and reservations of memory to send from.
   void drop_kept() noexcept;
 
-  struct Pace {  // when to post again although nothing else happens
+  struct Pace {  // the time at which to post again even if no event occurs, and the timer for it
     std::optional<ae::TimePoint> at;
     ae::TimerId timer = 0;
     void clear(ae::EventLoop* loop) noexcept;
@@ -126,13 +133,16 @@ class LinkedCarrier : public QueuedCarrier,
   Link link_;
   Ending ending_;
   Deadline deadline_;
-  std::unique_ptr<Setup> setup_;  // while connecting
+  std::unique_ptr<Setup> setup_;  // null unless connecting
   Reader reader_;
   Pace pace_;
-  ae::TimePoint close_deadline_{};        // of kClosing
-  Failure pending_failure_;               // reported once the unread bytes have been read
-  bool delivering_ = false;               // the loop ends: delivery of all bytes must be proved
-  bool waits_for_first_message_ = false;  // iWARP: the connecting side must send the first message
+  ae::TimePoint close_deadline_{};  // when phase kClosing must end
+  // The failure that is reported once the unread bytes have been read; empty if there is none.
+  Failure pending_failure_;
+  // True if the loop is ending: completions must then prove that all bytes are delivered.
+  bool delivering_ = false;
+  // iWARP, accepting side: true until the connecting side has sent the first message, as it must.
+  bool waits_for_first_message_ = false;
 
  private:
   bool post_chain();
@@ -141,8 +151,11 @@ class LinkedCarrier : public QueuedCarrier,
   void tell_references(std::error_code error) noexcept;
   void peer_closed();
 
-  AcceptOwner* listener_;                   // null once it has handed this connection over
-  std::unique_ptr<std::byte[]> left_over_;  // unread bytes, once the windows are gone
+  // The listener that owns this connection; null for a connection that was handed over or that
+  // connected.
+  AcceptOwner* listener_;
+  // The unread bytes, copied out of the windows when these were freed; null before that.
+  std::unique_ptr<std::byte[]> left_over_;
 };
 
 }}}  // namespace conn::rdma

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a connection ends: closed by its user or by its peer, by a deadline, or by the device.
+// How a connection ends: by its user, by its peer, by a deadline, or by the device.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// For the last reports of the device about a stopped queue pair, which take microseconds.
+// How long to wait for the device's last completions of a stopped queue pair, which normally take
+// microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
 Failure describe(ibv_wc_status status, bool was_send) {
@@ -42,7 +43,7 @@ void name_peer(Failure& failure, const SocketAddress& address) noexcept {
   try {
     const std::string peer = address.to_string();
     if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
-  } catch (const std::bad_alloc&) {  // then without the peer's name
+  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's name
   }
 }
 
@@ -54,20 +55,20 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   if (was_send &&
       link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()))
     on_memory_back();
-  if (link_.stage.ended()) {  // by us
+  if (link_.stage.ended()) {  // we have ended the connection ourselves
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
-  // Whatever the status is: this device has never carried out a bind, and this failure is the
-  // reason.
+  // While it is unknown whether the device can bind keys, a bind that fails with any status (a
+  // flush only while keys_work() waits for it) shows that it cannot.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
   const bool proving = link_.take_proving();
   if (was_bind && unsure && (proving || status != IBV_WC_WR_FLUSH_ERR)) device.give_up_binding();
   if (proving) return;
-  // On iWARP the queue pair ends with the peer's stream, before rdma_cm reports whether that was a
-  // close.
+  // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
+  // was a close.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
     if (ending_.stream_over() && !deadline_.set(kFailurePatience, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
@@ -83,20 +84,21 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   end_with(describe(status, was_send));
 }
 
-// A queue pair with shared receives is in its error state. If nothing else explains that, the peer
-// did what its device was not allowed to do here, or broke a rule of the transport. (A close by the
-// peer is reported by rdma_cm and does not cause this event.)
+// Handles the report that a queue pair with shared receives is in its error state. If nothing else
+// explains that, the peer accessed what it may not on this device, or broke a rule of the
+// transport. (A close by the peer is reported by rdma_cm and does not cause this event.)
 void LinkedCarrier::on_last_receive() {
   link_.on_last_receive();
   if (link_.stage.phase() != Phase::kDead) return on_refusal();
   if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
 }
 
-// Some devices report this in an event of its own; on iWARP it is the only report, as the stream
+// Ends the connection because the device stopped the queue pair for an error of the peer. Some
+// devices report that in an event of its own. On iWARP this event is the only report, as the stream
 // just ends.
 void LinkedCarrier::on_refusal() {
   if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
-  link_.drain();  // a failed work request says more
+  link_.drain();  // the completion of a failed work request says more about the reason
   if (link_.stage.ended()) return;
   end_with({std::make_error_code(std::errc::protocol_error),
             fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
@@ -107,11 +109,12 @@ void LinkedCarrier::on_refusal() {
 void LinkedCarrier::on_device_event(const std::string& what) {
   Context* const context = link_.context();
   if (link_.stage.open() && context != nullptr && !context->lost())
-    link_.drain();  // it may say more
+    // The completion of a failed work request may say more about the reason.
+    link_.drain();
   Failure failure{std::make_error_code(std::errc::network_down), {}};
   try {
     failure.text = what;
-  } catch (const std::bad_alloc&) {  // then without the text
+  } catch (const std::bad_alloc&) {  // no memory: the failure stays without the text
   }
   end_with(std::move(failure));
   if (link_.context() != nullptr && link_.context()->lost()) finish();
@@ -119,7 +122,8 @@ void LinkedCarrier::on_device_event(const std::string& what) {
 
 void LinkedCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
 
-// A link flap that the retries survive ends nothing.
+// Ends the connection if its port has been down (`since`) for longer than the device's retries
+// last. A shorter loss of the link ends nothing.
 void LinkedCarrier::on_port_down(int port, ae::Duration since) {
   const CmId& id = link_.id();
   if (!id || id->port_num != port || since < link_.patience()) return;
@@ -158,11 +162,13 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
 void LinkedCarrier::peer_closed() {
   link_.stage.advance(Handshake::kGone);
   if (link_.stage.phase() == Phase::kDisconnecting) return finish();
-  // On iWARP this event also comes if the device ended the stream; the device's own event is first.
+  // On iWARP rdma_cm reports DISCONNECTED even if the device ended the stream. The device's own
+  // event says why, and is handled first.
   if (ending_.at() == EndStep::kStreamOver) link_.context()->on_async_event();
   if (link_.stage.ended()) return;
-  // Data sent before the close is in the queue already, because the peer had it acknowledged. The
-  // close may also be the first sign that the connection was established.
+  // Data that the peer sent before the close is already in the completion queue, because the peer
+  // waited for its acknowledgement. The close may also be the first sign that the connection was
+  // established.
   if (link_.stage.phase() == Phase::kOpen || link_.stage.phase() == Phase::kAccepting)
     link_.drain();
   if (link_.stage.ended()) return;
@@ -197,7 +203,8 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
                            : "the peer connected but never offered a window"});
     case Deadline::Of::kLinger:
       if (phase != Phase::kClosing) return;
-      // Remaining data is lost, and the peer must not take what it received for the whole stream.
+      // The remaining data is lost. The peer must not take what it received for the whole stream,
+      // so it is told of the abort.
       if (!link_.stream.aborted() && has_undelivered()) return begin_abort();
       return begin_disconnect(kFailurePatience);
     case Deadline::Of::kDisconnect:
@@ -225,8 +232,8 @@ void LinkedCarrier::begin_close() noexcept {
   continue_close();
 }
 
-// A disconnect looks the same whatever came before it, so a message tells the peer that this is an
-// abort. It follows what the device has already taken.
+// Tells the peer in a message that this is an abort, because a disconnect looks the same whatever
+// came before it. The message follows the data that the device has already taken.
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.phase() == Phase::kOpen) link_.stage.move(Phase::kClosing);
@@ -252,7 +259,7 @@ void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
   const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
-  // Deferred only inside a handler: elsewhere the loop may not run again to do it.
+  // Defers the stop only inside a handler: outside one, the loop may not run again to do it.
   if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
     ending_.queue_stop();
     return state.want_reap(*this);
@@ -287,14 +294,18 @@ void LinkedCarrier::reap() {
 void LinkedCarrier::tear_down() noexcept {
   pace_.clear(loop());
   link_.destroy_queue_pair();
-  if (left_over_ == nullptr) {  // keeps unread bytes after the windows in which they arrived
-    // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
+  // Copies unread bytes out of the windows, which are about to be freed, so that the user can still
+  // read them.
+  if (left_over_ == nullptr) {
+    // Not in a child of fork(), where the pages may not even exist (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
-                      state() == State::kConnected;  // not after shutdown_both()
+                      // The state is another one after shutdown_both().
+                      state() == State::kConnected;
     if (keep) {
       left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
-      if (left_over_ == nullptr) pending_failure_ = out_of_memory();  // and the bytes are lost
+      // No memory: the unread bytes are lost.
+      if (left_over_ == nullptr) pending_failure_ = out_of_memory();
     }
     link_.stream.inbound().leave_windows(left_over_.get());
   }

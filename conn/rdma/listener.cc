@@ -23,17 +23,18 @@ constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// --- one address ---------------------------------------------------------------------------------
+// --- one listening address -----------------------------------------------------------------------
 
 class ListenerCore::Port final : private CmUser {
  public:
   Port(ListenerCore& core, SocketAddress address) : core_(core), address_(address) { open(); }
 
-  /// Throws VerbsError.
+  /// Creates the id, binds it to the address, and listens. Throws VerbsError.
   void open() {
     id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
-      int only = 1;  // separates "*" from "::", as with sockets
+      // Restricts the id to IPv6, so that "*" and "::" are separate addresses, as with sockets.
+      int only = 1;
       (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
     }
     int reuse = 1;
@@ -48,14 +49,15 @@ class ListenerCore::Port final : private CmUser {
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
     core_.state_->devices().watch_removal(id_);
-    // If bound to one address, the device is known; with "*" each request is checked.
+    // An id bound to one address belongs to a known device, which is compared with option `device`
+    // here. With "*" the device of each request is checked instead.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
         device != ibv_get_device_name(id_->verbs->device)) {
       errno = EADDRNOTAVAIL;
       failed(fmt::format("device={} does not have", device).c_str());
     }
-    // A device that cannot serve connections is reported now.
+    // Opens the device now, so that a device that cannot serve connections is reported at once.
     if (id_->verbs != nullptr) {
       try {
         const auto context = core_.state_->devices().context(id_, core_.settings_);
@@ -84,7 +86,7 @@ class ListenerCore::Port final : private CmUser {
     if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL && event.type != RDMA_CM_EVENT_ADDR_CHANGE)
       return;
     id_.reset();
-    // An address that moved may already be on another device.
+    // The address may have moved to another device, so listens on it again.
     if (event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
       try {
         return open();
@@ -104,7 +106,8 @@ class ListenerCore::Port final : private CmUser {
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
     : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
-  (void)type.counters(state.loop());  // made now: later there may be no memory for it
+  // Creates the counters now: later there may be no memory for them.
+  (void)type.counters(state.loop());
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
   state_->listeners().add(*this);
@@ -139,7 +142,8 @@ void ListenerCore::listen(const Endpoint& endpoint) {
   look_at_limits();
 }
 
-// Checks limits before they are reached: counters show them, and aeconn-doctor explains them.
+// Writes into the statistics how many connections the limits allow, and how many limits are too
+// low, before any limit is reached. aeconn-doctor explains these limits.
 void ListenerCore::look_at_limits() {
   constexpr std::uint64_t kUsual = 1000;
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
@@ -161,14 +165,16 @@ void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   leave_loop();
-  for (const auto& port : ports_) port->close();  // not destroyed: a Port may be on the stack
+  // Closes the ports but does not destroy them: a function of a Port may be running.
+  for (const auto& port : ports_) port->close();
   requests_.clear();
   refusals_.clear();
   established_.clear();
   for (const auto& [carrier, connection] : std::exchange(young_, {})) carrier->leave_listener();
   refused_.clear();
   arrived_.clear();
-  accepted_.clear();  // last, as destroying it may run any code
+  // Last, because destroying the handler may run any code.
+  accepted_.clear();
 }
 
 void ListenerCore::leave_loop() noexcept {
@@ -179,8 +185,9 @@ void ListenerCore::leave_loop() noexcept {
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
-// If a listening id moved, the new loop could get its events before this listener does, and the
-// kernel drops requests that were not read. So they are read here, and the new loop listens anew.
+// Leaves the loop, for arrive() on another. A listening id is not moved: the new loop could get its
+// events before this listener arrives there, and requests that were not read would be dropped by
+// the kernel. Instead the events are read here, and the new loop listens with a new id.
 void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
   if (state_ != nullptr) state_->drain_cm();
   leave_loop();
@@ -234,7 +241,8 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
   return all;
 }
 
-// The device is gone; checks for its return without reporting failures.
+// Starts a timer that tries to listen again on addresses whose device is gone. Failures of these
+// attempts are not reported.
 void ListenerCore::schedule_retry() noexcept {
   if (retry_ != 0 || stopped_) return;
   try {
@@ -271,10 +279,11 @@ ae::Duration ListenerCore::retry_down() {
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
-  state_->devices().watch_removal(id);  // the request may be refused
+  // The removal of the device must be noticed even if this request is refused.
+  state_->devices().watch_removal(id);
   try {
     take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
-  } catch (const std::bad_alloc&) {  // destroying the id rejects the request
+  } catch (const std::bad_alloc&) {  // no memory: destroying the id rejects the request
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }
@@ -305,17 +314,18 @@ void ListenerCore::count_rejected() noexcept {
   if (state_ != nullptr) ++state_->statistics().rejected;
 }
 
-// Requests that arrived while it was paused.
+// Accepts the requests that arrived while the listener was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
-    if (arrived_.running()) return;  // a nested iteration of the handler
+    // This is a nested iteration of the loop, run by the handler, which must not be called again.
+    if (arrived_.running()) return;
     if (!first && !state_->iteration().has_share_left()) return;
     const Iteration::Spending spending(state_->iteration());
     auto request = std::move(requests_.front());
     requests_.pop_front();
     try {
       accept(std::move(request));
-    } catch (const std::bad_alloc&) {  // the following requests still get their turn
+    } catch (const std::bad_alloc&) {  // one request is lost; the next ones are still accepted
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).accept_errors;
     }
@@ -346,11 +356,12 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     ++type_.counters(state_->loop()).accept_errors;
     carrier.reject_request(error.what());
     carrier.leave_listener();
-    young_.erase(&carrier);  // closes it
+    young_.erase(&carrier);  // closes the connection
   }
 }
 
-// Requests are also processed where no handler may run: the handler runs from the ready list.
+// Queues a refusal for the user's handler. Requests are also processed where no handler may run, so
+// the handler is called later, from the loop's list of ready items.
 void ListenerCore::refused(const Failure& why) {
   if (!refused_ || refusals_.size() >= settings_.backlog) return;
   refusals_.push_back(why);
@@ -366,11 +377,11 @@ void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
   std::erase(established_, &carrier);
   ++type_.counters(state_->loop()).accept_errors;
   carrier.leave_listener();
-  young_.erase(&carrier);  // closes it
+  young_.erase(&carrier);  // closes the connection
 }
 
 std::size_t ListenerCore::run_ready() {
-  struct Requeue {  // runs also if the handler throws
+  struct Requeue {  // puts the listener back on the ready list, also if a handler throws
     ListenerCore& core;
     ~Requeue() {
       const bool waiting = !core.established_.empty() || !core.requests_.empty();
@@ -386,7 +397,8 @@ std::size_t ListenerCore::run_ready() {
     return done == 0 || state_->loop().has_time();
   };
   while (!refusals_.empty() && may_go_on(told)) {
-    if (refused_.running()) break;  // a nested iteration of the handler
+    // This is a nested iteration of the loop, run by the handler, which must not be called again.
+    if (refused_.running()) break;
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
     ++told;
@@ -410,11 +422,12 @@ std::size_t ListenerCore::run_ready() {
   return told + handed_over;
 }
 
-// --- the objects owned by the host ---------------------------------------------------------------
+// --- the objects that the user owns --------------------------------------------------------------
 
 namespace {
 
-// The object may be destroyed by its own accept handler, so the core is destroyed later.
+// Stops the core and destroys it later: its owner may be destroyed by the accept handler, which the
+// core is calling at that moment.
 void let_go(std::unique_ptr<ListenerCore> core) noexcept {
   core->stop();
   if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Listening on rdma://: one rdma_cm id for each bind address. Requests are accepted from rdma_cm
-// events; established connections are handed over from the ready list, in batches.
+// The listener of rdma://. It has one rdma_cm id for each address it listens on. Requests are
+// accepted when rdma_cm reports them; established connections are handed to the user later, from
+// the loop's list of ready items, in batches.
 
 #include <deque>
 #include <memory>
@@ -20,14 +21,16 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Handlers: of connections once they are established, or, for a port listener, of requests.
+/// The user's handler: `accepted` is called with established connections; `arrived`, for a port
+/// listener, with connection requests. Exactly one of them is set.
 struct ListenTo {
   AcceptHandler accepted = nullptr;
   PendingHandler arrived = nullptr;
 };
 
-/// Implementation of a listener, a port listener and a loop's acceptor (which listens on no address
-/// of its own). Outlives a handler that destroys the listener.
+/// The common implementation of a listener, a port listener and a loop's acceptor (which listens on
+/// no address of its own). It stays alive while a handler runs, even if the handler destroys the
+/// listener.
 class ListenerCore final : public ae::Deferred,
                            public ReadyItem,
                            public LoopListener,
@@ -35,7 +38,7 @@ class ListenerCore final : public ae::Deferred,
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
-  /// Starts to listen. Throws Error.
+  /// Starts to listen on the addresses of `endpoint`. Throws Error.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
   void loop_gone() noexcept override;
@@ -46,31 +49,36 @@ class ListenerCore final : public ae::Deferred,
   void pause() noexcept { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
-  /// Queues `why` for the refused handler, which runs from the ready list.
+  /// Queues `why` for the handler set by on_refused(), which runs later, from the loop's list of
+  /// ready items.
   void refused(const Failure& why);
   const Quota& quota() const noexcept { return quota_; }
 
-  /// Port listener: moves it from its loop to another. Requests received so far are read first or
-  /// move along; connections attempted in between find no listener.
+  /// Port listener only: moves the listener from its loop to the loop of channel `to`; arrive()
+  /// completes the move. Requests received so far are handled before it or move too. A peer that
+  /// connects between the two calls finds no listener.
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
-  /// Loop's acceptor: takes a request from the port listener, and gives one back.
+  /// Loop's acceptor only: take() accepts a request from the port listener, or queues or refuses
+  /// it; give_back() returns the oldest queued request, or null.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept override { return settings_; }
   bool wishes_prepared() const noexcept override { return settings_.prepared != 0 && !arrived_; }
-  /// On any, for a loop's acceptor and for "*".
+  /// Returns true if connections may arrive on this device. A loop's acceptor and a listener on "*"
+  /// count as being on every device, unless the option `device` names another one.
   bool is_on(const std::string& device) const override;
-  /// Names of the devices that its addresses belong to.
+  /// Returns the names of the devices that the addresses belong to; "" for an address on any
+  /// device.
   std::set<std::string> devices() const;
 
   void retry_if_down() noexcept override;
   void drop_request(const rdma_cm_id* id) noexcept override;
-  /// Counts a request that was refused before it reached this object.
+  /// Counts a request that was refused before it was passed to this object.
   void count_rejected() noexcept;
 
  private:
-  class Port;  // one bind address
+  class Port;  // listens on one address
 
   std::size_t run_ready() override;
   void on_established(LinkedCarrier& carrier) noexcept override;
@@ -84,27 +92,31 @@ class ListenerCore final : public ae::Deferred,
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  LoopState* state_;  // null once the loop is gone, or while moving to another
+  LoopState* state_;  // null once the loop is destroyed, and while moving to another loop
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // port listener: instead of accepted_
+  // Set instead of accepted_ in a port listener.
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
-  std::deque<Failure> refusals_;  // not yet reported, at most as many as the backlog
+  // Refusals not yet reported to the handler; at most as many as the backlog.
+  std::deque<Failure> refusals_;
   std::vector<std::unique_ptr<Port>> ports_;
-  std::deque<std::unique_ptr<RdmaPending>> requests_;  // arrived while paused
-  // Accepting, or established and not handed over.
+  // Requests that arrived while the listener was paused.
+  std::deque<std::unique_ptr<RdmaPending>> requests_;
+  // Connections that are being accepted, and established ones that were not yet handed over.
   std::unordered_map<LinkedCarrier*, ConnectionPtr> young_;
-  std::vector<LinkedCarrier*> established_;  // has capacity for all of young_
+  // Established connections of young_, oldest first. Its capacity is enough for all of young_.
+  std::vector<LinkedCarrier*> established_;
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };
 
-/// A listener or a port listener.
+/// A listener or a port listener on rdma://.
 class RdmaListener final : public PortListener {
  public:
-  /// Throws Error.
+  /// Throws Error if the endpoint cannot be listened on.
   RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                const Settings& settings, ListenTo to);
   ~RdmaListener() override;

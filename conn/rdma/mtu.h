@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The agreement of both ends on the MTU of their packets, by their hellos. A device refuses packets
-// that are shorter than the path's MTU unless they end a message, so both ends need the same.
-// rdma_cm uses the connecting side's for both; if both ends use this library, it is the minimum of
-// both ends' values and of their options (path-mtu). Not for iWARP.
+// How the two ends agree, in their hellos, on the MTU of their packets. A device refuses a packet
+// that is shorter than the path's MTU unless it ends a message, so both ends must use the same MTU.
+// rdma_cm alone uses the connecting side's value for both ends. If both ends use this library, they
+// take the minimum of both ends' values and of their options path-mtu. On iWARP no MTU is agreed.
 
 #include <cstdint>
 #include <string>
@@ -17,24 +17,26 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Mtu {
  public:
-  // `id` has its path; `fabric` has the option.
-  /// Connecting: what is offered to the peer.
+  // Parameters of all functions: `id` must have its route already; `fabric` holds option path-mtu.
+  /// Connecting side: determines the MTU that is offered to the peer.
   void offer(const rdma_cm_id* id, const Fabric& fabric) noexcept;
-  /// Connecting: the peer's answer, 0 if it has none. Throws VerbsError.
+  /// Connecting side: takes the peer's answer, or 0 if the peer sent none. Throws VerbsError if
+  /// option path-mtu cannot be obeyed without an answer.
   void take_answer(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t answer);
-  /// Accepting: `asked` is the peer's offer, 0 if it has none; `here` is what the port can do, and
-  /// `device` names it. Throws VerbsError.
+  /// Accepting side: determines the MTU from the peer's offer `asked` (0 if the peer sent none) and
+  /// from `here`, the MTU of the local port. `device` names the local device in error messages.
+  /// Throws VerbsError if the peer cannot be told to use a suitable MTU.
   void agree(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t asked, ibv_mtu here,
              const std::string& device);
 
-  /// Puts the offer or the answer into our hello.
+  /// Writes our offer or answer into our hello.
   void tell(Hello& hello) const noexcept;
-  /// 0: that of rdma_cm.
+  /// Returns the agreed MTU; 0 if none was agreed: the MTU that rdma_cm chose then applies.
   ibv_mtu agreed() const noexcept { return agreed_; }
 
  private:
   ibv_mtu agreed_{};
-  ibv_mtu told_{};  // 0: none
+  ibv_mtu told_{};  // the MTU that our hello states; 0: none
 };
 
 }}}  // namespace conn::rdma

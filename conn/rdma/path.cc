@@ -31,7 +31,7 @@ std::string Path::line(const Fabric& asked) const {
   line += fmt::format(" {} > {}", local_.to_string(), peer_.to_string());
   if (bytes_of(route_.mtu) != 0) line += fmt::format(" mtu {}", bytes_of(route_.mtu));
   if (route_.global) line += fmt::format(" tc {}", route_.traffic_class);
-  // Not read back: on iWARP no call reports it.
+  // On iWARP no call reports the traffic class, so the value of the option is shown.
   if (iwarp_ && asked.traffic_class) line += fmt::format(" tc {}", *asked.traffic_class);
   if (route_.known) line += fmt::format(" sl {}", route_.service_level);
   return line;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Where a connection runs: its addresses, device and route, for people. What is known stays known
-// after the queue pair and the device are gone.
+// The addresses, device and route of a connection, as shown to people. They remain available after
+// the queue pair and the device objects are destroyed.
 
 #include <optional>
 #include <string>
@@ -18,8 +18,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Path {
  public:
-  const SocketAddress& local() const noexcept { return local_; }  ///< unset until established
-  const SocketAddress& peer() const noexcept { return peer_; }    ///< or the one being tried
+  /// The local address; unset until the connection is established.
+  const SocketAddress& local() const noexcept { return local_; }
+  /// The address of the peer; while connecting, the one being tried.
+  const SocketAddress& peer() const noexcept { return peer_; }
   void set_peer(const SocketAddress& peer) noexcept { peer_ = peer; }
   void set_ends(const SocketAddress& local, const SocketAddress& peer) noexcept {
     local_ = local;
@@ -27,22 +29,26 @@ class Path {
   }
   std::optional<bool> is_local() const noexcept;
 
-  /// The connection gets a queue pair on this device.
+  /// Records the device and the port on which the connection gets its queue pair.
   void set_device(const Device& device, int port);
-  const std::string& device() const noexcept { return device_; }  ///< "mlx5_0/1"
+  /// Name of the device with its port, such as "mlx5_0/1"; empty until set_device().
+  const std::string& device() const noexcept { return device_; }
   bool iwarp() const noexcept { return iwarp_; }
   void set_route(const Route& route) noexcept { route_ = route; }
-  /// As set, or as read back from the device if `qp` is not null.
+  /// Returns the route. Reads it back from the device if `qp` is not null; otherwise returns what
+  /// was set or read last.
   const Route& route(ibv_qp* qp, int port) const noexcept;
 
-  /// "rdma mlx5_0/1 gid 3 RoCEv2 10.0.0.1:40000 > 10.0.0.2:6379 mtu 4096 tc 0"
+  /// Returns the connection's path in one line, such as
+  /// "rdma mlx5_0/1 gid 3 RoCEv2 10.0.0.1:40000 > 10.0.0.2:6379 mtu 4096 tc 0". `asked`: the
+  /// options from which the traffic class is taken on iWARP.
   std::string line(const Fabric& asked) const;
   void add_facts(std::vector<std::pair<std::string, std::string>>& facts) const;
 
  private:
   SocketAddress local_, peer_;
   std::string device_;
-  mutable Route route_;  // read back on demand
+  mutable Route route_;  // the route as known last; route() updates it from the device
   bool iwarp_ = false;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The reading side of one connection: how much it may read in this iteration, what its user waits
-// for, and what its user looks at in place.
+// The reading side of one connection: how many bytes it may still read in this iteration of the
+// loop, how many bytes its user waits for, and which bytes its user looks at in place.
 //
-// Holds at all times: shown() is at most what is unread; while viewed(), the memory of the windows
-// may be in use and must stay.
+// Invariants: shown() is at most the number of unread bytes; while viewed() is true, the memory of
+// the windows may be in use and must stay.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Reader {
  public:
-  // --- budget: bytes that one connection may read in one iteration of the loop
-  // --------------------
+  // --- budget: bytes one connection may read in one loop iteration -------------------------------
   bool may_read(std::uint64_t turn) const noexcept { return left_ != 0 || turn_ != turn; }
-  /// A new iteration has a new budget.
+  /// Gives the connection a new budget if a new iteration of the loop has begun (`turn` counts
+  /// them).
   void renew(std::uint64_t turn, std::size_t budget) noexcept {
     if (turn_ != turn) refill(turn, budget);
   }
@@ -34,7 +34,7 @@ class Reader {
   std::size_t left() const noexcept { return left_; }
 
   // --- reading -----------------------------------------------------------------------------------
-  /// The read handler is due for what `stream` has.
+  /// Returns true if `stream` has enough unread bytes for the read handler to be called.
   bool is_due(const Stream& stream) const noexcept {
     if (!stream.inbound().has_unread()) return false;
     return together_ == 1 || stream.inbound().unread_bytes() >= together_ ||
@@ -42,9 +42,9 @@ class Reader {
   }
   struct Taken {
     std::size_t bytes;
-    bool turned;  ///< a window was read to its end: another may have to be offered
+    bool turned;  ///< true if a window was read to its end: the stream may want another window now
   };
-  /// `into` may be null: the bytes are then consumed without a copy.
+  /// Reads up to `size` bytes of `inbound` into `into`; null: consumes them without a copy.
   Taken take(Inbound& inbound, std::byte* into, std::size_t size) {
     const std::uint32_t turns = inbound.window_turns();
     const std::size_t n = inbound.read(into, size);
@@ -53,15 +53,19 @@ class Reader {
     return {n, inbound.window_turns() != turns};
   }
 
-  // --- in place ----------------------------------------------------------------------------------
-  /// As Carrier::peek(), with unread bytes: 1, or -1 with EMSGSIZE. `ended`: no more will arrive.
+  // --- reading in place --------------------------------------------------------------------------
+  /// Implements Carrier::peek() for the case that there are unread bytes: fills `view` and returns
+  /// 1, or returns -1 with errno EMSGSIZE if `together` bytes can never be contiguous. `ended`: no
+  /// more bytes will arrive.
   int show(const Stream& stream, bool ended, std::size_t together, View& view);
   void show_nothing() noexcept { shown_ = 0; }
-  std::size_t shown() const noexcept { return shown_; }  ///< bytes that the last peek() showed
-  bool viewed() const noexcept { return viewed_; }       ///< the view may still be in use
+  /// Number of bytes that the last peek() showed.
+  std::size_t shown() const noexcept { return shown_; }
+  /// True while the user may still use the view from peek().
+  bool viewed() const noexcept { return viewed_; }
   bool has_view() const noexcept { return viewed_ || together_ != 1; }
-  /// The view is not used any more, and any byte is of interest again. True: that is a change, so
-  /// the read handler may be due.
+  /// Records that the user no longer uses the view and again waits for any byte. Returns true if
+  /// the user was waiting for more than one byte before, so that the read handler may be due now.
   bool end_view() noexcept {
     viewed_ = false;
     return std::exchange(together_, 1) != 1;
@@ -71,7 +75,7 @@ class Reader {
  private:
   std::uint64_t turn_ = 0;
   std::size_t left_ = 0;
-  std::size_t together_ = 1;  // unread bytes the read handler waits for
+  std::size_t together_ = 1;  // number of unread bytes that the read handler waits for
   std::size_t shown_ = 0;
   bool viewed_ = false;
 };

@@ -57,7 +57,8 @@ void SendChain::with_immediate(std::uint32_t value) {
 void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
   const TxQueue::Segment nothing{nullptr, 0, 0};
-  attach(request, {&nothing, 1});  // cxgb4 reads the list even if it is empty
+  // cxgb4 reads the list of pieces even if num_sge is 0.
+  attach(request, {&nothing, 1});
   request.num_sge = 0;
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = rkey;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A chain of work requests that is posted with one doorbell. It is built on the stack and posted
-// once; the connection keeps track of the posted requests.
+// A chain of work requests that is posted with one doorbell. The chain is built on the stack and
+// posted once; Sender keeps track of the posted requests.
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,9 @@ class SendChain {
  public:
   static constexpr std::size_t kLimit = 16;
 
-  /// For at most `room` requests; the first gets the sequence number after `posted`.
+  /// Creates an empty chain for at most `room` requests (and at most kLimit). `posted`: the
+  /// sequence number of the last request posted so far; the first one of the chain gets the next
+  /// number.
   SendChain(std::size_t room, std::uint32_t posted)
       : room_(room < kLimit ? room : kLimit), next_(posted + 1) {}
   SendChain(const SendChain&) = delete;
@@ -30,27 +32,30 @@ class SendChain {
   std::size_t room() const noexcept { return room_ - size_; }
   std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
-  /// Binds the window's key to this queue pair, or invalidates it, according to its state.
+  /// Adds a request that binds the window's key to this queue pair, or invalidates it, as the state
+  /// of the window requires.
   void change_key(ReceiveWindow& window);
-  /// Copies the message into the request.
+  /// Adds a SEND whose message is copied into the request.
   void send_inline(const ControlBytes& message);
-  /// Sends from registered memory, which must stay valid until completion.
+  /// Adds a SEND of a message in registered memory, which must stay unchanged until completion.
   void send(const std::byte* message, std::uint32_t lkey);
-  /// Writes at most kMostPieces pieces, contiguous at the peer. Only a single piece may be `copied`
-  /// into the request: of several, irdma before rdma-core 44 copies only the first, and hns before
-  /// 47 copies beyond their capacity.
+  /// Adds an RDMA write of at most kMostPieces pieces of our memory to contiguous memory of the
+  /// peer. `copied`: the bytes are copied into the request. Only a single piece may be copied: of
+  /// several, irdma before rdma-core 44 copies only the first, and hns before 47 copies beyond
+  /// their capacity.
   void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
-  /// Turns the last write() into a WRITE_WITH_IMM.
+  /// Turns the write added last into a WRITE_WITH_IMM with this immediate value.
   void with_immediate(std::uint32_t value);
-  /// A write of zero bytes: uses no receive of the peer and needs no key.
+  /// Adds a write of zero bytes, which consumes no receive of the peer. Its `rkey` need not be
+  /// valid.
   void write_nothing(std::uint64_t to, std::uint32_t rkey);
   void signal(std::size_t index);
 
   struct Result {
     std::size_t posted;
-    int error;   ///< errno of the first request that was not posted
-    bool known;  ///< `posted` is reported by the driver, not a guess
+    int error;   ///< errno of the first request that was not posted; 0 if all were posted
+    bool known;  ///< true if the driver reported `posted`; false: it is a guess
   };
   Result post(ibv_qp* qp);
 

@@ -9,13 +9,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Bounds of a batch, which is otherwise a quarter of the send buffer: while one batch is in flight
-// there is space to write the next, and the peer reads the previous one.
+// Bounds of the length of a batch, which is otherwise a quarter of the send buffer. While one batch
+// is in flight, the user then has space to write the next, and the peer reads the previous one.
 constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
 }  // namespace
 
-// --- the queue pair comes and goes ---------------------------------------------------------------
+// --- creation and end of the queue pair ----------------------------------------------------------
 
 void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;
@@ -61,7 +61,8 @@ std::span<std::byte> Sender::reserve(std::size_t size, const MemoryLimit& limit,
   if (tx_.held() == 0) buffer_.on_idle_write(now);
   const std::size_t left = room();
   errno = EAGAIN;
-  // Requires what the write handler waits for, or `size` if that is less: the buffer may be small.
+  // The space must be enough to call a waiting write handler, or for `size` bytes if that is less:
+  // the whole buffer may be shorter than `size`.
   short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
   if (short_of_room_) return {};
   const std::span<std::byte> found = tx_.reserve(size, limit);
@@ -114,11 +115,13 @@ Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool 
     posted.maybe_key = !result.known && plan.keys_end != 0;
     return posted;
   }
-  if (result.posted < plan.data_end) plan.bytes = 0;  // without its immediate it is not announced
+  // Without the last write, which carries the immediate, the peer does not learn of the bytes.
+  if (result.posted < plan.data_end) plan.bytes = 0;
   posted.control =
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
   commit(plan, result.posted);
-  // If some requests were not posted, their signals are missing too: count from the known state.
+  // If only a part of the chain was posted, a request that asks for a completion may be missing, so
+  // last_signaled_ keeps its value.
   if (result.posted == chain.size()) last_signaled_ = last_signaled;
   if (key_refused) {
     posted.how = Posted::How::kKeyRefused;
@@ -126,7 +129,7 @@ Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool 
     return posted;
   }
   posted.asks = ask_later(now);
-  // A chain holds one batch; the peer may have another window.
+  // A chain holds only one batch, and the peer may have another window.
   const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
@@ -151,7 +154,8 @@ void Sender::on_idle(ae::TimePoint now) noexcept {
   if (std::exchange(short_of_room_, false) && tx_.staged() == 0) buffer_.on_full(now);
 }
 
-// True: the time was not set before.
+// Sets the time at which to request a completion, or clears it if none is needed. Returns true if a
+// time was set and none was set before.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (last_signaled_ == posted_ || tx_.held() == 0) {
@@ -167,12 +171,14 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows) {
   const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
   for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // Their completion frees a place for a window, and shows whether the key changes work.
+  // The completion of a key change makes room for another window, and shows whether key changes
+  // work.
   if (plan.keys_end != 0) plan.signal_last = true;
 }
 
-// Keys that must be alone in the send queue (Device::binds_alone()): earlier requests are confirmed
-// first, by a write of zero bytes if nothing else requests a completion; later ones wait for them.
+// Plans key changes that must be alone in the send queue (Device::binds_alone()). Earlier requests
+// must complete first; if none of them requests a completion, a write of zero bytes does. Later
+// requests wait for the key changes.
 void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows) {
   if (posted_ == done_) return plan_keys(chain, plan, windows);
   if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
@@ -200,13 +206,14 @@ void Sender::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
+  // Data sent in place uses no space in the send buffer, so its batch may be long. Not towards
   // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
   const bool many_in_place = stream_.peer().is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), plan.now, plan.control);
-  if (n > batch + batch / 4) n = batch;  // a slightly longer batch saves a message
+  // A batch may be up to a quarter longer than planned if that saves a message.
+  if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
@@ -226,28 +233,31 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
 }
 
-// A write of zero bytes proves the path, and that everything before it was delivered.
+// Plans a request whose completion proves that the path works and that everything before it was
+// delivered, if such a proof is wanted: a write of zero bytes, unless the chain already has a
+// request.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && tx_.staged() == 0;
   const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && tx_.staged() != 0;
   const bool asks = wants_memory_ || plan.now >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
   if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
-    stream_.liveness()
-        .on_probe_posted();  // a completion is already requested for what is in flight
+    // A completion is already requested for what is in flight: it serves as the probe.
+    stream_.liveness().on_probe_posted();
   if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  // Any other request in the chain proves the same. (bnxt_re before rdma-core 50 gives a request
-  // without pieces the length of the preceding one in its chain.)
+  // Any other request in the chain proves the same. (Besides, bnxt_re before rdma-core 50 gives a
+  // request without pieces the length of the preceding request in its chain.)
   if (chain.size() == 0)
     chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
   plan.signal_last = true;
   plan.probe_end = chain.size();
 }
 
-// Requests a completion for one of many requests, but always often enough to learn when slots and
-// staging memory become free. Returns the sequence number of the last request with one.
+// Requests completions for some of the requests: often enough to learn in time when slots of the
+// send queue and staging memory become free. Returns the sequence number of the last request that
+// asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
                            stream_.proof().is_exceeded(plan.control) || wants_memory_ ||
@@ -276,8 +286,8 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
     stream_.on_write_posted(plan.bytes, plan.now);
     tx_.on_posted(plan.bytes);
-    // A single inline write is copied into its request: its staging memory is free at once if
-    // nothing older is in flight, because memory is returned in order.
+    // The bytes of a single inline write were copied into its request. Their staging memory is free
+    // at once if no older bytes are in flight; otherwise later, because memory is freed in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
     if (nothing_in_flight && one_request && plan.copied) {
       tx_.on_completed(plan.bytes);
@@ -299,7 +309,8 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
 // --- completions ---------------------------------------------------------------------------------
 
 bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
-  if (sequence - done_ > posted_ - done_) return false;  // not the number of a pending request
+  // Ignores a number that belongs to no pending request.
+  if (sequence - done_ > posted_ - done_) return false;
   if (failed_) {
     done_ = sequence;
     look_at_last_data();
@@ -323,7 +334,8 @@ bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit
 
 bool Sender::retire_failed(std::uint32_t sequence, ae::TimePoint now,
                            const MemoryLimit& limit) noexcept {
-  if (sequence - done_ - 1 >= posted_ - done_) return false;  // as above
+  // Ignores a number that belongs to no pending request.
+  if (sequence - done_ - 1 >= posted_ - done_) return false;
   const bool came_back = !failed_ && retire(sequence - 1, now, limit);
   failed_ = true;
   done_ = sequence;

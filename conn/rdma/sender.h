@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sending side of one queue pair: what was accepted for the peer, what of it is on the send
-// queue, and what the device has confirmed.
+// The sending side of one queue pair: the bytes that were accepted for the peer, those of them that
+// are on the send queue, and those that the device has confirmed.
 //
 //   append(), reserve(), refer()  --> staged --post()--> in flight --retire()--> confirmed
 //
-// A chain of requests is posted in three steps. It is planned: the windows, the stream and the
-// queue say what is due, and none of them changes. It is handed to the device. Then what the device
-// took is committed to all three; what it refused is still due.
+// A chain of requests is posted in three steps. First it is planned: the windows, the stream and
+// the queue of bytes are asked what is due, and none of them changes. Then it is handed to the
+// device. Finally the windows, the stream and the queue record the requests that the device took; a
+// request that the device refused is still due.
 //
-// Holds at all times: the requests after done() up to posted() are on the send queue, and what the
-// ring records of them adds up to the bytes in flight (until a request fails: from then on nothing
-// is posted, and bytes in flight are given up with the queue pair).
+// Invariants: the requests after number done() up to number posted_ are on the send queue, and the
+// sizes recorded for them in the ring add up to the bytes in flight. This ends when a request
+// fails: from then on nothing is posted, and bytes in flight are dropped with the queue pair.
 
 #include <sys/uio.h>
 
@@ -35,109 +36,129 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Sender {
  public:
-  /// Borrows `stream`.
+  /// Stores a reference to `stream`, which must outlive this object.
   Sender(Stream& stream, const Settings& settings)
       : stream_(stream), buffer_(settings.send_buffer, settings.max_send_buffer) {}
 
-  // --- the queue pair comes and goes -------------------------------------------------------------
-  /// Before any queue pair: other sizes than at construction.
+  // --- creation and end of the queue pair --------------------------------------------------------
+  /// Replaces the sizes given at construction. Only before the first queue pair is created.
   void set_sizes(const Settings& settings) {
     buffer_ = SendBuffer(settings.send_buffer, settings.max_send_buffer);
   }
-  /// Bytes are staged in blocks of `pool`. Null: nowhere.
+  /// Sets the pools for staged bytes and for references to the user's memory. Null: bytes cannot be
+  /// staged.
   void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
-  struct Limits {  ///< of the queue pair
+  struct Limits {  ///< limits of the queue pair
     std::uint32_t requests = 0, pieces = 1, inline_bytes = 0;
   };
-  /// A new queue pair: nothing is posted. Throws VerbsError if `pool` has no memory for control
-  /// messages, which is needed where they do not fit inline.
+  /// Call when a new queue pair was created: nothing is posted on it yet. Throws VerbsError if
+  /// `pool` has no memory for control messages, which is needed if they are too long to be sent
+  /// inline.
   void begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory);
-  /// After the queue pair is destroyed: the device reads nothing any more. What is reserved stays.
+  /// Drops all staged bytes and bytes in flight; memory that the user has reserved stays. Call
+  /// after the queue pair is destroyed, when the device no longer reads the memory.
   void drop_all() noexcept { tx_.clear(); }
   void release_control(RegisteredPool& pool) noexcept;
 
   // --- accepting bytes ---------------------------------------------------------------------------
-  /// Copies bytes in; returns how many. Zero, with wants_memory(): there is no memory.
+  /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() says
+  /// whether the reason is a lack of memory or a full buffer.
   std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, ae::TimePoint now);
-  /// Empty with EAGAIN, and wants_memory() if memory is what is lacking; or with EOPNOTSUPP: a
-  /// smaller block may be available, through which the data is written in parts.
+  /// Returns memory for about `size` bytes; they are sent by the queue's commit(). Empty with errno
+  /// EAGAIN if there is no space now (wants_memory() is true if memory is lacking), or with errno
+  /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
+  /// available.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
   TxQueue& queue() noexcept { return tx_; }
   const TxQueue& queue() const noexcept { return tx_; }
-  /// A waiting writer should be called: at least a quarter of the buffer is free, so that it does
-  /// not send tiny pieces.
+  /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
+  /// so that the writer does not send tiny pieces.
   bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
-  /// The last append() or reserve() took less than the buffer allows.
+  /// Returns true if the last append() or reserve() got less than the buffer size allows, for lack
+  /// of memory.
   bool wants_memory() const noexcept { return wants_memory_; }
-  /// There is no memory to send `size` bytes from.
+  /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
+  /// finds memory.
   void starve(std::size_t size, ae::TimePoint now) noexcept;
   bool starved() const noexcept { return starved_for_ != 0; }
-  /// Memory may have come back. If `writer_waits`, it is allocated here, so that the write handler
-  /// never runs in vain; false: there is none yet. With nothing in flight one byte suffices: a
-  /// reservation then uses a chunk lent by the base and is written through that memory in parts.
+  /// Call when memory may have been freed. If `writer_waits`, allocates the memory at once, so that
+  /// the write handler is never called in vain; returns false if there is still none. If nothing is
+  /// staged or in flight, memory for one byte suffices: a reservation then uses a chunk lent by the
+  /// connection core, which is written through that memory in parts.
   bool secure(bool writer_waits, const MemoryLimit& limit) noexcept;
   std::uint32_t buffer_size() const noexcept { return buffer_.size(); }
 
   // --- posting -----------------------------------------------------------------------------------
   struct Posted {
     enum class How : std::uint8_t {
-      kNothing,     ///< nothing was due
-      kDone,        ///< posted, or the send queue is full
-      kMore,        ///< posted; another chain may follow
+      kNothing,     ///< no request was due
+      kDone,        ///< all due requests are posted, or the send queue is full
+      kMore,        ///< one chain is posted, and more is due for another
       kKeyRefused,  ///< the device refused to change the key of `window`
-      kFailed,      ///< `error`; nothing was committed
+      kFailed,      ///< posting failed with `error`; nothing was recorded as posted
     };
     How how = How::kNothing;
-    bool maybe_key = false;  ///< kFailed: the request that failed may have changed a key
-    bool asks = false;       ///< a completion is to be requested at ask_at(), as was not before
+    /// With kFailed: true if the request that failed may have changed the key of a window.
+    bool maybe_key = false;
+    /// True if a completion must be requested at ask_at(), and no such time was set before.
+    bool asks = false;
     int error = 0;
     ReceiveWindow* window = nullptr;
-    std::size_t requests = 0, control = 0;  ///< posted
-    std::uint32_t bytes = 0;                ///< posted
+    /// Numbers of requests posted, and of control messages among them.
+    std::size_t requests = 0, control = 0;
+    std::uint32_t bytes = 0;  ///< number of the user's bytes posted
   };
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
-  /// the peer's window. `keys_alone`: a key change needs the send queue to itself. `prove`: request
-  /// completions of everything.
+  /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
+  /// request completions for everything.
   Posted post(ibv_qp* qp, Windows& windows, bool keys_alone, bool prove, ae::TimePoint now);
-  /// Posts key changes and nothing else.
+  /// Posts the due key changes and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, Windows& windows);
-  /// No more is posted for now.
+  /// Call when nothing more can be posted for now.
   void on_idle(ae::TimePoint now) noexcept;
-  /// The device's send queue was fuller than our count says: post again soon.
+  /// Returns true if the device reported a full send queue although fewer requests are in flight
+  /// than it should hold: post again soon.
   bool was_refused() const noexcept { return post_again_; }
-  /// When to request a completion for older sends: without keepalives nothing else would free the
-  /// memory of the last ones.
+  /// Returns the time at which a completion for the last sends must be requested; max() if that is
+  /// not needed. On a connection without keepalives no other request might follow them, and their
+  /// memory would never be freed.
   ae::TimePoint ask_at() const noexcept { return ask_at_; }
 
   // --- completions -------------------------------------------------------------------------------
   std::uint32_t done() const noexcept { return done_; }
   std::uint32_t requests_in_flight() const noexcept { return posted_ - done_; }
-  /// The requests up to `sequence` are complete. True: their memory came back.
+  /// Records that the requests up to number `sequence` are complete. Returns true if staging memory
+  /// was freed.
   bool retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
-  /// This request failed; those before it were carried out. The data of the others stays here until
-  /// the queue pair is destroyed, and is then reported to the user with an error. True: as
-  /// retire().
+  /// Records that request number `sequence` failed and those before it were carried out. The data
+  /// of the failed and of later requests stays here until the queue pair is destroyed; it is then
+  /// reported to the user with an error. Returns true if staging memory was freed.
   bool retire_failed(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
   bool failed() const noexcept { return failed_; }
-  /// Bytes of the user are on the send queue.
+  /// Returns true if bytes of the user are on the send queue.
   bool data_under_way() const noexcept { return data_ == Data::kUnderWay; }
-  /// Some were posted at some time.
+  /// Returns true if bytes of the user were posted at any time.
   bool wrote() const noexcept { return data_ != Data::kNone; }
   std::uint32_t inline_limit() const noexcept { return limits_.inline_bytes; }
 
  private:
   struct Sent {               // one work request on the send queue
-    std::uint32_t bytes = 0;  // staged bytes it holds until it completes
-    bool message = false;     // it uses one of the peer's receives
+    std::uint32_t bytes = 0;  // bytes of staging memory that it holds until it completes
+    bool message = false;     // true if it consumes one of the peer's receives
   };
-  struct ChainPlan {  // contents of a chain: key changes, control messages, one batch of bytes
+  // The planned contents of a chain: first key changes, then control messages, then one batch of
+  // bytes. Each member `..._end` is the number of requests up to the end of that part.
+  struct ChainPlan {
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    std::size_t probe_end = 0;  // once this many are posted, one probes the peer's device; 0: none
-    std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key it changes
-    std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
-    std::uint32_t bytes = 0;                                  // their sum
-    std::uint32_t control = 0;                                // control messages
-    bool copied = false;                                      // the last write is inline
+    // Once this many requests are posted, one of them probes the peer's device; 0: none does.
+    std::size_t probe_end = 0;
+    // For each key change, the window whose key it changes.
+    std::array<ReceiveWindow*, SendChain::kLimit> window{};
+    // For each request, the number of staged bytes that it sends.
+    std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
+    std::uint32_t bytes = 0;    // sum of bytes_of
+    std::uint32_t control = 0;  // number of control messages
+    bool copied = false;        // true if the bytes of the last write are copied into the request
     bool signal_last = false;
     bool prove = false;
     ae::TimePoint now{};
@@ -156,7 +177,8 @@ class Sender {
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
   void commit(ChainPlan& plan, std::size_t posted);
   bool ask_later(ae::TimePoint now) noexcept;
-  /// Sequence numbers wrap around: last_data_ is compared only while that request is in flight.
+  /// Updates data_ after done_ has changed. Sequence numbers wrap around, so last_data_ is compared
+  /// only while its request is in flight.
   void look_at_last_data() noexcept {
     if (data_ == Data::kUnderWay && static_cast<std::int32_t>(last_data_ - done_) <= 0)
       data_ = Data::kConfirmed;
@@ -165,17 +187,19 @@ class Sender {
   Stream& stream_;
   TxQueue tx_;
   SendBuffer buffer_;
-  Block* control_ = nullptr;  // for control messages, if they do not fit inline
+  Block* control_ = nullptr;  // memory for control messages; null if they fit inline
   Limits limits_;
-  std::vector<Sent> ring_;  // indexed by sequence modulo its size
+  // Requests on the send queue, indexed by sequence number modulo the size of the ring.
+  std::vector<Sent> ring_;
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  std::uint32_t last_data_ = 0;  // sequence of the last request with the user's bytes
+  std::uint32_t last_data_ = 0;  // sequence number of the last request with the user's bytes
   ae::TimePoint ask_at_ = ae::TimePoint::max();
-  std::uint32_t starved_for_ = 0;  // bytes needed in one piece; 0: there is memory to send from
-  Data data_ = Data::kNone;        // of last_data_
-  bool failed_ = false;            // later requests are not carried out
-  bool post_again_ = false;        // the device's send queue was full
-  bool short_of_room_ = false;     // the last write was limited by the length of buffer_
+  // Contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
+  std::uint32_t starved_for_ = 0;
+  Data data_ = Data::kNone;  // state of request last_data_
+  bool failed_ = false;      // true once a request failed: the device does not carry out later ones
+  bool post_again_ = false;  // true if the device reported a full send queue
+  bool short_of_room_ = false;  // true if the last write was cut short because buffer_ was full
   bool wants_memory_ = false;
 };
 

@@ -15,7 +15,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How long rdma_cm may resolve an address or a route before the next one is tried.
+// The longest time that rdma_cm may take to resolve an address or a route; then the next address is
+// tried.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
 
 int milliseconds(ae::Duration duration) {
@@ -41,7 +42,7 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until)
 
 ae::Duration Setup::time_left() const { return until_ - std::chrono::steady_clock::now(); }
 
-// --- names ---------------------------------------------------------------------------------------
+// --- resolving names -----------------------------------------------------------------------------
 
 void Setup::look_up_next() {
   if (link_.inherited()) return;
@@ -69,7 +70,7 @@ void Setup::keep(Resolved resolved) {
   addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
-// --- addresses -----------------------------------------------------------------------------------
+// --- trying addresses ----------------------------------------------------------------------------
 
 void Setup::try_next_address() {
   while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
@@ -100,13 +101,13 @@ void Setup::choose_next_address() noexcept {
   try {
     if (settings.spread == AddressOrder::kNear && !settings.source.empty())
       (void)numeric_address(settings.source, 0, source);
-  } catch (const std::bad_alloc&) {  // then without a source
+  } catch (const std::bad_alloc&) {  // no memory: continues without a source address
   }
   host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
 }
 
 void Setup::report(const std::error_code& why) const noexcept {
-  if (link_.path.peer().size == 0) return;  // names are still being resolved
+  if (link_.path.peer().size == 0) return;  // names are still being resolved: no address was tried
   book_.told(link_.settings().spread, link_.path.peer(), why);
 }
 
@@ -121,7 +122,8 @@ void Setup::try_address(const SocketAddress& address) {
   CmId& id = link_.id();
   id = link_.state().cm().create_id(&events_);
   if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
-  // Leaves part of the time for the remaining addresses.
+  // An address before the last may use half of the time that is left, so that the later ones get
+  // some.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_began_ = std::chrono::steady_clock::now();
@@ -139,7 +141,7 @@ void Setup::try_address(const SocketAddress& address) {
     throw not_reached(address, errno);
 }
 
-// The address failed: tries the next one, or ends.
+// Call when the current address has failed: tries the next one, or reports that none is left.
 void Setup::on_address_failed(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
@@ -148,7 +150,7 @@ void Setup::on_address_failed(Failure why) {
   try_next_address();
 }
 
-// Everything that was made for this address goes.
+// Destroys all objects that were created for the current address.
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
@@ -166,8 +168,9 @@ void Setup::on_deadline() {
   on_address_failed(std::move(failure));
 }
 
-// Refusals that do not concern the address itself: the peer's kernel still knew a connection with
-// this queue pair's number, or our own address moved to another device meanwhile.
+// Returns true if the address is being tried again, after a refusal that does not concern the
+// address itself: the peer's kernel still knew a connection with this queue pair's number, or our
+// own address moved to another device meanwhile. Only once for each address.
 bool Setup::try_again_after(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
@@ -180,7 +183,7 @@ void Setup::try_again() {
   try_address(SocketAddress(link_.path.peer()));
 }
 
-// --- rdma_cm -------------------------------------------------------------------------------------
+// --- rdma_cm events ------------------------------------------------------------------------------
 
 void Setup::on_event(const CmEvent& event) {
   try {
@@ -190,7 +193,7 @@ void Setup::on_event(const CmEvent& event) {
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
       case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response
+      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response event
         return finish_request(event);
       default: {
         if (try_again_after(event)) return;
@@ -214,8 +217,9 @@ void Setup::on_event(const CmEvent& event) {
 void Setup::resolve_route() {
   const CmId& id = link_.id();
   SetupTrace::begin("resolve route");
-  link_.state().devices().watch_removal(
-      id);  // the attempt may end before its device is opened here
+  // From now on a removal of the device is noticed, even if the attempt ends before the device is
+  // opened here.
+  link_.state().devices().watch_removal(id);
   if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)
                           : VerbsError("rdma_resolve_route", errno);

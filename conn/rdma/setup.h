@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The set-up of a connecting side: names are resolved one after the other, then their addresses are
-// tried in turn, each with a link of its own, until one is established or none is left. The
-// connection frees it when that is known. (An accepting side has its address and needs one try:
-// RdmaCarrier::accept().)
+// The set-up of an outgoing connection. Names are resolved one after the other; then their
+// addresses are tried in turn, each with new objects in the link, until a connection is established
+// or no address is left. The connection destroys this object afterwards. (An accepting side knows
+// its address and makes only one attempt: RdmaCarrier::accept().)
 //
 //   look_up_next() -> try_next_address() -> address resolved -> route resolved -> rdma_connect()
 //                       ^                                                            |       |
 //                       +---- on_address_failed() <---- refused, or no answer -------+       |
 //                                                        SetupUser::on_set_up() <------------+
 //
-// Holds at all times: the phase is kResolving or kConnecting; the link has objects only for the
-// address that is being tried.
+// Invariants: the phase is kResolving or kConnecting; the link holds objects only for the address
+// that is being tried.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,12 +32,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The connection that is set up.
+/// The connection that is being set up.
 class SetupUser {
  public:
-  /// The peer has accepted, and the queue pair is ready.
+  /// Called when the peer has accepted and the queue pair is ready.
   virtual void on_set_up() = 0;
-  /// No address is left, or there is no memory. Ends the connection.
+  /// Called when no address is left to try, or memory ran out. Must end the connection.
   virtual void on_set_up_failed(Failure why) noexcept = 0;
 
  protected:
@@ -46,7 +46,7 @@ class SetupUser {
 
 class Setup {
  public:
-  struct Around {  ///< what it works with, all borrowed
+  struct Around {  ///< objects that the set-up works with; it owns none of them
     Link& link;
     Deadline& deadline;
     CarrierHost& host;
@@ -54,25 +54,28 @@ class Setup {
     SetupUser& user;
     AddressBook& book;
   };
-  /// The phase is kResolving, and the link has its settings.
+  /// Requires that the phase is kResolving and that the link has its settings. At time `until` the
+  /// whole set-up is given up.
   Setup(const Around& around, const Endpoint& to, ae::TimePoint until);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
 
   ae::TimePoint until() const noexcept { return until_; }
   ae::Duration time_left() const;
-  /// When the address being tried is given up.
+  /// Returns the time at which the attempt with the current address is given up.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
 
-  /// Resolves the names one after the other, and then tries their addresses in this order.
+  /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
+  /// the names unless option `spread` asks for another.
   void look_up_next();
-  /// The same without the loop: waits for the names.
+  /// Does the same as look_up_next() without running the loop: blocks until the names are resolved.
   void look_up_all();
-  /// An rdma_cm event of the link's id.
+  /// Handles an event that rdma_cm reports for the link's id.
   void on_event(const CmEvent& event);
-  /// Deadline::Of::kAddress has passed.
+  /// Call when deadline Deadline::Of::kAddress has passed.
   void on_deadline();
-  /// The caller gives up before our own time-out: that may be no answer, either.
+  /// Call when the caller gives up before our own time-out. If the current address has been silent
+  /// for long enough, records it as one that does not answer.
   void report_silence() const noexcept;
 
  private:
@@ -98,14 +101,17 @@ class Setup {
   const std::string target_;
   const std::uint16_t port_;
   const ae::TimePoint until_;
-  std::vector<std::string> hosts_;  // names not yet resolved, the next one last
+  // The names that are not resolved yet, in reverse order: the last one is the next.
+  std::vector<std::string> hosts_;
   std::unique_ptr<Resolution> resolution_;
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
-  ae::TimePoint address_began_{}, address_deadline_{};  // of the address being tried
-  Failure last_failure_;                                // of the last address tried
+  // When the attempt with the current address began, and when it is given up.
+  ae::TimePoint address_began_{}, address_deadline_{};
+  Failure last_failure_;  // why the last address failed
   Mtu mtu_;
-  bool tried_again_ = false;  // this address was retried after a refusal that may be temporary
+  // True if the current address was tried again, after a refusal that may have been temporary.
+  bool tried_again_ = false;
 };
 
 }}}  // namespace conn::rdma

@@ -51,7 +51,9 @@ void RdmaType::cleanup(ae::EventLoop& loop) const {
 
 namespace {
 
-// Opens the device of the first address that has one: its properties can only be queried so.
+// Appends the limits of the process, and those of the device to which the first suitable address
+// belongs, if there is one. The device is opened, because its properties can be queried in no other
+// way.
 void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
                 std::vector<Capacity>& all) {
   CmChannel channel;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transport rdma://host:port: a byte stream over RDMA verbs that speaks Valkey Over RDMA.
-// Options: docs/options.md, or the error sentence of RdmaType::configure().
+// The transport rdma://host:port: a byte stream over RDMA verbs that speaks the protocol Valkey
+// Over RDMA. Its options are listed in docs/options.md and in the errors of RdmaType::configure().
 
 #include <mutex>
 
@@ -12,7 +12,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The transport rdma.
+/// The transport named "rdma".
 class AECONN_API RdmaType final : public Transport {
  public:
   RdmaType();
@@ -27,7 +27,7 @@ class AECONN_API RdmaType final : public Transport {
                             PendingHandler arrived) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
-  /// Throws Error with one sentence where the machine has no RDMA.
+  /// Throws Error with a one-sentence text if the machine has no RDMA.
   ConnectionPtr create(ae::EventLoop& loop) const override;
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                           std::span<std::byte> bytes) const override;
@@ -38,13 +38,14 @@ class AECONN_API RdmaType final : public Transport {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  /// The type's options, overridden by those of the endpoint.
+  /// Returns the transport's options, overridden by those of the endpoint.
   Options options_for(const Endpoint& endpoint) const;
-  /// Addresses of its connections, for the option spread.
+  /// Returns what is known of the addresses that connections were made to, for option `spread`.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:
-  mutable ae::Mutex mutex_;  // configure() may run while other loops create connections
+  // Guards options_: configure() may run while other loops create connections.
+  mutable ae::Mutex mutex_;
   Options options_;
   mutable AddressBook addresses_;
   const OptionTable& table_;

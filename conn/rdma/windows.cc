@@ -16,7 +16,7 @@ bool Windows::manage(const Source& from, ae::TimePoint now) {
   return to_post;
 }
 
-// True: another may be wanted.
+// Provides one window if the stream wants one. Returns true if it did: the stream may want another.
 bool Windows::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
@@ -25,9 +25,10 @@ bool Windows::provide(const Source& from, ae::TimePoint now) {
     return window.state() == ReceiveWindow::State::kFree;
   };
   const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
-  if (window == windows_.end()) return false;  // until a key is invalidated
-  // Without another window the stream continues with what it has, so a quarter of the memory is
-  // left for the first windows of new connections.
+  // A later call finds one, once a key is invalidated.
+  if (window == windows_.end()) return false;
+  // Without another window the stream continues with those it has. So only a connection's first
+  // window may use the last quarter of the memory limit.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
   try {
     window->open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
@@ -46,7 +47,7 @@ bool Windows::provide(const Source& from, ae::TimePoint now) {
   return false;
 }
 
-// --- keys ----------------------------------------------------------------------------------------
+// --- keys of the windows -------------------------------------------------------------------------
 
 void Windows::look_at_keys() noexcept {
   key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
@@ -86,13 +87,15 @@ Windows::Changed Windows::complete(std::uint32_t sequence, Domain* domain) noexc
 
 bool Windows::drop_refused(ReceiveWindow& window) noexcept {
   if (window.state() != ReceiveWindow::State::kToInvalidate) return false;
-  window.drop();  // slow, but it removes the key as well
+  // Slow, but it removes the key as well.
+  window.drop();
   return true;
 }
 
-// While no bind has worked, this connection is the only one in its domain (Context::domain()), and
-// no window has been announced. So the windows are made again with the key of the region, which for
-// that reason can reach this queue pair only.
+// Until a bind has worked, this connection is the only one in its protection domain
+// (Context::domain()), and no window has been announced to the peer. So the windows can be created
+// again with the key of the memory region: with no other queue pair in the domain, that key is as
+// safe as a bound one.
 bool Windows::go_on_without_binding(Context& context, Domain& domain, CqLease& lease,
                                     const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {
@@ -113,7 +116,8 @@ bool Windows::go_on_without_binding(Context& context, Domain& domain, CqLease& l
         window.drop();
       }
     context.give_up_binding(domain);
-    // Our receives no longer count for other queue pairs, so our lease must include them.
+    // This queue pair no longer shares its receives with others, so its share of the completion
+    // queue must include them.
     if (shared != nullptr) lease.enlarge(shared->depth());
     windows_.front().open(domain, length, settings.limit());
     stream_.inbound().replace_window(windows_.front().buffer());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The receive windows of one connection: memory for the windows that its stream wants, the keys
-// that let the peer write there, and the return of both. A key is bound and invalidated by requests
+// The receive windows of one connection: their memory, the keys that let the peer write into it,
+// and their return when the stream no longer uses them. A key is bound and invalidated by requests
 // on the send queue, which Sender posts.
 //
-// Holds at all times: the stream has only windows of this list that are neither free nor waiting to
-// be invalidated; if no window waits for a key change or has one in flight, has_key_to_change() may
-// say so without looking at them.
+// Invariants: the stream uses only windows of this object, and none that is free or whose key is to
+// be invalidated. If no window waits for a key change and none is in flight, key_to_change_ may be
+// false, and has_key_to_change() then does not look at the windows.
 
 #include <array>
 #include <cstddef>
@@ -25,55 +25,61 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Windows {
  public:
-  /// Borrows `stream`.
+  /// Stores a reference to `stream`, which must outlive this object.
   explicit Windows(Stream& stream) noexcept : stream_(stream) {}
 
-  struct Source {    ///< where memory comes from
-    Domain* domain;  ///< null: no window can be had
+  struct Source {    ///< where the memory for windows comes from
+    Domain* domain;  ///< null: no window can be created
     MemoryLimit limit;
     LoopStatistics& statistics;
-    bool established;  ///< a refusal is counted
+    /// True: a lack of memory is counted in the statistics here; before that, Link::make() counts
+    /// it.
+    bool established;
   };
-  /// Takes back the windows that the stream has finished with, and provides those that it wants.
-  /// Call it after every input to the stream. True: a key must be invalidated, so there is
-  /// something to post.
+  /// Takes back the windows that the stream no longer uses, and provides those that it wants. Call
+  /// it after every input to the stream. Returns true if a key must be invalidated, so that a
+  /// request must be posted.
   bool manage(const Source& from, ae::TimePoint now);
-  /// Why no memory for a window could be had last.
+  /// Returns why memory for a window was last refused; empty if it never was.
   const Failure& failure() const noexcept { return failure_; }
 
-  // --- keys --------------------------------------------------------------------------------------
+  // --- keys of the windows -----------------------------------------------------------------------
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
     return key_to_change_;
   }
-  /// The windows whose key change is to be posted, as many as `out` can hold; returns their number.
+  /// Fills `out` with the windows whose key change is to be posted, as many as fit; returns their
+  /// number.
   std::size_t waiting_for_key(std::span<ReceiveWindow*> out) noexcept {
     return key_to_change_ ? find_waiting(out) : 0;
   }
   bool key_under_way() const noexcept;
-  /// The request with this number was to bind a key.
+  /// Returns true if the request with this number was to bind the key of a window.
   bool is_bound_by(std::uint32_t sequence) const noexcept;
   enum class Changed : std::uint8_t {
     kNone,
-    kFreed,  ///< a key was invalidated: there may be a place for another window
+    kFreed,  ///< a key was invalidated: another window may be created in its place
     kBound,  ///< the device has carried out a bind
   };
-  /// All sends up to `sequence` are complete.
+  /// Records that all sends up to number `sequence` are complete; returns what that changed.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }
-  /// The device refused to change this key. True: it was no longer needed, and is gone now.
+  /// Call when the device refused to change the key of `window`. Returns true if the key was only
+  /// to be invalidated: the window is dropped, and its key with it.
   bool drop_refused(ReceiveWindow& window) noexcept;
-  /// Makes the windows again with the key of their region. False: that is not possible.
+  /// Creates the windows again with the key of their memory region, for a device that cannot bind
+  /// keys. Returns false if that is not possible.
   bool go_on_without_binding(Context& context, Domain& domain, CqLease& lease,
                              const Settings& settings) noexcept;
 
-  // --- the end of the queue pair -----------------------------------------------------------------
-  /// Before it is destroyed.
+  // --- end of the queue pair ---------------------------------------------------------------------
+  /// Drops the keys of all windows. Call before the queue pair is destroyed.
   void drop_keys() noexcept {
     for (ReceiveWindow& window : windows_) window.drop_key();
   }
-  /// After it is destroyed. The stream must not use the windows any more.
+  /// Drops all windows. Call after the queue pair is destroyed; the stream must not use the windows
+  /// afterwards.
   void drop() noexcept {
     for (ReceiveWindow& window : windows_) window.drop();
   }
@@ -85,13 +91,14 @@ class Windows {
   Changed complete(std::uint32_t sequence, Domain* domain) noexcept;
 
   Stream& stream_;
-  // The windows of the stream, and two whose keys are being invalidated.
+  // The windows of the stream, and up to two whose keys are being invalidated.
   std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
-  bool key_to_change_ = false;  // false: no window has a key to change, or a change in flight
+  // False: no key change is due, and none is in flight. True: there may be one.
+  bool key_to_change_ = false;
   Failure failure_;
 };
 
-/// The error of a connection whose key could not be bound.
+/// Returns the failure of a connection whose key could not be bound; `err`: the errno.
 Failure bind_failure(const Context& context, const Settings& settings, int err);
 
 }}}  // namespace conn::rdma

@@ -18,14 +18,18 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Per loop, beyond what each connection needs: shared receives, the first slabs, the loop's queues.
+// What each loop needs in addition to its connections: shared receives, the first slabs of memory,
+// the queues of the loop.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// For a domain that belongs to one connection: memory to send from, and its receives.
+// Locked memory in a protection domain that belongs to one connection: memory to send from, and its
+// receives.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
-// Mappings that providers make for the rings of a queue pair; if it has receives of its own.
+// Memory mappings that providers make for the rings of a queue pair; the second number is for one
+// with receives of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-constexpr std::uint64_t kQueues = 8;  // their sizes double, so there are few
+// Completion queues of a loop: each new one has as many entries as all before it, so there are few.
+constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
 std::string rest_of_line(const std::string& file, const std::string& key) {
@@ -50,7 +54,7 @@ std::uint64_t lines_of(const std::string& file) {
   return static_cast<std::uint64_t>(std::count(std::istreambuf_iterator<char>(stream), {}, '\n'));
 }
 
-// CAP_IPC_LOCK lifts the limit on locked memory.
+// Returns true if the process has CAP_IPC_LOCK, which lifts the limit on locked memory.
 bool locks_freely(const LimitSources& from) {
   constexpr std::uint64_t kIpcLock = std::uint64_t{1} << 14;
   const std::uint64_t effective =
@@ -58,7 +62,8 @@ bool locks_freely(const LimitSources& from) {
   return (effective & kIpcLock) != 0;
 }
 
-// "mlx5_0 hca_handle=2 hca_object=2000": the number after hca_object; `none` for "max" or no line.
+// Returns the number after hca_object in the device's line of `file`, such as "mlx5_0 hca_handle=2
+// hca_object=2000"; returns `none` for "max" or if there is no such line.
 std::uint64_t objects_in(const std::string& file, const std::string& device, std::uint64_t none) {
   std::istringstream words(rest_of_line(file, device + " "));
   for (std::string word; words >> word;)
@@ -66,7 +71,9 @@ std::uint64_t objects_in(const std::string& file, const std::string& device, std
   return none;
 }
 
-// The cgroup of this process, in the unified hierarchy or in the old one for rdma alone.
+// Returns the folder of this process's cgroup: in the separate hierarchy of the rdma controller
+// (cgroups version 1) if there is one, otherwise in the unified hierarchy. Empty if neither is
+// found.
 std::string cgroup_folder(const LimitSources& from) {
   std::ifstream stream(from.proc + "/self/cgroup");
   std::string folder;
@@ -80,7 +87,7 @@ std::string cgroup_folder(const LimitSources& from) {
   return folder;
 }
 
-// Adds the limits of the cgroup and of its parents.
+// Appends the limits that the process's cgroup and its parents set for `device`.
 void add_cgroup(const std::string& device, const LimitSources& from, std::vector<Limit>& all) {
   std::string folder = cgroup_folder(from);
   while (folder.size() > from.cgroups.size()) {
@@ -112,7 +119,8 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
   need.regions = kLoopRegions + (own_domain           ? 2 * connections
                                  : traits.region_each ? connections
                                                       : 1 + connections * window / kSlab);
-  // In slabs that hold a whole number of windows; the last slab may be half full.
+  // Windows are allocated from slabs that hold a whole number of them; the last slab may be half
+  // empty.
   const std::uint64_t own =
       own_receives ? std::bit_ceil(round_to_pages(receives * kControlSize)) : 0;
   need.locked = kLoopLocked + settings.shared_receive_queue * kControlSize +
@@ -120,7 +128,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                 connections * (window + own + (own_domain ? kOwnLocked : 0));
   need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
   need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
-                 need.regions + 8;  // the completion channel, the shared receives
+                 need.regions + 8;  // 8 for the completion channel and the shared receives
   return need;
 }
 
@@ -193,7 +201,8 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  // Reading the limits takes milliseconds if there are many mappings, and failures come in bursts.
+  // Returns the last result again for one second: reading the limits takes milliseconds if there
+  // are many mappings, and failures come in bursts.
   static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
@@ -203,7 +212,8 @@ std::string limit_words(int err, const std::string& name, const Device* device,
   if (now < until && until - now <= kAgain) return known;
   until = now + kAgain;
   known.clear();
-  // Reports limits that allow fewer than this many more connections: near enough for an estimate.
+  // A limit counts as nearly reached if it allows fewer than this many more connections. So few are
+  // near enough for an estimate.
   constexpr std::uint64_t kFew = 16;
   const auto add = [](const Capacity& each) {
     if (each.connections < kFew) known += "; " + each.text(kFew);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Resources that rdma connections need, and the limits on them. The need is estimated from the
-// options alone; tests compare it with what the simulation counts.
+// The resources that rdma connections need, and the limits on them. The need is estimated from the
+// options and a few properties of the device; tests compare the estimate with what the simulation
+// counts.
 
 #include <cstdint>
 #include <string>
@@ -15,53 +16,54 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Properties of a device that determine what a connection needs.
+/// The properties of a device that determine what a connection needs.
 struct DeviceTraits {
-  bool binds_keys = false;      ///< windows share a region, each with a key of its own
-  bool region_each = false;     ///< each window is a region of its own (Soft-RoCE)
-  bool shares_receives = true;  ///< one receive queue for all connections
+  bool binds_keys = false;      ///< windows share a memory region, each with a key of its own
+  bool region_each = false;     ///< each window is a memory region of its own (Soft-RoCE)
+  bool shares_receives = true;  ///< all connections share one receive queue
   std::uint64_t max_cqe = 65535;
 };
 
-/// What established connections need, with their first windows and no data in flight.
+/// What a number of established connections need, with their first windows and no data in flight.
 struct Need {
   std::uint64_t queue_pairs = 0, completion_queues = 0, regions = 0, keys = 0, domains = 0;
   std::uint64_t objects = 0;  ///< device objects of all kinds, as the rdma cgroup counts them
-  std::uint64_t locked = 0;   ///< bytes
+  std::uint64_t locked = 0;   ///< locked memory in bytes
   std::uint64_t mappings = 0;
 };
 Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTraits& traits);
 
-/// One limit, before the need is known.
+/// A limit and its present use, independent of how much is needed.
 struct Limit {
   std::string name;
   std::uint64_t most = 0, used = 0;
   std::uint64_t Need::*what = nullptr;
   bool bytes = false;
-  std::string raise;  ///< how to raise it; "{}" is replaced by a sufficient value
+  std::string raise;  ///< how to raise the limit; "{}" is replaced by a sufficient value
 };
 
-/// Where the kernel publishes limits; tests use other paths.
+/// The folders where the kernel publishes limits. Tests use others.
 struct LimitSources {
   std::string proc = "/proc";
   std::string cgroups = "/sys/fs/cgroup";
 };
-/// Limits of the process: locked memory, memory mappings, and the rdma cgroup's limit for device
-/// `name`. Leaves out unlimited resources.
+/// Returns the limits of the process: on locked memory, on memory mappings, and the limit of the
+/// rdma cgroup for device `name`. Leaves out resources that are unlimited.
 std::vector<Limit> process_limits(const std::string& name, const LimitSources& from = {});
-/// Limits of the device.
+/// Returns the limits of a device: on queue pairs, completion queues, memory regions, memory
+/// windows and protection domains.
 std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr& device);
 
-/// How many connections `limit` allows.
+/// Returns how many connections `limit` allows, and what `connections` need of it.
 Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
                      const DeviceTraits& traits);
 
-/// Capacity of a device for `connections`, one entry for each limit.
+/// Returns the capacity for `connections` on a device, one entry for each limit.
 std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
                                  const Settings& settings);
-/// Sentence about the limit that is reached first, to append to an error message. Empty if no limit
-/// is near or the error is unrelated to limits. Any thread. `device`: null if it could not be
-/// opened.
+/// Returns a sentence about each limit that is nearly reached, to append to an error message. Empty
+/// if none is, or if error `err` is unrelated to limits. May be called on any thread. `device`:
+/// null if it could not be opened.
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings);
 

@@ -135,7 +135,7 @@ std::uint64_t half_of_memory() noexcept {
 }
 
 const OptionTable& Settings::options() {
-  static const Settings d;  // has every default
+  static const Settings d;  // it holds the default of every option
   static const OptionTable table("rdma",
                                  {{"Windows and queues", window_rows(d)},
                                   {"Times", time_rows(d)},
@@ -155,7 +155,7 @@ Settings Settings::from(const Options& given) {
   s.max_windows = u32(o.number("max-windows"));
   s.max_peer_window = u32(o.number("max-peer-window"));
   s.send_buffer = u32(o.number("send-buffer"));
-  // A send buffer that was set explicitly does not grow unless that is set as well.
+  // A send buffer whose size was set does not grow, unless its greatest size was set as well.
   if (o.given("send-buffer")) s.max_send_buffer = s.send_buffer;
   s.max_send_buffer = u32(o.number("max-send-buffer", s.max_send_buffer, s.send_buffer));
   s.send_queue = u32(o.number("send-queue"));

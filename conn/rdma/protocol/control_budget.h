@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which control messages a peer may send: those that something we did earned it, keepalives and
-// probes at their pace, and some more from a budget, so that a flood of them ends the connection
-// instead of using up the loop's time (conn/rdma/protocol/flow_control.h).
+// Limits the control messages that a peer may send. Free are messages that an action of ours has
+// earned, such as the offer of a window after we filled the last one, and keepalives and probes at
+// their normal rate. All others are paid from a budget. A peer that exceeds it floods us: its
+// connection ends, so that it cannot use up the loop's time (conn/rdma/protocol/flow_control.h).
 
 #include <algorithm>
 #include <cassert>
@@ -17,13 +18,15 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ControlBudget {
  public:
-  /// `rate` messages in a second, and `burst` at once.
+  /// Allows `rate` messages per second, and up to `burst` at once.
   ControlBudget(std::uint32_t rate, std::uint32_t burst, ae::TimePoint now) noexcept
       : rate_(rate), burst_(burst), tokens_(burst), tokens_at_(now) {}
 
-  /// Pays for one message. False: the peer floods us.
+  /// Pays for one message from the budget. Returns false if the budget is used up: the peer floods
+  /// us.
   [[nodiscard]] bool spend(ae::TimePoint now) noexcept {
-    // The loop's time may be older than this object: it does not advance while a handler runs.
+    // `now` may be earlier than the creation of this object, because the loop's time does not
+    // advance while a handler runs.
     const std::chrono::duration<double> elapsed = std::max(now - tokens_at_, ae::Duration::zero());
     tokens_at_ = std::max(now, tokens_at_);
     tokens_ = std::min<double>(burst_, tokens_ + elapsed.count() * rate_);
@@ -31,8 +34,9 @@ class ControlBudget {
     tokens_ -= 1;
     return true;
   }
-  /// Whether an aeconn peer may send a keepalive: at its interval, or delayed behind a stopped
-  /// loop. `told`: the number of our receives that we announced; 0: none.
+  /// Returns true if an aeconn peer may send a keepalive now: at its interval, or later together
+  /// with others if the loop was stopped. `told`: the number of our receives that we announced to
+  /// the peer; 0: none was announced.
   bool takes_keepalive(std::uint32_t told, ae::TimePoint now) noexcept {
     const std::uint32_t at_once = std::max(told, flow::kPlainReceives);
     const ae::TimePoint paid =
@@ -41,8 +45,9 @@ class ControlBudget {
     keepalives_paid_ = paid;
     return true;
   }
-  /// Whether so many messages came since the peer's last probe that an aeconn peer would probe
-  /// again. `received`: all its messages, this one included; `told`: as above.
+  /// Returns true if the peer has sent so many messages since its last probe that an aeconn peer
+  /// would probe again. `received`: number of all messages of the peer, including this one; `told`:
+  /// the number of our receives that we announced to the peer; 0: none was announced.
   bool takes_probe(std::uint64_t received, std::uint32_t told) noexcept {
     const std::uint64_t since = received - std::exchange(received_at_probe_, received) - 1;
     return since >= flow::probe_at(told != 0 ? flow::counted(told) : flow::kPlainReceives);
@@ -53,7 +58,9 @@ class ControlBudget {
   std::uint32_t rate_, burst_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  ae::TimePoint keepalives_paid_{};  // keepalives are paid up to here, flow::kKeepalivePrice each
+  // Time up to which the peer's keepalives are paid for; each one advances it by
+  // flow::kKeepalivePrice.
+  ae::TimePoint keepalives_paid_{};
   std::uint64_t received_at_probe_ = 0;
 };
 

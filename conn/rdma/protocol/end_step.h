@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How far the end of one connection has come. Only Ending changes it. Together with Phase it says
-// what holds:
+// The progress of the end of one connection. Only class Ending changes it. The step and the phase
+// of the connection together say what is true:
 //
-//   step          phase            what holds                              ends with
+//   step          phase            what is true                            next event
 //   kNone         up to kClosing   the queue pair can send and receive     -
 //   kStreamOver   kOpen, kClosing  iWARP: the device has ended the queue   rdma_cm's event, or a
 //                                  pair, and rdma_cm has not yet said      deadline
 //                                  why; nothing is posted
 //   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopUser::reap()
 //                                  queue pair is stopped in a later one
-//   kUntold       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
-//                                  not told, because rdma_cm does not      deadline
-//                                  know the connection yet
+//   kUntold       kDisconnecting   the queue pair is stopped; no           ESTABLISHED, or a
+//                                  disconnect was sent, because rdma_cm    deadline
+//                                  does not know the connection yet
 //   kTold         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
 //                                  has not answered                        deadline
-//   kToReap       kDead            nothing more is expected of the peer;   LoopUser::reap()
-//                                  all objects still exist
-//   kQuieting     kDead            the queue pair is stopped, and the      the last report, or a
-//                                  device still has completions of it      deadline
+//   kToReap       kDead            no more is expected from the peer; all  LoopUser::reap()
+//                                  objects still exist
+//   kQuieting     kDead            the queue pair is stopped, and the      the last completion, or
+//                                  device still has completions of it      a deadline
 //   kGone         kDead            no rdma_cm or verbs object is left      -
 //
-// A step may be left out, and none is repeated.
+// A step may be skipped; no step is repeated.
 
 #include <cstdint>
 
@@ -41,11 +41,11 @@ enum class EndStep : std::uint8_t {
   kGone,
 };
 
-/// A step leads to a later one. The device ends a queue pair only before we do, and the loop queues
-/// a stop only at the beginning.
+/// Returns true if step `to` may follow step `from`. Steps only go forward. The device can end a
+/// queue pair only before we stop it, and the stop can be queued only before anything else is done.
 constexpr bool allowed(EndStep from, EndStep to) {
   using enum EndStep;
-  switch (to) {  // no default: the compiler warns about a missing step
+  switch (to) {  // no default, so that the compiler warns about a missing step
     case kNone:
       return false;
     case kStreamOver:
@@ -61,13 +61,14 @@ constexpr bool allowed(EndStep from, EndStep to) {
     case kQuieting:
       return from == kToReap;
     case kGone:
-      return from != kGone;  // the end of the loop leaves out all others
+      // kGone may follow any other step, because the end of the loop skips the rest.
+      return from != kGone;
   }
   return false;
 }
 static_assert(!allowed(EndStep::kGone, EndStep::kToReap), "torn down once");
 
-/// The step belongs to the phase.
+/// Returns true if the step is possible in this phase.
 constexpr bool fits(EndStep step, Phase phase) {
   using enum EndStep;
   switch (step) {

@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Flow control: every number on which the two ends of a connection must agree, and why they fit.
+// Flow control: all numbers on which the two ends of a connection must agree, and why they fit
+// together.
 //
-// Each message consumes one receive of the peer. The peer announces how many it has (`told`); a
-// plain peer has kPlainReceives. The sender counts the messages that are not yet proven handled:
+// Each message consumes one posted receive of the peer. A peer announces in its hello how many it
+// has (`told`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A sender
+// counts its unproven messages: those of which it has no proof yet that the peer has handled them.
 //
-//   probe      Once probe_at(told) messages are unproven the sender sends a probe, one at a time.
-//              The answer proves all messages before the probe, so at least probe_at(told) other
-//              messages lie between two probes. The receiver knows `told` and counts messages, so
-//              it knows when a probe is due; probes that are due are free, at any rate.
-//   data       Stops at told - reserve(told) unproven messages. A probe is due before that, so the
-//              answer always comes. The reserve covers every control message that may be
-//              unhandled at one time (kControlAtOnce), so none of them meets an empty receive
-//              queue. Where `told` is too small for that (never on iWARP, which has no retry) the
-//              device retries.
-//   windows    At most kMostAnnounced are open. A window that was filled, or replaced before it was
-//              full, pays for the next one. The others (kMostAnnounced at first, one for each
-//              replacement, at least kWindowsQuiet apart) fit into the least budget.
-//   keepalives An aeconn peer sends at most one in kKeepalivePrice; behind a stopped loop at most
-//              as many queue up as there are receives. Both are free, so the budget is spent only
-//              on messages that an aeconn peer does not send.
+//   probe      At probe_at(told) unproven messages the sender sends a probe; only one probe is
+//              outstanding at a time. The answer proves all messages before the probe, so at least
+//              probe_at(told) other messages lie between two probes. The receiver knows `told` and
+//              counts messages too, so it knows when a probe is due. A probe that is due is not
+//              charged to the sender's budget of control messages, at any rate.
+//   data       Data stops at told - reserve(told) unproven messages. A probe is due before that, so
+//              its answer always comes. The reserve covers all control messages that may be
+//              unhandled at one time (kControlAtOnce), so that none of them meets an empty receive
+//              queue. Where `told` is too small for that, the device retries. (On iWARP, which has
+//              no retry, it is never too small.)
+//   windows    At most kMostAnnounced windows are open. A window that was filled, or that was
+//              replaced before it was full, pays for the offer of the next one. The other offers
+//              (kMostAnnounced at first, then one for each replacement, at least kWindowsQuiet
+//              apart) fit into the least budget of control messages.
+//   keepalives An aeconn peer sends at most one keepalive per kKeepalivePrice. If the receiver's
+//              loop is stopped, at most as many keepalives queue up as there are receives. All of
+//              these are free, so the budget is spent only on messages that an aeconn peer does
+//              not send.
 
 #include <algorithm>
 #include <chrono>
@@ -33,73 +38,82 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
 // --- receives ------------------------------------------------------------------------------------
 
-/// Receives assumed where none are announced: Valkey's programs post this many.
+/// Number of receives that a peer without a hello is assumed to have: Valkey's programs post this
+/// many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
-/// A peer that announces fewer is counted as having this many.
+/// The least number of receives that a peer is assumed to have, even if it announces fewer.
 inline constexpr std::uint32_t kLeastTold = 8;
-/// A queue pair's own receives are reposted together, in one post, when one in this many is used.
+/// The receives of a queue pair's own queue are reposted in one post when one in this many is used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
-/// Shared receives are reposted in batches of this size, or when one in kReceiveBatches is used.
+/// Shared receives are reposted in batches of this size, or when one in kReceiveBatches of them is
+/// used.
 inline constexpr std::size_t kSharedBatch = 64;
-/// Each peer may use one in this many of the shared receives. A few peers can exhaust the queue
-/// together; beyond that the device retries.
+/// Each peer is told that it may use one in this many of the shared receives. More than this many
+/// peers can exhaust the queue together; the device then retries.
 inline constexpr std::uint32_t kSharedParts = 4;
-/// The shared queue raises its event when one in this many of its receives is left.
+/// The shared receive queue raises its event when only one in this many of its receives is left.
 inline constexpr std::uint32_t kShortageAt = 4;
-/// On a loop with this many connections, each connection whose peer counts receives gets
-/// kFewReceives of its own, at the price of a probe every few messages: ten thousand connections
-/// then fit into eight completion queues of 64 Ki entries.
+/// On a loop with at least this many connections, a connection whose peer counts receives gets only
+/// kFewReceives of its own. Its peer must then probe every few messages, but ten thousand
+/// connections fit into eight completion queues of 64 Ki entries.
 inline constexpr std::uint64_t kManyConnections = 64;
 inline constexpr std::uint32_t kFewReceives = 24;
 
-/// Receives that the peer can count on; the others wait to be reposted as one batch.
+/// Returns how many of a queue pair's own `receives` the peer may count on; the others are used and
+/// wait to be reposted as one batch.
 constexpr std::uint32_t told_of_own(std::uint32_t receives) noexcept {
   return receives - receives / kReceiveBatches;
 }
 constexpr std::uint32_t told_of_shared(std::uint32_t receives) noexcept {
   return receives / kSharedParts;
 }
-/// The number of receives a sender counts with.
+/// Returns the number of receives that a sender assumes for a peer that announced `told`.
 constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(told, kLeastTold); }
 
 // --- control messages ----------------------------------------------------------------------------
 
-/// Windows that may be announced and not full, including the one being written.
+/// Most windows that may be announced and not yet full, including the one that is being written.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// A peer that sent no data for this long gets one short window in place of several windows, or
-/// (kLongWindowQuiet) of one long window.
+/// A peer that sent no data for kWindowsQuiet gets one short window in place of several windows;
+/// after kLongWindowQuiet also in place of one long window.
 inline constexpr ae::Duration kWindowsQuiet = std::chrono::seconds(1);
 inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
-/// Control messages that may be unhandled at one time: an offer, a keepalive, a probe, an answer
-/// and a mark.
+/// Most control messages that may be unhandled at one time: one each of an offer, a keepalive, a
+/// probe, an answer to a probe, and a mark (of a change to another window).
 inline constexpr std::uint64_t kControlAtOnce = 5;
 inline constexpr std::uint64_t kMostReserved = 32;
 inline constexpr std::uint64_t kProbeAt = 256;
-/// Most probes of the peer that may wait for our answer; an aeconn peer has one outstanding.
+/// Most probes of the peer that may wait for our answer. An aeconn peer has at most one
+/// outstanding.
 inline constexpr std::size_t kMostAnswers = 64;
-/// How often a peer that cannot be probed gets one more message without proof, where a completion
-/// does not show that the peer had a receive.
+/// How often a peer that cannot be probed is sent one more message without proof that it has a
+/// receive. Only on a transport whose completions do not prove that either (iWARP).
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
-/// kKeepalivePrice is half of the shortest keepalive interval, because clocks differ.
+/// The shortest keepalive interval, and kKeepalivePrice, the time that must lie between two of a
+/// peer's keepalives on average: half of that interval, because the clocks of two ends may differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// A peer's budget of control messages that it did not earn: per second, and at once.
+/// The budget for control messages of a peer that no action of ours has earned: messages per
+/// second, and messages at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
-/// The least budget that an aeconn peer does not exceed. The rest is for other implementations.
+/// The smallest budget that an aeconn peer never exceeds. The rest of the real budget is for other
+/// implementations.
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
-/// Receives kept free of data, and of offers that the peer does not need yet.
+/// Returns how many of the peer's `counted` receives are kept free of data, and of offers of
+/// windows that the peer does not need yet.
 constexpr std::uint64_t reserve(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kMostReserved);
 }
-/// Number of unproven messages at which a probe is due: early enough that a bulk sender never
-/// waits.
+/// Returns the number of unproven messages at which a probe is due. It is low enough that the
+/// answer arrives before a bulk sender has to stop.
 constexpr std::uint64_t probe_at(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kProbeAt);
 }
-/// With fewer unproven messages a keepalive is sent, otherwise a zero-length write, which the
-/// peer's software does not see. Below probe_at() no probe is sent, so there the peer must hear
-/// keepalives.
+/// Returns the number of unproven messages (not yet known to be handled by the peer) from which an
+/// idle connection sends a zero-length write instead of a keepalive; the peer's software does not
+/// see such a write. Below probe_at() unproven messages no probe is sent, so the peer must hear
+/// keepalives; thus this is at least probe_at().
 constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
   return counted / 2 - reserve(counted);
 }
@@ -107,15 +121,16 @@ constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
 // --- the send queue ------------------------------------------------------------------------------
 
 inline constexpr std::uint32_t kLeastSendQueue = 8;
-/// Send requests that data leaves free, so that a control message always finds one.
+/// Number of slots in the send queue that data leaves free, so that a control message always finds
+/// one.
 inline constexpr std::uint32_t kControlSlots = 3;
-/// One request in this many is signaled, so that completions arrive before data runs out of
-/// requests.
+/// Returns n, where every n-th send request asks for a completion, so that completions free slots
+/// before data runs out of them.
 constexpr std::uint32_t signal_every(std::uint32_t send_queue) noexcept {
   return std::min(send_queue * 3 / 4, send_queue - kControlSlots);
 }
 
-// --- what must hold ------------------------------------------------------------------------------
+// --- checks at compile time ----------------------------------------------------------------------
 
 constexpr bool fits(std::uint64_t counted) noexcept {
   return probe_at(counted) >= 1 && probe_at(counted) + reserve(counted) <= counted &&
@@ -124,11 +139,12 @@ constexpr bool fits(std::uint64_t counted) noexcept {
 constexpr bool all_fit() noexcept {
   for (std::uint64_t each = kLeastTold; each <= 2 * kPlainReceives; ++each)
     if (!fits(each)) return false;
-  return true;  // above that reserve() and probe_at() are constant
+  return true;  // for larger values reserve() and probe_at() are constant
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
-// The smallest number of receives that is announced on iWARP.
+// The receives announced for the smallest queue that is used on iWARP must cover all control
+// messages.
 static_assert(reserve(told_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What rdma_cm knows of one connection, which is not what its queue pair can do: data may arrive
-// before rdma_cm has read the peer's last message of the handshake.
+// What rdma_cm knows of one connection. That may lag behind its queue pair: data may arrive before
+// rdma_cm has read the peer's last message of the handshake.
 //
-//   state       what holds                                            next
+//   state       what is true                                          next state
 //   kNone       rdma_connect() or rdma_accept() was not called        kUnderWay
-//   kUnderWay   it was, and no event has ended it. On iWARP           kAnswered, kKnown, kGone
+//   kUnderWay   it was called, and no event has ended it; on iWARP    kAnswered, kKnown, kGone
 //               rdma_destroy_id() would block until one does
 //   kAnswered   an event has ended it; not yet established            kKnown, kGone
-//   kKnown      established for rdma_cm: rdma_disconnect() tells      kGone
+//   kKnown      established for rdma_cm: rdma_disconnect() reaches    kGone
 //               the peer
 //   kGone       the peer is known to be gone; it will not answer      -
-//   any         the id is destroyed                                   kNone
+//   any         the rdma_cm id is destroyed                           kNone
 
 #include <cstdint>
 

@@ -11,9 +11,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A window that filled within this time was too small.
+// A window that became full within this time was too short.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
-// A window for which there was no memory is asked for again after this time.
+// After this time, a window for which there was no memory is wanted again.
 constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 
 }  // namespace
@@ -27,27 +27,30 @@ Inbound::Inbound(const Config& config, const Peer& peer, ae::TimePoint now) noex
   assert(config.window != 0);
 }
 
-// More window memory is outstanding than needed, the windows are empty, and the peer marks where it
-// leaves them.
+// Returns true if the windows that the peer has could be replaced by a short one: there is more
+// window memory than one window of the first length, all windows are empty, and the peer marks
+// where it leaves windows.
 bool Inbound::may_recall() const noexcept {
   return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
          peer_.may_change && peer_.marks;
 }
 
-// Without the window that is being read.
+// Returns how many windows the peer may have at most, without the one that is being read.
 std::uint32_t Inbound::most_wanted() const noexcept {
   if (!peer_.takes_ahead) return 1;
-  // All unread bytes must be countable in 32 bits (leave_windows()).
+  // Limits the number of windows so that the number of unread bytes fits into 32 bits
+  // (leave_windows()).
   const std::uint32_t counted = 0xffffffffu / config_.max_window;
   return std::max(std::min(config_.max_windows, counted), 2u) - 1;
 }
 
-// --- memory comes and goes -----------------------------------------------------------------------
+// --- adding and removing window memory -----------------------------------------------------------
 
 std::uint32_t Inbound::wanted_window() const noexcept {
   if (ended_ || window_failed_ || released_) return 0;
   if (recall_ && may_recall()) return line_.has_spare() ? 0 : desired_;
-  // A spare window of another length, if there is one, is kept in case there is no memory.
+  // Wants a window of the current length even if there is a spare one of another length. The spare
+  // one is kept meanwhile, in case there is no memory for the new one.
   return wants_another() && line_.held() <= wanted_ ? desired_ : 0;
 }
 
@@ -71,7 +74,8 @@ WindowBuffer Inbound::take_discarded() noexcept {
     drop_spare_ = false;
     return {};
   }
-  // Without an offer, the last window that could be offered is kept until there is a better one.
+  // While the peer has no window, keeps the last spare window that could be offered until there is
+  // one of the right length.
   const bool too_many = line_.held() > wanted_ + 1;
   const bool room = line_.held() <= wanted_;
   if (line_.outstanding() == 0 && (room || window_failed_)) return {};
@@ -89,19 +93,20 @@ void Inbound::offer_spares() noexcept {
   if (ended_ || released_) return;
   while (wants_another() && line_.add_spare(desired_)) {
   }
-  // A spare window of another length waits, because wanted_window() asks for its successor; it is
-  // offered if there was no memory for that.
+  // A spare window of another length is not offered here, because wanted_window() asks for one of
+  // the right length. It is offered only if there was no memory for that one.
   if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
 }
 
-// --- the peer writes -----------------------------------------------------------------------------
+// --- data that the peer writes -------------------------------------------------------------------
 
 const char* Inbound::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
                              std::uint64_t& announced_by) {
   const WindowLine::Window* const current = line_.current();
   if (current == nullptr) return "the peer wrote into a window that was not offered";
   if (length > current->end - current->filled) return "the peer wrote past the end of the window";
-  // A window announced before their number grew does not show whether that number is enough.
+  // The peer waited for this window. That says nothing about the number of windows if this window
+  // was announced before the number last grew.
   if (waited && current->filled == 0 && current->announced_at >= more_since_ &&
       was_idle(length, now))
     on_peer_waited(now);
@@ -120,10 +125,10 @@ const char* Inbound::on_data(std::uint32_t length, bool waited, ae::TimePoint no
   return nullptr;
 }
 
-// The window that became full was too short.
+// Makes the next windows longer, because the window that became full last was too short.
 void Inbound::grow() noexcept {
   if (!peer_.may_change) return;
-  // At least twice as long; longer if the last burst filled longer ones.
+  // The next window is at least twice as long; longer if the last burst of data filled longer ones.
   const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
   desired_ = std::max(
       desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
@@ -138,9 +143,9 @@ const char* Inbound::on_mark() noexcept {
   return nullptr;
 }
 
-// Whether nothing was in flight, for more than a small part of the time that a window takes, before
-// the first `length` bytes of a window came. A peer that posts far ahead of its device also waits
-// for windows, but loses no time by it.
+// Returns true if nothing was in flight before the first `length` bytes of a window arrived, for
+// more than a small part of the time that a window takes to fill. A peer that posts far ahead of
+// its device also reports that it waited for windows, but it loses no time by that.
 bool Inbound::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
   if (last_rest_ == 0) return true;
   const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
@@ -148,8 +153,8 @@ bool Inbound::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
   return since.count() > each * (length + last_length_ / 32.0);
 }
 
-// The peer had bytes and no window for them. Unless our reader was slow, longer windows would have
-// been of use, or more of them where they have the maximum length.
+// Reacts to the peer's report that it had bytes and no window for them. Unless our reader was slow,
+// longer windows would have helped, or more windows if they have the maximum length already.
 void Inbound::on_peer_waited(ae::TimePoint now) noexcept {
   if (reader_late_ || window_failed_) return;
   if (last_length_ < config_.max_window) return grow();
@@ -177,23 +182,25 @@ std::size_t Inbound::read(std::byte* into, std::size_t size) {
   return done;
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void Inbound::tick(ae::TimePoint now) noexcept {
-  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // try again
-  // Quiet again: one window of the first length is enough.
+  // The window for which there was no memory is wanted again from now on.
+  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;
+  // No window was filled for a while: one window of the first length is enough.
   if (now - last_full_at_ >= flow::kWindowsQuiet) {
     if (peer_.may_change) desired_ = config_.window;
-    // The next burst must show that it can use as many.
+    // The next burst of data must show that it can use as many windows as before.
     if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
     drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
-    // A spare window that waited for a successor may have the right length now.
+    // A spare window that was kept for its memory may have the right length now.
     if (line_.outstanding() == 0) offer_spares();
   }
   if (now >= std::max(last_full_at_, last_data_at_) + long_quiet()) recall_ = may_recall();
 }
 
-// Several unused windows are replaced sooner than one long window.
+// Returns how long the peer must be idle before its windows are replaced by a short one: several
+// unused windows are replaced sooner than one long window.
 ae::Duration Inbound::long_quiet() const noexcept {
   return line_.outstanding() > 1 ? flow::kWindowsQuiet : flow::kLongWindowQuiet;
 }
@@ -213,7 +220,7 @@ void Inbound::check() const {
   line_.check();
   assert(wanted_ >= 1 && (wanted_ == 1 || wanted_ <= most_wanted()));
   assert(line_.held() <= std::max(config_.max_windows, 2u) || released_);
-  // Windows that could be offered must be offered, or the stream would stall for ever.
+  // Windows that could be offered must have been offered, or the stream would stall for ever.
   if (!ended_ && !released_ && line_.outstanding() == 0 && line_.has_spare() && wants_another())
     assert(!line_.has_spare_of(desired_) && !window_failed_);
 #endif

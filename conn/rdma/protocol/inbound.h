@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The receiving side of a stream: how many windows of ours the peer has, how long they are, and
-// what of them can be read. The order of the windows is WindowLine's.
+// The receiving side of a stream: how many of our windows the peer has, how long they are, and
+// which bytes in them can be read. WindowLine keeps the order of the windows.
 //
-// One window is offered; when its last byte has arrived, another is offered at once, before the
-// first is read, so that a transfer never waits for the reader as long as the reader keeps up with
-// one window. A peer whose hello allows it is offered several windows at a time once it reports
-// that it had to wait for one.
+// Normally one window is offered. When its last byte has arrived another is offered at once, before
+// the first is read, so that a transfer never waits for a reader that keeps up with one window. A
+// peer whose hello allows it is offered several windows at a time once it reports that it had to
+// wait for one.
 //
-// Windows that grew and are now idle are replaced by a short one where the peer's hello allows it:
-// the short window is offered although the long ones are not full, and the peer marks in the stream
-// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+// Windows that grew and are now idle are replaced by a short one, if the peer's hello allows it:
+// the short window is offered although the long ones are not full, and the peer marks the place in
+// the stream where it changes to the short one (docs/valkey-over-rdma.md, "Windows: receiving").
 //
-// The peer's values are checked here: a function that takes one returns why it is bad.
+// Values from the peer are checked here: a function that takes one returns null, or a text that
+// says what is wrong with it.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,86 +28,93 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Inbound {
  public:
   struct Config {
-    std::uint32_t window = 0, max_window = 0, max_windows = 0;  ///< as in StreamConfig
+    /// The values of the same name in StreamConfig.
+    std::uint32_t window = 0, max_window = 0, max_windows = 0;
   };
-  struct Peer {                ///< what it understands
-    bool may_change = false;   ///< windows of another length
-    bool marks = false;        ///< it marks where it leaves a window
-    bool takes_ahead = false;  ///< several windows at a time
+  struct Peer {                ///< what the peer understands, as stated in its hello
+    bool may_change = false;   ///< true: windows may have different lengths
+    bool marks = false;        ///< true: the peer marks where it leaves a window
+    bool takes_ahead = false;  ///< true: the peer accepts several windows at a time
   };
   Inbound(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
   void set_peer(const Peer& peer) noexcept { peer_ = peer; }
-  /// The stream has failed, or the peer has closed: no window is wanted or offered any more.
+  /// Call when the stream has failed or the peer has closed: from now on no window is wanted or
+  /// offered.
   void end() noexcept { ended_ = true; }
 
-  // --- memory comes and goes ---------------------------------------------------------------------
-  /// Length of the window that is wanted now, or 0. Answer with provide_window() of exactly that
-  /// length, or with Stream::no_window() if there is no memory, or not at all: the request then
-  /// remains. Call it after Stream::on_data(), read() and Stream::tick(), each time after
-  /// take_discarded(), which frees slots.
+  // --- adding and removing window memory ---------------------------------------------------------
+  /// Returns the length of the window that is wanted now; 0: none is wanted. Answer with
+  /// provide_window() of exactly that length, or with Stream::no_window() if there is no memory, or
+  /// not at all: the window then stays wanted. Call it after Stream::on_data(), read() and
+  /// Stream::tick(), each time after take_discarded(), which frees slots.
   std::uint32_t wanted_window() const noexcept;
   void provide_window(const WindowBuffer& buffer);
-  /// Replaces the window that was provided last, whose announcement has not been posted.
+  /// Replaces the window that was provided last, whose announcement must not have been posted.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
-  /// False: there is no window at all. Otherwise it continues with the windows there are and asks
-  /// again a second later.
+  /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
+  /// window at all. Otherwise it continues with those it has, and wants a window again after a
+  /// second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
-  /// Returns a spare window that is of no more use and must be freed. Empty `data` if there is
-  /// none.
+  /// Returns a spare window that is of no more use, which the caller must free. Its `data` is null
+  /// if there is none.
   WindowBuffer take_discarded() noexcept;
-  /// For the end of the connection: no window is used any more. Unread bytes are copied to `into`
-  /// (unread_bytes() long, must stay valid) and read() continues there; null: they are lost. From
-  /// now on no windows are wanted and none are offered.
+  /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
+  /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
+  /// lost. From now on no window is wanted or offered.
   void leave_windows(std::byte* into) noexcept;
 
-  // --- telling the peer, and what it writes: only Stream calls these
-  // ------------------------------
+  // --- announcing windows, and data that arrives: for Stream only --------------------------------
   const WindowLine& line() const noexcept { return line_; }
-  /// The window that is next to be announced was, by our message of this number.
+  /// Records that the next window to be announced was announced, by our message number `message`.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
   }
-  /// `length` bytes arrived. `waited`: the peer had them before it had a window. Returns null, or
-  /// what is wrong. `announced_by`: the number of our message that the peer has handled.
+  /// Records that `length` bytes arrived. `waited`: the peer had these bytes before it had a window
+  /// for them. Sets `announced_by` to the number of our message that announced the window, which
+  /// the peer has thus handled. Returns null, or a text that says what is wrong.
   const char* on_data(std::uint32_t length, bool waited, ae::TimePoint now,
                       std::uint64_t& announced_by);
-  /// It is to leave windows, and has not said so yet.
+  /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
   bool expects_mark() const noexcept { return line_.leaving(); }
-  /// It has left them. Returns as on_data().
+  /// Records the peer's mark that it has left the windows. Returns null, or a text that says what
+  /// is wrong.
   const char* on_mark() noexcept;
 
   // --- reading -----------------------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
-  /// With unread bytes: no more can arrive until some of them are read, in the current state.
+  /// Returns true if no more bytes can arrive until some are read, as things are now. Only
+  /// meaningful while there are unread bytes.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
-  /// Copies out up to `size` bytes, or drops them if `into` is null. Returns 0 if there are none
-  /// now.
+  /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
+  /// if none are unread now.
   std::size_t read(std::byte* into, std::size_t size);
-  /// Shows in place what read() would return: the oldest pieces, as many as `pieces` can hold.
-  /// Returns their number. They stay valid until they are read, or until leave_windows().
+  /// Fills `pieces` with the oldest unread bytes in place, in the order in which read() would
+  /// return them, as many pieces as fit. Returns the number of pieces. They stay valid until they
+  /// are read, or until leave_windows().
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
     return line_.peek(pieces);
   }
-  /// Counts windows that became full or were read to their end. While it is unchanged, arrivals and
-  /// read() have changed nothing about wanted_window(), take_discarded() and what is to be
-  /// announced, except for windows that wait until more receives are proven: the answer to our
-  /// probe releases those.
+  /// Returns a counter of windows that became full or were read to their end. While it is
+  /// unchanged, arrivals and read() have not changed wanted_window(), take_discarded(), or what is
+  /// to be announced. The exception are windows that wait for proof that the peer has more
+  /// receives: the answer to our probe releases them.
   std::uint32_t window_turns() const noexcept { return window_turns_; }
 
-  // --- time --------------------------------------------------------------------------------------
+  // --- time-outs and ticks -----------------------------------------------------------------------
   void tick(ae::TimePoint now) noexcept;
   ae::TimePoint next_tick() const noexcept;
 
-  // --- facts -------------------------------------------------------------------------------------
-  /// The peer has a window of ours to write into.
+  // --- facts about the windows -------------------------------------------------------------------
+  /// Returns true if the peer has a window of ours to write into.
   bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
-  /// The peer has more than one window of the first length; tick() may recall that later.
+  /// Returns true if the peer has more than one window of the first length; tick() may replace them
+  /// by a single one later.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
   }
   std::uint32_t window_length() const noexcept { return desired_; }
-  /// Number of windows that the peer should hold.
+  /// Returns the number of windows that the peer should have.
   std::size_t windows_wanted() const noexcept { return wanted_; }
   std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   void check() const;
@@ -126,19 +134,23 @@ class Inbound {
   Config config_;
   Peer peer_;
   bool ended_ = false;
-  bool released_ = false;       // leave_windows() was called
-  bool reader_late_ = false;    // no window was left because full ones had not been read
-  bool recall_ = false;         // a short window is to replace the outstanding ones
-  bool window_failed_ = false;  // no memory for another window
-  bool drop_spare_ = false;     // nothing has filled a window for a while
+  bool released_ = false;  // true once leave_windows() was called
+  // True if the peer had no window left, because full ones had not been read yet.
+  bool reader_late_ = false;
+  bool recall_ = false;         // true if a short window is to replace those that the peer has
+  bool window_failed_ = false;  // true if there was no memory for another window
+  // True if no window has been filled for a while, so that a spare one is to be freed.
+  bool drop_spare_ = false;
   WindowLine line_;
-  std::uint32_t desired_;     // length of the next window
-  std::uint32_t useful_ = 0;  // the longest that filled fast in the last burst
-  // Of the window that became full last: its length, and the bytes after its first write.
+  std::uint32_t desired_;  // length of the next window to be offered
+  // Length of the longest window that was filled quickly in the last burst of data.
+  std::uint32_t useful_ = 0;
+  // Length of the window that became full last, and the number of its bytes after the first write.
   std::uint32_t last_length_ = 0, last_rest_ = 0;
   std::uint32_t window_turns_ = 0;
-  std::uint32_t wanted_ = 1;       // number of windows that should be outstanding
-  std::uint32_t wanted_next_ = 2;  // the same, when the peer first waits in a burst
+  std::uint32_t wanted_ = 1;  // number of windows that the peer should have
+  // The value that wanted_ takes when the peer first waits for a window in a burst of data.
+  std::uint32_t wanted_next_ = 2;
   ae::TimePoint window_failed_until_{};
   ae::TimePoint more_since_{};  // when wanted_ last grew
   ae::Duration last_rest_took_{};

@@ -6,7 +6,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The next time after `now` that is common to all connections of this interval.
+// Returns the next multiple of `interval` after `now`, so that all connections with this interval
+// are due at the same time. max() if `interval` is 0.
 ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
   if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
   return now - now.time_since_epoch() % interval + interval;
@@ -29,7 +30,8 @@ bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts
   if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return true;
   keepalive_at_ = next_of(config_.keepalive, now);
   if (now - facts.last_write_at < config_.keepalive / 2) return true;
-  // A silent peer posts no receives: the ones left are kept for what it is to read later.
+  // A silent peer posts no receives. Its last ones are kept for the data that it is to read later,
+  // so no keepalive is sent.
   const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
                       now - heard_at_ > promised_ + promised_ / 4;
   if (!silent && facts.takes_keepalive)
@@ -39,8 +41,8 @@ bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts
   return true;
 }
 
-// Three missed keepalives, and a quarter of an interval for transit; unlimited where none was
-// promised.
+// Returns how long the peer may be silent: three keepalive intervals, and a quarter of one for
+// transit. max() if the peer promised no keepalives.
 ae::Duration Liveness::silence_allowed() const noexcept {
   return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
 }
@@ -48,8 +50,8 @@ ae::Duration Liveness::silence_allowed() const noexcept {
 bool Liveness::watch_silence(ae::TimePoint now, bool all_completed) noexcept {
   if (promised_ == promised_.zero()) return true;
   const ae::Duration silent = now - last_sign();
-  // Behind a message for which the peer may have no receive, the probe may have to wait for ever;
-  // then the device's retries alone decide, if they are limited.
+  // If the peer may have no receive for a message, a probe behind that message may have to wait for
+  // ever. Then only the device's retries decide, if their number is limited.
   const bool device_decides =
       config_.completions_prove && config_.device_gives_up && !all_completed;
   if (silent > silence_allowed() && !device_decides) return false;
@@ -60,12 +62,14 @@ bool Liveness::watch_silence(ae::TimePoint now, bool all_completed) noexcept {
   return true;
 }
 
-// The device is probed one interval before the peer counts as gone, and then once per interval.
+// Returns the time of the next probe of the peer's device: first one interval before the peer
+// counts as dead, then once per interval. max() if the peer promised no keepalives.
 ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!config_.completions_prove) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
-  return asked_at_ + promised_ + ae::Duration(1);  // the silence then exceeds the limit
+  // One clock tick more, so that the silence then exceeds the limit.
+  return asked_at_ + promised_ + ae::Duration(1);
 }
 
 }}}  // namespace conn::rdma

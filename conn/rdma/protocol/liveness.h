@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Whether the peer is there. Our keepalives, for its software; and its silence, for ours.
+// Decides whether the peer is alive. Sends keepalives, so that the peer's software hears from ours,
+// and watches how long the peer's software has been silent.
 //
-// A peer whose software is silent may be stopped or slow. It is waited for as long as its device
-// answers, as a kernel answers TCP keepalives for a stopped program. So silence only makes us probe
-// the device, with a zero-length write: that is confirmed, or fails when the device's retries are
-// used up, or is not confirmed in time. On iWARP a confirmation proves nothing, and silence itself
-// counts.
+// A peer whose software is silent may only be stopped or slow. We wait for it as long as its device
+// answers, as TCP keepalives are answered by the kernel of a stopped program. So silence only makes
+// us probe the device, with a zero-length write. That write completes; or it fails, when the
+// device's retries are used up; or it does not complete in time. On iWARP a completion proves
+// nothing, so there the silence itself decides.
 
 #include <algorithm>
 #include <chrono>
@@ -19,17 +20,20 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Liveness {
  public:
   struct Config {
-    ae::Duration keepalive{};       ///< interval of ours; 0: none
-    bool completions_prove = true;  ///< as in StreamConfig
-    bool device_gives_up = true;    ///< as in StreamConfig
+    ae::Duration keepalive{};  ///< interval of our keepalives; 0: none are sent
+    /// True if a completion proves more than that the request left
+    /// (StreamConfig::completions_prove).
+    bool completions_prove = true;
+    /// True if requests without an answer fail in the end (StreamConfig::device_gives_up).
+    bool device_gives_up = true;
   };
   Liveness(const Config& config, ae::TimePoint now) noexcept;
   void set_completions_prove(bool prove) noexcept { config_.completions_prove = prove; }
-  /// The peer promises keepalives at this interval.
+  /// Records that the peer promised to send keepalives at this interval.
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
-  // --- signs of life -----------------------------------------------------------------------------
-  /// From now on its silence counts.
+  // --- signs that the peer is alive --------------------------------------------------------------
+  /// Call when the connection is established: the peer's silence counts from now on.
   void on_open(ae::TimePoint now) noexcept {
     if (!heard_) heard_at_ = now;
   }
@@ -39,32 +43,35 @@ class Liveness {
     asked_at_ = {};
   }
   bool heard() const noexcept { return heard_; }
-  /// Its device has confirmed a request of ours. Where that proves more than that the request left
-  /// (not so on iWARP), the device and the path to it work, whatever the peer's software does.
+  /// Records that the peer's device has confirmed a request of ours. This shows that the device and
+  /// the path to it work, whatever the peer's software does; not on iWARP, where a completion only
+  /// shows that the request left.
   void on_confirmed(ae::TimePoint now) noexcept {
     if (!config_.completions_prove) return;
     confirmed_at_ = now;
     asked_at_ = {};
   }
 
-  // --- time --------------------------------------------------------------------------------------
+  // --- time-outs and ticks -----------------------------------------------------------------------
   struct Facts {
     ae::TimePoint last_write_at{};
-    bool all_completed = true;     ///< of our messages
-    bool takes_keepalive = false;  ///< a receive for it is proven
+    bool all_completed = true;     ///< true if all our messages have completed
+    bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
   };
-  /// As Stream::tick(). False: the peer counts as dead.
+  /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
+  /// later than planned, so that the peer's silence proves nothing. Returns false if the peer
+  /// counts as dead.
   [[nodiscard]] bool tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
   ae::TimePoint next_tick() const noexcept { return std::min(keepalive_at_, next_look()); }
 
-  // --- what is due -------------------------------------------------------------------------------
+  // --- keepalives and probes that are due --------------------------------------------------------
   bool keepalive_is_due() const noexcept { return keepalive_due_; }
   void on_keepalive_posted() noexcept { keepalive_due_ = false; }
-  /// A keepalive is due but the peer may have no receive for it, or is silent: prove the path with
-  /// a zero-length write instead, which consumes no receive and which the peer's device confirms by
-  /// itself.
+  /// Returns true if a zero-length write is due. It proves the path in place of a keepalive, when
+  /// the peer may have no receive for one, or is silent: it consumes no receive, and the peer's
+  /// device confirms it without the peer's software.
   bool wants_probe() const noexcept { return probe_due_; }
-  /// The path may have failed: requests a proof of it now.
+  /// Call when the path may have failed: makes a probe due now.
   void ask_path() noexcept {
     if (config_.completions_prove) probe_due_ = true;
   }
@@ -77,11 +84,13 @@ class Liveness {
   ae::TimePoint next_look() const noexcept;
 
   Config config_;
-  ae::Duration promised_{};  // 0: the peer promised no keepalives
+  ae::Duration promised_{};  // interval of keepalives that the peer promised; 0: it promised none
   ae::TimePoint keepalive_at_;
-  ae::TimePoint heard_at_;        // last message from the peer's software
-  ae::TimePoint confirmed_at_{};  // last confirmation by its device of a request of ours
-  ae::TimePoint asked_at_{};      // when its device was probed since the last of both; zero: not
+  ae::TimePoint heard_at_;        // when the peer's software sent its last message
+  ae::TimePoint confirmed_at_{};  // when the peer's device last confirmed a request of ours
+  // When the peer's device was probed after the last message and the last confirmation; zero: it
+  // was not.
+  ae::TimePoint asked_at_{};
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the peer of a stream said of itself in its hello. Without a hello it is a program of Valkey.
+// What the peer of a stream stated about itself in its hello. A peer that sent no hello is a
+// program of Valkey.
 
 #include <chrono>
 #include <cstdint>
@@ -15,24 +16,25 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class PeerFacts {
  public:
-  /// Keepalives may be sent more often, but a shorter interval is not promised to the peer: no loop
-  /// is that punctual.
+  /// The shortest keepalive interval that is promised to a peer, because no loop is more punctual.
+  /// Keepalives may be sent more often than promised.
   static constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
 
   void set(const Hello& hello) noexcept { hello_ = hello; }
   bool is_aeconn() const noexcept { return hello_.has_value(); }
-  /// "aeconn 0.3.1"; "aeconn" for a release that does not send its number; "valkey" without a
-  /// hello.
+  /// Returns the peer's software with its release, such as "aeconn 0.3.1"; "aeconn" for a release
+  /// that does not send its number; "valkey" for a peer without a hello.
   std::string kind() const;
-  /// It has all of these flags (Hello).
+  /// Returns true if the peer's hello has all of these flags (Hello).
   bool said(std::uint32_t flags) const noexcept {
     return hello_ && (hello_->flags & flags) == flags;
   }
-  /// It waits before it would use more receives than were announced to it.
+  /// Returns true if the peer counts our receives: it waits before it would use more than we
+  /// announced.
   bool counts_receives() const noexcept { return said(Hello::kTellsReceives); }
-  /// The receives that it announced, if it did.
+  /// Returns the number of receives that the peer announced; no value if it announced none.
   std::optional<std::uint32_t> receives() const noexcept;
-  /// The interval of the keepalives that it promised; 0: it promised none.
+  /// Returns the interval of the keepalives that the peer promised; 0: it promised none.
   ae::Duration promise() const noexcept;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The windows that the peer has given us to write into: the current one, and those announced ahead,
-// in order. The capacity is fixed, whatever the peer sends.
+// The windows that the peer has given us to write into: the current one, and those that it
+// announced ahead, in order. Their number is limited, whatever the peer sends.
 
 #include <array>
 #include <cassert>
@@ -22,23 +22,25 @@ class PeerWindows {
     std::uint32_t length = 0, key = 0;
   };
 
-  /// The window being written. A full window stays current until there is another.
+  /// Returns the window that is being written. A full window stays current until there is another.
+  /// The length is 0 if there is no window yet.
   const Window& current() const noexcept { return windows_[head_]; }
-  std::uint32_t used() const noexcept { return used_; }  ///< bytes of current()
+  std::uint32_t used() const noexcept { return used_; }  ///< number of bytes written into current()
   std::uint32_t left() const noexcept { return current().length - used_; }
-  /// Where the next byte goes.
+  /// Returns the peer's address at which the next byte is written.
   std::uint64_t position() const noexcept { return current().address + used_; }
   bool any() const noexcept { return current().length != 0; }
-  /// Number of windows announced after the current one.
+  /// Returns the number of windows that were announced after the current one.
   std::size_t ahead() const noexcept { return ahead_; }
 
-  /// Makes `window` current; nothing more is written into any of the earlier windows.
+  /// Makes `window` the current one and drops all others; nothing more is written into those.
   void replace(const Window& window) noexcept {
     windows_[head_] = window;
     used_ = 0;
     ahead_ = 0;
   }
-  /// Adds a window after the others; it replaces a full current one. False: the limit is reached.
+  /// Adds a window behind the others, or in place of the current one if that is full and the last.
+  /// Returns false if there are too many windows.
   [[nodiscard]] bool append(const Window& window) noexcept {
     if (left() == 0) {
       replace(window);
@@ -48,8 +50,8 @@ class PeerWindows {
     windows_[(head_ + ++ahead_) % kMostAnnounced] = window;
     return true;
   }
-  /// Records `length` more bytes written into the current window. True: it is full, and the next
-  /// window, if there is one, is now current.
+  /// Records that `length` more bytes were written into the current window. Returns true if that
+  /// window is now full; the next window, if there is one, is then the current one.
   bool use(std::uint32_t length) noexcept {
     assert(length <= left());
     used_ += length;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Where one connection stands: its phase, and what rdma_cm knows of it. Each changes by its table
-// only.
+// The progress of one connection: its phase, and what rdma_cm knows of it. Each changes only as its
+// table allows (conn/rdma/protocol/phase.h and handshake.h).
 
 #include <cassert>
 
@@ -25,7 +25,7 @@ class Stage {
   bool ended() const noexcept { return phase_ == Phase::kDisconnecting || phase_ == Phase::kDead; }
 
   Handshake handshake() const noexcept { return handshake_; }
-  /// Moves on; a state that was passed already is not returned to.
+  /// Changes the handshake state to `next`, unless that would be a step back.
   void advance(Handshake next) noexcept {
     if (allowed(handshake_, next)) handshake_ = next;
   }

@@ -14,7 +14,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// AECONN_VERSION in the form of the hello; the text has three numbers with dots between.
+// Returns AECONN_VERSION, a text of three numbers with dots between, in the form of the hello.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -31,7 +31,7 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
 Inbound::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
-  // A Valkey server needs windows of one length, a client does not.
+  // A Valkey server needs windows of one length; a Valkey client takes any.
   if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
   return {.may_change = peer.said(Hello::kWindowMayChange),
           .marks = peer.said(Hello::kMarksWindows),
@@ -89,7 +89,7 @@ void Stream::no_window(ae::TimePoint now) {
   if (!inbound_.no_window(now)) fail("no memory for a receive window");
 }
 
-// --- what the peer says --------------------------------------------------------------------------
+// --- messages of the peer ------------------------------------------------------------------------
 
 bool Stream::spend_control(ae::TimePoint now) noexcept {
   const bool paid = budget_.spend(now);
@@ -110,7 +110,8 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   std::uint64_t announced_by = 0;
   if (const char* why = inbound_.on_data(length, waited, now, announced_by); why != nullptr)
     return fail(why);
-  // The peer knows this window, so it has handled the offer and every message before it.
+  // The peer wrote into this window, so it has handled our offer of it and every message before
+  // that.
   proof_.prove(announced_by);
 }
 
@@ -145,8 +146,8 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   const bool early = message.select == kWindowMark && peer_.said(Hello::kMarksWindows);
   const bool ahead = message.select == kWindowAhead && peer_.said(Hello::kTakesAhead);
-  // A window that we filled earns the peer this message, unless the message was sent before the
-  // peer saw that.
+  // The peer earns this message if we have filled its window, unless it sent the message before it
+  // saw that.
   const bool filled = peer_windows_.left() == 0 && !early && !ahead;
   const bool earned = (filled || ahead) && earned_ != 0;
   if (earned)
@@ -158,11 +159,12 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
     return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
-  // The peer consumed the old window, so it has handled every message that filled it.
+  // The peer has consumed its old window, so it has handled every message that filled that window.
   if (filled && earned) proof_.prove_full();
   if (early) {
     mark_due_ = true;
-    // The new window replaces windows that were already paid for.
+    // The new window replaces windows whose offers were already paid for: the peer may offer as
+    // many again.
     const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
     earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
   }
@@ -176,7 +178,8 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (proof_.on_answer(message.select)) return;
   if (!budget_.takes_probe(proof_.received(), config_.receives) && !spend_control(now)) return;
-  // Anything else is an unexpected answer: if it were answered, two peers might never stop.
+  // Only a question is answered, not an unexpected answer: otherwise two peers might answer each
+  // other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_.is_aeconn() : servers && peer_.is_aeconn();
@@ -226,8 +229,8 @@ bool Stream::abort() noexcept {
   return peer_.said(Hello::kHearsAborts);
 }
 
-// The messages are due in this order: a mark, offers, answers, then a probe and a keepalive.
-// `place` counts down to the one that is asked for.
+// Returns the message at place `planned` in the order in which messages are due: a mark, offers of
+// windows, answers to probes, then a probe and a keepalive. `place` counts down to that message.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
@@ -239,7 +242,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     return message;
   }
   std::uint32_t place = planned;
-  if (mark_due_) {  // before any byte goes into the new window
+  // The mark is sent before any byte goes into the new window.
+  if (mark_due_) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
     if (place == 0) return message;
@@ -247,8 +251,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   }
   const WindowLine& line = inbound_.line();
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
-    // The peer has a window, and the offer is of one more, or of a shorter one: it waits for proof
-    // as data does.
+    // The peer already has a window, and this offer is of one more or of a shorter one. Like data,
+    // it must wait for a proof that the peer has receives.
     if (line.is_ahead(i) && proof_.can_probe() && proof_.few_receives(planned - place)) break;
     if (place-- != 0) continue;
     const WindowBuffer& window = line.to_announce(i);
@@ -267,7 +271,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   return due_after_answers(planned, place - static_cast<std::uint32_t>(reply_count_));
 }
 
-// The probe counts the messages before it, and a keepalive may be the last that makes it due.
+// Returns the message at place `place` among a probe and a keepalive, if these are due. The probe
+// counts the messages before it, so the keepalive may be the last one that makes it due.
 std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
                                                         std::uint32_t place) const noexcept {
   const bool keepalive = liveness_.keepalive_is_due();
@@ -311,7 +316,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
   }
 }
 
-// --- time ----------------------------------------------------------------------------------------
+// --- time-outs and ticks -------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;

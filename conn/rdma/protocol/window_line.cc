@@ -21,7 +21,7 @@ std::uint32_t WindowLine::longest_outstanding() const noexcept {
   return longest;
 }
 
-// --- memory comes and goes -----------------------------------------------------------------------
+// --- adding and removing window memory -----------------------------------------------------------
 
 void WindowLine::add(const WindowBuffer& buffer) noexcept {
   assert(buffer.data != nullptr && held_ < kSlots);
@@ -84,7 +84,7 @@ void WindowLine::become(std::span<std::byte> unread) noexcept {
   (void)fill(buffer.length, {});
 }
 
-// --- telling the peer ----------------------------------------------------------------------------
+// --- announcing windows to the peer --------------------------------------------------------------
 
 void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
   assert(unposted_ != 0);
@@ -96,11 +96,11 @@ void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
 
 void WindowLine::announce_nothing() noexcept { unposted_ = 0; }
 
-// --- the peer writes -----------------------------------------------------------------------------
+// --- data that the peer writes -------------------------------------------------------------------
 
 void WindowLine::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);
-  // Only the first window that is not full can hold bytes.
+  // Among the windows to be left, only the first that is not full can hold bytes.
   while (leave_ > full_) {
     Window& window = at(leave_ - 1u);
     if (window.read == window.filled) {
@@ -168,9 +168,12 @@ void WindowLine::check() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Window& window = at(i);
     assert(window.in_line && (i < full_) == window.full());
-    assert(i >= full_ || window.read < window.filled);  // otherwise it would be spare
-    assert(i == 0 || window.read == 0);                 // windows are read in order
-    assert(i <= full_ || window.filled == 0);           // and filled in order
+    // A window that is read out is spare, not in the line.
+    assert(i >= full_ || window.read < window.filled);
+    // Windows are read in order.
+    assert(i == 0 || window.read == 0);
+    // Windows are filled in order.
+    assert(i <= full_ || window.filled == 0);
     assert(i < static_cast<std::size_t>(count_ - unposted_) || window.filled == 0);
   }
 #endif

@@ -20,11 +20,11 @@ Unsigned get(std::span<const std::byte> at) {
   return value;
 }
 
-// A hello begins with "AECN" and its version.
+// A hello begins with the four bytes "AECN" and its version.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// The number of receives was added later, and the MTU after it; hellos of earlier releases end
-// before.
+// The number of receives was added to the hello later, and the MTU after that; the hellos of
+// earlier releases end before these fields.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 
