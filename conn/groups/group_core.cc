@@ -13,9 +13,9 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Pending connections that may wait for one loop to take them. At this number other loops are
-// chosen. If all loops have so many, further ones stay in the backlog until one loop is down to
-// half.
+// The largest number of pending connections that may wait for one loop to take them. A loop with so
+// many waiting is not chosen while another has fewer. If all loops have so many, further
+// connections stay in the kernel's backlog until one loop has only half as many.
 constexpr std::uint32_t kMostWaiting = 128;
 
 Failure nobody_listens(const std::exception& error) noexcept {
@@ -29,7 +29,7 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// One place under max-connections.
+/// One connection's slot, counted against option max-connections while this object exists.
 struct GroupCore::Place {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   Place(const Place&) = delete;
@@ -44,10 +44,11 @@ struct GroupCore::Place {
     part = to;
   }
   const std::shared_ptr<GroupCore> core;
-  mutable GroupPart* part = nullptr;  // the part that has the connection, or will have it
+  mutable GroupPart* part = nullptr;  // the loop's part that has the connection or will get it
 };
 
-/// Held by a pending connection while it waits for a loop.
+/// Owned by a pending connection while it waits for a loop: counts it in GroupPart::waiting. When
+/// enough connections have been taken, paused port listeners are resumed.
 struct GroupCore::Slot {
   Slot(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
       : core(std::move(its_core)), part(its_part) {
@@ -97,8 +98,8 @@ void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptH
   part.there = true;
 }
 
-// Opens one port listener on the first loop; or one on each loop, where the first determines the
-// port.
+// Opens one port listener, on the first loop. If the kernel spreads the connections, opens one on
+// each loop; the first one determines the port of the others.
 void GroupCore::open_ports(const OpenPort& open_port) {
   const bool one = how_ != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
@@ -139,7 +140,7 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   if (closed_) return;
   try {
     arrival->place = take_place();
-  } catch (const std::bad_alloc&) {  // this pending connection is lost, others are unaffected
+  } catch (const std::bad_alloc&) {  // no memory: this pending connection is lost
     count_lost(at);
     return;
   }
@@ -148,7 +149,7 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   if (chosen != nullptr && !closed_) hold_back(at, *chosen);
 }
 
-/// Null if no place is left.
+/// Counts a connection against max-connections. Returns null if the limit is reached.
 Quota::Place GroupCore::take_place() {
   if (places_.fetch_add(1) >= most_) {
     --places_;
@@ -177,8 +178,9 @@ void GroupCore::count_lost(GroupPart& at) {
   if (at.receiver) at.receiver->count_rejected();
 }
 
-// Call on the thread of `from`, which owns the pending connection. Returns the part that has it
-// then; null: it was refused, or lost for lack of memory.
+// Chooses a loop for a pending connection and passes the connection to it. Call it on the thread of
+// `from`, which owns the connection. Returns the part (one loop's state) that has the connection
+// then, or null if the connection was refused, or lost for lack of memory.
 GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way way) {
   const auto& place = *static_cast<const Place*>(arrival->place.get());
   for (;;) {
@@ -204,14 +206,15 @@ GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way wa
       return nullptr;
     }
     ++to->assigned;
-    deliver(from, std::move(arrival), paused_);  // handlers may run, and throw
+    deliver(from, std::move(arrival), paused_);  // this may run handlers, which may throw
     return to;
   }
 }
 
-// False: the loop has ended and `arrival` is still here, or it was refused and `arrival` is null.
-// Everything that needs memory is done before the handoff: after it the pending connection belongs
-// to the other thread.
+// Passes a pending connection to another loop. Returns false if the loop has ended, and then
+// `arrival` is unchanged; also false, with a null `arrival`, if the connection was refused. All
+// memory is allocated before the handoff, because after that the connection belongs to the other
+// thread.
 bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
   auto held = std::make_shared<PendingConnectionPtr>();
   const std::function<void()> task = [core = shared_from_this(), &to, held] {
@@ -232,11 +235,12 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& ar
 }
 
 void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
-  if (paused) at.receiver->pause();  // ahead of the post that pauses it
+  if (paused) at.receiver->pause();  // now, because the post of set_paused() may run later
   at.receiver->arrive(std::move(arrival));
 }
 
-// A post also runs while its loop is being destroyed; another loop must then take the connection.
+// Takes over a connection that another loop has posted. Posts also run while their loop is being
+// destroyed; then another loop must take the connection.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (closed_) return;
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
@@ -290,7 +294,8 @@ GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, 
   return best;
 }
 
-// Also called when a loop ends, where nothing may be thrown.
+// Asks the program to choose a loop; returns an invalid index if it throws, because this is also
+// called while a loop ends, where nothing may be thrown.
 std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint64_t>& counts) {
   const std::lock_guard lock(picking_);
   try {
@@ -300,8 +305,9 @@ std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint
   }
 }
 
-// Returns the part with the fewest connections, a full one only if all are full. Among equals it is
-// the next one after the last that was chosen.
+// Returns the part (one loop's state) with the fewest connections. A part for which kMostWaiting
+// connections wait is returned only if that is true of all parts. Among equal parts, returns the
+// one that follows the last chosen part. Null if all loops have ended.
 GroupPart* GroupCore::fewest() const noexcept {
   GroupPart* best = nullptr;
   const std::size_t first = turn_;
@@ -320,8 +326,9 @@ GroupPart* GroupCore::fewest() const noexcept {
 
 // --- overload ------------------------------------------------------------------------------------
 
-// True if no loop with capacity could be chosen. If the program chooses, one full loop is enough,
-// since the program may wait for just that loop.
+// True if no loop can take further connections: each has ended, or kMostWaiting connections wait
+// for it. If the program chooses the loops, one loop with so many waiting is enough, because the
+// program may choose just that one.
 bool GroupCore::is_full() const noexcept {
   const auto full = [](const auto& part) { return part->ended || part->waiting >= kMostWaiting; };
   const auto crowded = [](const auto& part) {
@@ -340,7 +347,8 @@ void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
   }
   if (!is_full() || held_back_.exchange(true)) return;
   if (at.port_listener) at.port_listener->pause();
-  // The loops may have taken all of them before any thread saw the flag.
+  // Checks once more: if the loops had taken all waiting connections before held_back_ was set,
+  // nothing would resume the port listener later.
   if (!is_full()) let_in(at);
 }
 
@@ -364,8 +372,8 @@ void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& f
   (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
 }
 
-// No caller is left to report a lack of memory to: the function is posted again, behind work that
-// is due.
+// Runs a posted function. If memory runs out, posts the function again, behind work that is due,
+// because there is no caller to report this to.
 void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   try {
     if (part.receiver) fn(part);
@@ -381,7 +389,8 @@ void GroupCore::everywhere(const std::function<void(GroupPart&)>& fn) {
   for (const auto& part : parts_) run_on(*part, fn);
 }
 
-// The posted function reads paused_ again: the last call decides, in whatever order the posts run.
+// The posted functions read paused_ when they run, so the last call takes effect in whatever order
+// they run.
 void GroupCore::set_paused(bool paused) {
   paused_ = paused;
   everywhere([this](GroupPart& part) {
@@ -422,8 +431,8 @@ void GroupPart::on_loop_end() noexcept {
   its_core->leave_loop(*this);
 }
 
-// Passes pending connections that wait here for their set-up to other loops, as far as memory
-// allows.
+// Passes the pending connections that wait on this loop for their set-up to other loops, until
+// memory runs out.
 void GroupCore::give_back(GroupPart& part) noexcept {
   try {
     while (PendingConnectionPtr arrival = part.receiver->give_back())
@@ -433,7 +442,8 @@ void GroupCore::give_back(GroupPart& part) noexcept {
   }
 }
 
-// Moves the port listener to another loop. If each loop has its own, it ends with its loop.
+// Moves the port listener from a loop that ends to another loop. If each loop has its own port
+// listener, does nothing: it ends with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
   if (!from.port_listener || ends() || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
@@ -445,8 +455,8 @@ void GroupCore::move_gate(GroupPart& from) noexcept {
   gate_has_arrived();
 }
 
-// False: that loop has ended and the port listener is still here, or it cannot move and is
-// destroyed.
+// Posts the port listener from `from` to `to`. Returns false if the loop of `to` has ended, and
+// then the port listener stays; also false if it cannot move, and then it is destroyed.
 bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
   if (!from.port_listener->leave(to.handoff.get())) {
     from.port_listener.reset();
@@ -486,14 +496,15 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
     part.ended = true;
     move_gate(part);
     if (!part.port_listener) return;
-    part.port_listener.reset();  // the group ends
+    part.port_listener.reset();  // no loop is left to listen on
     return gate_has_arrived();
   }
   gate_at_ = &part;
   Failure why;
   try {
     part.port_listener->arrive(*part.loop);
-    // Calls of pause() and resume() made meanwhile found no port listener.
+    // Applies calls of pause() and resume() that were made while the port listener was on its way
+    // and therefore missed it.
     if (paused_ || held_back_)
       part.port_listener->pause();
     else
@@ -502,7 +513,8 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   } catch (const std::exception& error) {
     why = nobody_listens(error);
   }
-  // Tries each loop in turn, some of them three times.
+  // Passes the port listener to the next loop, until one can listen or 2 * parts_.size() attempts
+  // failed.
   for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
     GroupPart& next = *parts_[(part.index + i) % parts_.size()];
     if (next.ended) continue;
@@ -513,11 +525,11 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   part.port_listener.reset();
   gate_has_arrived();
   ++type_.counters(*part.loop).accept_errors;
-  part.receiver->refused(why);  // a handler may run, and throw
+  part.receiver->refused(why);  // this may run a handler, which may throw
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
-  const std::shared_ptr<GroupCore> self = std::move(part.core);  // destroyed last, after the lock
+  const std::shared_ptr<GroupCore> self = std::move(part.core);  // destroyed after `lock`
   part.stop_watching();
   part.port_listener.reset();
   part.receiver.reset();
@@ -528,12 +540,12 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
 
 void GroupCore::close() noexcept {
   closed_ = true;
-  // In a child of fork() the threads of the other loops belong to the parent: they cannot be waited
-  // for.
+  // In a child of fork(), the threads of the other loops exist only in the parent, so close()
+  // cannot wait for them.
   const bool alone = made_here_.inherited();
   try {
     if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
-  } catch (const std::bad_alloc&) {  // the threads stay where they are
+  } catch (const std::bad_alloc&) {  // no memory: threads stay near the device
   }
   bool inside = false;
   for (const auto& part : parts_) {
@@ -548,14 +560,14 @@ void GroupCore::close() noexcept {
       continue;
     }
     if (alone) continue;
-    // A loop that has ended has left the group already, or is about to.
+    // The post fails if the loop has ended; that loop has left the group already, or is about to.
     (void)post_surely([&] {
       return part->poster.post([core = shared_from_this(), part = part.get()] {
         if (part->receiver) core->leave_loop(*part);
       });
     });
   }
-  Spread::Pick pick;  // destroyed last, with no lock held
+  Spread::Pick pick;  // destroyed when no lock is held
   {
     const std::lock_guard picking(picking_);
     pick.swap(pick_);

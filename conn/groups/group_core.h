@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The internals of a ListenerGroup: one part for each loop, and the path of a pending connection
-// from the port listener to the part that was chosen for it.
+// The internals of a ListenerGroup (a listener that spreads its connections over several event
+// loops): one GroupPart for each loop, and the path of a pending connection from the port listener,
+// which accepts it, to the loop that is chosen for it.
 
 #include <atomic>
 #include <condition_variable>
@@ -22,8 +23,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// For a post that must reach another loop even when memory is short: calls `post` again until it
-/// finds memory.
+/// Calls `post`, which posts a function to another loop, again and again until it does not run out
+/// of memory. Returns its result: false means that the loop has ended.
 template <typename Post>
 bool post_surely(const Post& post) noexcept {
   for (;;) {
@@ -35,8 +36,8 @@ bool post_surely(const Post& post) noexcept {
   }
 }
 
-/// The group's state for one loop. Members that are neither atomic nor constant belong to the
-/// loop's thread.
+/// The state of a listener group for one of its loops. Members that are neither atomic nor constant
+/// may only be used on the loop's thread.
 class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
@@ -46,28 +47,36 @@ class GroupPart final : public LoopEndWatcher {
 
   const std::size_t index;
   const ae::Poster poster;
-  std::shared_ptr<const Handoff> handoff;  // this and `thread` are constant once the group listens
+  // Passes pending connections to this loop; null if they need no such step. Neither `handoff` nor
+  // `thread` changes once the group listens.
+  std::shared_ptr<const Handoff> handoff;
   std::thread::id thread;
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  // Its own port listener is paused for overload, if each loop has one.
+  // Set while the loop's own port listener is paused because too many connections wait for the
+  // loop; used if each loop has a port listener.
   std::atomic<bool> held_back{false};
 
   ae::EventLoop* loop = nullptr;
   LoopAcceptorPtr receiver;
   PortListenerPtr port_listener;
-  bool there = false;  // guarded by the core's mutex: it has an acceptor, or is about to lose it
-  std::shared_ptr<GroupCore> core;  // set while `there`: the group may be destroyed first
+  // True while this loop's acceptor exists, or is about to be released. Guarded by
+  // GroupCore::mutex_.
+  bool there = false;
+  // The group's core, kept alive while `there` is true, because the group may be destroyed before
+  // it has released this loop's acceptor.
+  std::shared_ptr<GroupCore> core;
 };
 
 class GroupCore : public std::enable_shared_from_this<GroupCore> {
  public:
   GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread);
 
-  /// Makes a port listener, which pending connections come from, on the loop of `part`.
+  /// Function that creates a port listener on the loop of `part`. The port listener passes each
+  /// pending connection to `arrived`.
   using OpenPort = std::function<PortListenerPtr(GroupPart& part, PendingHandler arrived)>;
-  /// Makes the loop acceptors, then the port listeners. If it throws, nothing listens.
+  /// Creates an acceptor on each loop, then the port listeners. If it throws, nothing listens.
   void open(const Endpoint& endpoint, const MakeAcceptHandler& make, const OpenPort& open_port);
   void close() noexcept;
   void set_paused(bool paused);
@@ -96,7 +105,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   bool is_full() const noexcept;
-  /// Whether no more work is passed to other loops.
+  /// True if no more work must be passed to other loops: the group is closed, or this is a child of
+  /// fork().
   bool ends() const noexcept { return closed_ || made_here_.inherited(); }
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
@@ -106,8 +116,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void gate_has_arrived() noexcept;
   void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
-  /// Runs `fn` on the part's loop, unless that has ended: at once if this is its thread, else by a
-  /// post, which is repeated if `fn` finds no memory.
+  /// Runs `fn` on the part's loop, unless that loop has ended: immediately if this is the loop's
+  /// thread, otherwise from a post. If the posted `fn` runs out of memory, it is posted again.
   void run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void everywhere(const std::function<void(GroupPart&)>& fn);
@@ -117,20 +127,24 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   const ae::MadeHere made_here_;
   const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
-  std::uint64_t most_ = 0;  // max-connections; constant once the group listens
-  // set_near() was called; constant between open() and close().
+  std::uint64_t most_ = 0;  // option max-connections; does not change once the group listens
+  // True if loops_.set_near() was called for this group; does not change between open() and
+  // close().
   bool near_ = false;
-  // The part with the port listener, if there is only one.
+  // The part (one loop's state) that has the port listener, if the group has only one port
+  // listener.
   std::atomic<GroupPart*> gate_at_{nullptr};
-  std::atomic<std::uint64_t> places_{0};  // number of places taken
+  std::atomic<std::uint64_t> places_{0};  // connections that count against max-connections
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   ae::Mutex picking_;
-  Spread::Pick pick_;  // guarded by picking_
+  Spread::Pick pick_;  // chooses a loop; guarded by picking_
   mutable ae::Mutex mutex_;
-  std::condition_variable_any left_;  // a part is no longer there, or the port listener has arrived
-  bool gate_under_way_ = false;       // guarded by mutex_
-  std::vector<Endpoint> endpoints_;   // guarded by mutex_
+  // Notified when a loop's acceptor was released, or when a moved port listener has reached its new
+  // loop.
+  std::condition_variable_any left_;
+  bool gate_under_way_ = false;      // the port listener is being moved; guarded by mutex_
+  std::vector<Endpoint> endpoints_;  // guarded by mutex_
 };
 
 }}  // namespace conn

@@ -16,7 +16,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Closes the core again if it cannot be opened.
+/// Creates and opens the internals of a listener group. If opening throws, closes them again.
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
                                      const Spread& spread, const GroupCore::OpenPort& open_port) {
@@ -83,7 +83,7 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
                 std::string(type.name()) + "; let the listener do it");
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
-  std::uint16_t port = at.port;  // the first loop's port, for the other loops
+  std::uint16_t port = at.port;  // the port that the first loop listens on, for the others
   return make_core(type, loops, at, make, spread,
                    [&](const GroupPart& part, PendingHandler arrived) {
                      Endpoint here = at;
@@ -95,15 +95,15 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
                    });
 }
 
-/// The handler of each loop, made once for several cores. It is destroyed with the last of them, on
-/// the loop's thread.
+/// Creates the accept handler of each loop once, for a list of schemes, which has a GroupCore for
+/// each scheme. A loop's handler is destroyed with the last of the cores, on the loop's thread.
 class SharedHandlers {
  public:
   SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make) : make_(make) {
     for (std::size_t i = 0; i < loops.size(); ++i)
       slots_.push_back(std::make_unique<Slot>(*this, loops.poster(i)));
   }
-  /// Waits until each loop has released its handler, or has ended.
+  /// Blocks until each loop has released its handler, or has ended.
   ~SharedHandlers() {
     for (const auto& slot : slots_) slot->let_go_soon();
     std::unique_lock lock(mutex_);
@@ -139,20 +139,21 @@ class SharedHandlers {
       there = false;
       all.gone_.notify_all();
     }
-    /// A loop that has ended has released its handler, or is about to.
+    /// Releases the handler on the loop's thread. If the post fails, the loop has ended, and has
+    /// released its handler or is about to.
     void let_go_soon() noexcept {
       {
         const std::lock_guard lock(all.mutex_);
         if (!there) return;
       }
-      if (thread == std::this_thread::get_id()) return let_go();  // a loop that is stepped by hand
+      if (thread == std::this_thread::get_id()) return let_go();  // the loop is on this thread
       (void)post_surely([this] { return poster.post([this] { let_go(); }); });
     }
     SharedHandlers& all;
     const ae::Poster poster;
-    std::shared_ptr<const AcceptHandler> handler;  // used on the loop's thread
+    std::shared_ptr<const AcceptHandler> handler;  // used only on the loop's thread
     bool there = false;                            // guarded by mutex_
-    std::thread::id thread;                        // constant once `there` is set
+    std::thread::id thread;                        // does not change once `there` is set
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;

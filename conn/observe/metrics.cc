@@ -20,8 +20,8 @@ using Type = MetricsText::Type;
 enum class Of { kLoop, kProcess, kDevice };
 
 struct Row {
-  std::string_view statistic;  // for a device: the part after the device's name
-  std::string_view metric;     // without the prefix aeconn_
+  std::string_view statistic;  // name of the statistic; of a device: without the device's name
+  std::string_view metric;     // name of the metric without the prefix aeconn_
   Type type;
   Of of;
   std::string_view help;
@@ -48,10 +48,10 @@ constexpr std::array kRows = {
     Row{"bytes_written", "written_bytes_total", kCounter, Of::kLoop, "Bytes that programs wrote."},
     Row{"short_writes", "short_writes_total", kCounter, Of::kLoop,
         "Partial writes over this transport, including those of no bytes."},
-    // lists of schemes
+    // Statistics of lists of schemes.
     Row{"fallbacks", "fallbacks_total", kCounter, Of::kLoop,
         "Connections established with another scheme of a list than the first."},
-    // tls
+    // Statistics of tls.
     Row{"handshakes", "tls_handshakes_total", kCounter, Of::kLoop, "TLS handshakes completed."},
     Row{"resumed", "tls_resumed_total", kCounter, Of::kLoop,
         "TLS handshakes that resumed a session."},
@@ -69,7 +69,7 @@ constexpr std::array kRows = {
     Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions in the cache."},
     Row{"sessions_dropped", "tls_sessions_dropped_total", kCounter, Of::kProcess,
         "TLS sessions dropped from the cache."},
-    // rdma
+    // Statistics of rdma.
     Row{"registered_bytes", "rdma_registered_bytes", kGauge, Of::kProcess,
         "Bytes of memory registered with RDMA devices."},
     Row{"teardown_failures", "rdma_teardown_failures_total", kCounter, Of::kProcess,
@@ -106,7 +106,8 @@ constexpr std::array kRows = {
         "Queue pairs prepared for incoming connections (option prepared)."},
     Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
         "Connections that used a prepared queue pair."},
-    // Per device, matched by suffix. A name that ends with another name must come before that one.
+    // Statistics of a device, recognized by the end of their names. A name that ends with another
+    // name must come before that one.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
         "Completion events handled."},
@@ -134,7 +135,7 @@ constexpr struct {
      "Time from accepting a connection until it was established, if a handshake follows."},
 };
 
-/// A duration as Prometheus writes it, in seconds.
+/// Formats a duration as Prometheus does, in seconds.
 std::string seconds(std::uint64_t ns) {
   std::string digits = std::to_string(ns % 1'000'000'000);
   digits.insert(0, 9 - digits.size(), '0');
@@ -163,7 +164,8 @@ void append_escaped(std::string& out, std::string_view text, bool quotes) {
     else
       escaped += c;
   }
-  out += printable(std::move(escaped));  // invalid UTF-8 would make the whole text unreadable
+  // Makes the text printable, because invalid UTF-8 in it would make all metrics unreadable.
+  out += printable(std::move(escaped));
 }
 
 struct Times {
@@ -175,7 +177,7 @@ struct Metric {
   Type type;
   std::string help;
   std::map<MetricsText::Labels, std::uint64_t> samples;
-  std::map<MetricsText::Labels, Times> times;  // of a histogram
+  std::map<MetricsText::Labels, Times> times;  // the samples if this is a histogram
 };
 
 std::uint64_t* part_of(Times& times, std::string_view name) {
@@ -186,7 +188,7 @@ std::uint64_t* part_of(Times& times, std::string_view name) {
   return nullptr;
 }
 
-/// Whether the statistic belongs to a histogram. If so, it is added to `sorted`.
+/// If the statistic belongs to a histogram, adds it to that metric in `sorted` and returns true.
 bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
               std::string_view statistic, std::uint64_t value) {
   for (const auto& [prefix, metric, help] : kTimes) {
@@ -202,7 +204,7 @@ bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
   return false;
 }
 
-// The metric that a statistic belongs to. Statistics missing from the table are shown as well.
+// The metric that a statistic belongs to. A statistic that is missing from kRows gets a metric too.
 struct Place {
   std::string metric;
   Type type;
@@ -211,8 +213,9 @@ struct Place {
   MetricsText::Labels labels;
 };
 
-/// Parses "mlx5_0_port1_hw_sent_pkts": the device, its port, and a counter of that port, which has
-/// the prefix hw_ if it is one of the device's own.
+/// Parses a statistic such as "mlx5_0_port1_hw_sent_pkts": the device, its port, and a counter of
+/// that port. The prefix hw_ marks a counter from the device's hw_counters. Returns no value for
+/// another kind of statistic.
 std::optional<Place> port_place(const MetricsText::Labels& labels, std::string_view statistic) {
   constexpr std::string_view kPort = "_port", kHardware = "hw_";
   const std::size_t at = statistic.find(kPort);

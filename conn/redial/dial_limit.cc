@@ -29,7 +29,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // a posted call may still be due
+  entry->granted = nullptr;  // a posted call of `granted` may still be pending
   const std::lock_guard lock(mutex_);
   if (std::exchange(entry->holds, false)) {
     --taken_;
@@ -39,13 +39,14 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// Call with the mutex held. A client that cannot be notified for lack of memory stays first in the
-/// line until some client enters, leaves or asks.
+/// Gives free places to the clients at the front of the waiting line. Call it with the mutex held.
+/// A client that cannot be notified for lack of memory stays first in the line, until a client
+/// enters, leaves or calls holds().
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();
     try {
-      next->holds = next->poster.post([next] {  // false: its loop is gone
+      next->holds = next->poster.post([next] {  // post() returns false if the loop is gone
         const std::function<void()> granted = std::exchange(next->granted, nullptr);
         if (granted) granted();
       });
@@ -75,7 +76,7 @@ std::size_t DialLimit::waiting() const {
 
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
-  limit_.grant();  // the first client in the line may not have been notified, for lack of memory
+  limit_.grant();  // repeats a notification that lacked memory
   return entry_->holds;
 }
 

@@ -22,7 +22,7 @@ std::uint64_t seed_or_any(std::uint64_t seed) {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-/// Copies only the code and retry_after if there is no memory for the text.
+/// Returns a copy; if there is no memory for the text, a copy of the code and retry_after only.
 Failure copy_of(const Failure& failure) noexcept {
   try {
     return failure;
@@ -43,18 +43,19 @@ Failure failure_of(const Connection& connection, const char* otherwise) noexcept
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // they may contain a pass phrase
+  shown.options = {};  // options may contain a pass phrase
   return shown.to_string();
 }
 
-/// The candidates and times of an attempt.
+/// The candidates (schemes and endpoints to try) of a connection attempt, and its time-outs.
 struct Route {
   const FallbackType* list = nullptr;
   std::vector<Candidate> candidates;
   FallbackType::Times times{};
 };
 
-/// Throws Error.
+/// Determines the candidates and time-outs of an attempt to connect to `to`; `attempt` is the
+/// time-out if the endpoint sets none. Throws Error.
 Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attempt) {
   Route route;
   ConnectionType& type = registry.require(to.scheme);
@@ -69,13 +70,14 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
     candidate.type = &type;
     candidate.to = to;
     route.candidates.push_back(std::move(candidate));
-    // check() has verified the range.
+    // Any value is allowed here, because check() has verified the range.
     route.times.timeout = to.options.duration("connect-timeout", attempt, 0ms, ae::Duration::max());
   }
   if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
   for (Candidate& candidate : route.candidates) {
-    // Without these options TCP retransmits lost data at ever longer intervals, up to two minutes,
-    // and continues to do so after the path has recovered.
+    // Detects a dead TCP path within seconds. Without these options TCP retransmits lost data at
+    // ever longer intervals, up to two minutes, and continues to do so after the path has
+    // recovered.
     if (candidate.type == nullptr || candidate.type->find_option("user-timeout") == nullptr)
       continue;
     for (const auto& [key, value] : {std::pair{"keepalive", "1s"}, {"user-timeout", "3s"}})
@@ -85,8 +87,8 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
 }
 
 constexpr ae::Duration kNever = 24h * 365;
-// Delay of another try after a failed allocation, and while waiting in line, in case the next
-// client could not be notified.
+// How long to wait before trying again after memory ran out, and between checks of whether the
+// DialLimit has granted a place, in case the notification failed for lack of memory.
 constexpr ae::Duration kLookAgain = 50ms;
 
 }  // namespace
@@ -111,9 +113,10 @@ std::string_view to_string(Redial::Phase phase) noexcept {
 
 // --- steps ---------------------------------------------------------------------------------------
 
-/// Every call from outside goes through here. An exception from the program's handlers is rethrown
-/// at the end; if memory runs out in the library's own code, recover() restarts that work.
-/// Afterwards this object may have been destroyed.
+/// Runs `step`. Every call that the event loop makes into this object goes through here. An
+/// exception from the program's handlers is rethrown at the end; if memory runs out in the
+/// library's own code, recover() restarts that work. This object may have been destroyed when the
+/// call returns.
 template <class Step>
 void Redial::enter(Step step) {
   const std::shared_ptr<Life> life = life_;
@@ -127,7 +130,8 @@ void Redial::enter(Step step) {
     std::rethrow_exception(std::exchange(life->thrown, nullptr));
 }
 
-/// Calls a handler of the program. False: this object was destroyed or stopped.
+/// Calls a handler of the program and keeps its exception for enter(). Returns false if the handler
+/// destroyed or stopped this object.
 template <class Call>
 bool Redial::tell(Call call) {
   const std::shared_ptr<Life> life = life_;
@@ -196,7 +200,8 @@ void Redial::run_due() {
 
 // --- one attempt ---------------------------------------------------------------------------------
 
-/// One attempt: from the line of the DialLimit to a proven connection, or to a failure.
+/// One attempt to connect. It waits until the DialLimit grants a place, connects, and proves the
+/// connection with the program's probe; it ends with a proven connection or a failure.
 class Redial::Attempt {
  public:
   using Done = std::function<void(ConnectionPtr, Failure, std::vector<Skipped>)>;
@@ -231,7 +236,8 @@ class Redial::Attempt {
 
  private:
   bool show(Phase phase) {
-    if (which_ == Which::kPreferred) return true;  // another connection is established meanwhile
+    // While a better connection is tried, the phase stays kUp, because the present one is in use.
+    if (which_ == Which::kPreferred) return true;
     const auto alive = alive_;
     return owner_.set_phase(phase) && *alive;
   }
@@ -261,7 +267,8 @@ class Redial::Attempt {
     if (list_ != nullptr && !skipped_.empty()) {
       const Fallback fallback{without_options(owner_.to_), std::string(connection_->type().name()),
                               skipped_};
-      // Created here: exceptions of took() come from the program only.
+      // Creates the counters before report() needs them, so that an exception of report() can only
+      // come from the program's handler.
       (void)list_->counters(owner_.loop_);
       const auto alive = alive_;
       if (!owner_.tell([&](const Handlers&) { list_->report(owner_.loop_, fallback); }) || !*alive)
@@ -294,7 +301,7 @@ class Redial::Attempt {
     (void)owner_.tell([&](const Handlers& handlers) { handlers.prove(connection, proved); });
   }
 
-  /// Destroys this object.
+  /// Ends the attempt and reports its result: success if `why` is empty. Destroys this object.
   void finish(Failure why) {
     owner_.clear_timer(kAttemptEnd);
     place_.reset();
@@ -317,7 +324,7 @@ class Redial::Attempt {
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
   std::vector<Skipped> skipped_;
-  Failure end_;  // the failure when kAttemptEnd expires; empty while in line
+  Failure end_;  // the failure to report when kAttemptEnd expires; empty in line
 };
 
 // --- connecting ----------------------------------------------------------------------------------
@@ -369,7 +376,8 @@ void Redial::on_timer(Timer timer) {
       return try_preferred();
     case kSoon:
       if (!dropped_) return move_if_quiet();
-      // The attempt may have succeeded meanwhile.
+      // Carries out drop(): ends the connection, if the attempt that drop() was called for has
+      // succeeded since, otherwise the attempt.
       if (connection_)
         lose(std::exchange(dropped_, {}));
       else if (attempt_)
@@ -516,7 +524,9 @@ void Redial::found_preferred(ConnectionPtr connection) {
   move_if_quiet();
 }
 
-/// Moves only if all data is confirmed: unconfirmed data on the old connection would be in doubt.
+/// Moves to the connection with the preferred scheme, if there is one and all data written to the
+/// present connection is confirmed. Unconfirmed data might be lost or not: the program could not
+/// know.
 void Redial::move_if_quiet() {
   if (!better_ || !connection_ || unconfirmed() != 0) return;
   Loss loss;

@@ -24,8 +24,9 @@ SocketAddress copy_address(const sockaddr* from) {
   return address;
 }
 
-// The reason that an aeconn server gives when it rejects. The data may be anything, so only plain
-// text is shown.
+// Returns the reason that an aeconn server sends with a reject, after ": ", or "". The data of
+// other servers may be anything, so the text ends before the first byte that is not printable
+// ASCII.
 std::string reason_in(std::span<const std::byte> data) {
   std::string text;
   for (const std::byte each : data) {
@@ -36,7 +37,7 @@ std::string reason_in(std::span<const std::byte> data) {
   return text.empty() ? text : ": " + text;
 }
 
-constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // IB CM reject reasons
+constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // reject reasons of the IB CM
 
 void apply(const QpTimeouts& timeouts, ibv_qp_attr& attributes, int mask) noexcept {
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes.min_rnr_timer = timeouts.min_rnr_timer;
@@ -67,14 +68,15 @@ Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& 
   attributes.qp_state = state;
   if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
     throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
-  // Older kernels set bits there that are valid for Ethernet addresses only (librdmacm clears them
-  // for its own queue pairs).
+  // On InfiniBand, clears bits of the mask that are valid for Ethernet addresses only but that
+  // older kernels set (librdmacm clears them for its own queue pairs).
   constexpr int kEthernetBits = 0xe00000;
   if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
   if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
   apply(wishes.fabric, attributes, mask);
   if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
-  // The protocol uses no READ and no atomics, whatever the peer asked for.
+  // Allows the peer to write only, whatever access it asked for: the protocol uses no READ and no
+  // atomics.
   if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
     throw VerbsError(wishes.fabric.asks()
@@ -107,8 +109,8 @@ std::vector<SocketAddress> local_addresses() {
   return present;
 }
 
-// libibverbs searches for its drivers once: a process without free descriptors at that moment would
-// be without RDMA for the rest of its life.
+// Throws if the process has no free file descriptors. libibverbs searches for its drivers only
+// once, so a process that has none at that moment would be without RDMA for the rest of its life.
 static void require_descriptors() {
   static std::atomic<bool> had_them{false};
   if (had_them) return;
@@ -123,8 +125,9 @@ static void require_descriptors() {
   had_them = true;
 }
 
-// Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
-// newer ones copy them, and then this costs nothing. It must come before anything is registered.
+// Calls ibv_fork_init() before any memory is registered. Without it, on older kernels, a forked
+// child could take registered pages away from this process (ibv_fork_init(3)); newer kernels copy
+// such pages, and then the call costs nothing.
 static rdma_event_channel* create_channel() {
   require_descriptors();
   static const int fork_safe = ibv_fork_init();
@@ -151,14 +154,15 @@ std::optional<CmEvent> CmChannel::next() {
   event.type = raw->event;
   event.id = raw->id;
   event.listen_id = raw->listen_id;
-  // librdmacm reports -1 where a call of its own failed, and leaves the cause in errno.
+  // The status is -1 if a call inside librdmacm failed; errno then has the cause.
   event.status = raw->status == -1 && errno != 0 ? -errno : raw->status;
   if (raw->param.conn.private_data != nullptr) {
     event.private_data_size =
         std::min<std::size_t>(raw->param.conn.private_data_len, event.private_data.size());
     std::memcpy(event.private_data.data(), raw->param.conn.private_data, event.private_data_size);
   }
-  // Acknowledged before it is handled: destroying an id waits for its unacknowledged events.
+  // The event is acknowledged before it is handled, because destroying an id waits until all its
+  // events are acknowledged.
   if (rdma_ack_cm_event(raw) != 0) note_teardown_failure("rdma_ack_cm_event", errno);
   return event;
 }
@@ -183,7 +187,7 @@ void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
 
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
   if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
-  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // above: selector
+  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // bits 6, 7: a selector
   return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
 }
 
@@ -203,7 +207,7 @@ void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
 
 void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
   ibv_ece ece{};
-  // Without ECE the connection works as between devices that have none.
+  // A failure is ignored: without ECE the connection works as between devices that have none.
   if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
 }
 
@@ -216,20 +220,21 @@ std::string ece_text(ibv_qp* qp) {
 void qp_to_error(ibv_qp* qp) noexcept {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // Fails only if the device is gone; then there is no traffic left to end.
+  // The call fails only if the device is gone, and then there is no traffic left to end.
   (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
 void let_go_of_device(ibv_context* its_handle) noexcept {
-  // Listing devices again makes librdmacm forget those that are gone ...
+  // Listing the devices again makes librdmacm forget removed devices and close its handles of them,
+  // unless no other device is left.
   int count = 0;
   ibv_context** all = rdma_get_devices(&count);
   const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
   if (all != nullptr) rdma_free_devices(all);
   if (forgotten) return;
-  // ... unless none is left: then it looks no further and keeps the handle open. With its
-  // descriptors replaced the kernel's side can go all the same; librdmacm closes the replacements
-  // when there is a device again.
+  // If no other device is left, librdmacm returns before that and keeps the handle of the removed
+  // device open. So the handle's descriptors are replaced with /dev/null, and the kernel can remove
+  // the device; librdmacm closes the replacements once there is a device again.
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
   (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
@@ -273,7 +278,8 @@ std::string describe(const CmEvent& event) {
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
         return "Connection refused by the server" + reason_in(event.data());
-      // iWARP does not say who refused; but only a program adds data.
+      // On iWARP the status does not tell whether the kernel or a program refused; but only a
+      // program adds data.
       if (event.status < 0)
         return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
                reason_in(event.data());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of rdma_cm objects, and connection set-up with queue pairs of our own.
+// Owners of rdma_cm objects, and connection set-up with queue pairs that this library creates.
 //
-// The queue pair does not belong to rdma_cm (id->qp stays null). So we set its time-outs and
-// retries ourselves instead of taking those of the peer's accept (Valkey's allows no
-// receiver-not-ready retry), and it lives on the loop's own device handle, whose asynchronous
-// events therefore reach the right loop.
+// rdma_cm does not know the queue pair (id->qp stays null). So this library sets its time-outs and
+// retries itself instead of using those in the peer's accept (Valkey's accept allows no
+// receiver-not-ready retry). The queue pair also lives on the event loop's own device handle, whose
+// asynchronous events therefore reach that loop.
 
 #include <unistd.h>
 
@@ -28,18 +28,19 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A copy of an rdma_cm event that is already acknowledged: nothing in it refers to the channel.
+/// A copy of an rdma_cm event. The event itself is already acknowledged, so the copy does not
+/// depend on the event channel.
 struct CmEvent {
   rdma_cm_event_type type;
   rdma_cm_id* id;
-  rdma_cm_id* listen_id;  ///< CONNECT_REQUEST: the listening id
-  int status;             ///< -errno, or a reject reason
+  rdma_cm_id* listen_id;  ///< the listening id, for CONNECT_REQUEST only
+  int status;             ///< 0, -errno, or (positive) a reject reason
   std::array<std::byte, 256> private_data;
   std::size_t private_data_size;
   std::span<const std::byte> data() const { return {private_data.data(), private_data_size}; }
 };
 
-/// Receives the rdma_cm events of one id; id->context points to it.
+/// Interface of an object that receives the rdma_cm events of one id, whose `context` points to it.
 class CmUser {
  public:
   virtual void on_cm_event(const CmEvent& event) = 0;
@@ -67,19 +68,22 @@ class CmId {
   std::unique_ptr<rdma_cm_id, Destroy> id_;
 };
 
-/// The event channel of one loop; non-blocking.
+/// The rdma_cm event channel of one event loop, in non-blocking mode.
 class CmChannel {
  public:
-  /// Throws VerbsError (ENODEV, ENOENT, EACCES: RDMA is not available here).
+  /// Opens the channel. Throws VerbsError; ENODEV, ENOENT and EACCES mean that RDMA is not
+  /// available on this machine, or not to this user.
   CmChannel();
   int fd() const noexcept { return channel_->fd; }
-  /// Takes the next event and acknowledges it. No value: there is none now.
+  /// Takes the next event and acknowledges it. Returns no value if no event is pending.
   std::optional<CmEvent> next();
-  /// Throws VerbsError.
+  /// Creates an id on this channel. `context` is the CmUser that gets its events, or null. Throws
+  /// VerbsError.
   CmId create_id(void* context);
-  /// Moves `id` to this channel, with its events that have not been taken yet (rdma_migrate_id(3)).
-  /// Call it on the thread that takes the events of the id's present channel; none of them may be
-  /// unacknowledged. The id must be destroyed before this channel. False: the id was not moved.
+  /// Moves `id` to this channel, together with its pending events (rdma_migrate_id(3)). Call it on
+  /// the thread that takes the events of the id's present channel; no event of the id may be taken
+  /// but not acknowledged. The id must be destroyed before this channel. Returns false if the id
+  /// could not be moved.
   bool take_over(const CmId& id) const noexcept {
     return rdma_migrate_id(id.get(), channel_.get()) == 0;
   }
@@ -99,67 +103,79 @@ class CmChannel {
 
 /// Time-outs and retries of a queue pair.
 struct QpTimeouts {
-  /// How long the peer must wait after we had no receive: code of ibv_modify_qp(3); 12 is 0.64 ms.
+  /// How long the peer must wait before it repeats a message for which no receive was posted here.
+  /// The value is a code from ibv_modify_qp(3); 12 means 0.64 ms.
   std::uint8_t min_rnr_timer = 12;
-  /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path is detected after about
-  /// 0.5-1 s.
+  /// The time to wait for the peer's ACK is 4.096 us * 2^n; n = 14 is 67 ms. With 6 retries a dead
+  /// path is detected after about 0.5-1 s.
   std::uint8_t ack_timeout = 14;
-  /// The largest retry_count; some drivers take it as "for ever".
+  /// The largest value of retry_count; some drivers retry for ever with it, so one less is used.
   static constexpr std::uint8_t kMaybeForEver = 7;
   std::uint8_t retry_count = kMaybeForEver - 1;
-  std::uint8_t rnr_retry_count = 7;  ///< for ever; our own deadlines detect dead peers
+  /// Number of retries while the peer has no receive posted; 7 means for ever. Dead peers are
+  /// detected by this library's own deadlines.
+  std::uint8_t rnr_retry_count = 7;
 };
 
-/// Rejects a request; the requester can read the first 100 bytes of the reason.
+/// Rejects a connection request. The first 100 bytes of `why` are sent to the requester.
 void reject(rdma_cm_id* request, std::string_view why) noexcept;
 
-/// Sets the traffic class of what rdma_cm sends for an id, and of the path that it finds; must be
-/// set before the id looks for a path or listens. Throws VerbsError.
+/// Sets the traffic class of the packets that rdma_cm sends for an id, and of the path that it
+/// finds. Call it before the id resolves a route or listens. Throws VerbsError.
 void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class);
-/// The MTU of the path that rdma_cm has found, or that the peer asks for; 0: unknown.
+/// Returns the MTU of the path that rdma_cm has found, or of the path in the peer's request; 0 if
+/// it is unknown.
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
 
-// Steps of a queue pair's set-up. They throw VerbsError.
+// Moves the queue pair to state INIT, the first step of its set-up. Throws VerbsError.
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric);
 /// Requested properties of a queue pair.
 struct QpWishes {
   QpTimeouts timeouts;
   Fabric fabric;
-  ibv_mtu mtu{};            ///< 0: the path's MTU
-  bool infiniband = false;  ///< its port's link layer is InfiniBand
+  /// MTU to set for the queue pair; 0: the MTU of the path.
+  ibv_mtu mtu{};
+  /// True if the link layer of the queue pair's port is InfiniBand, not Ethernet.
+  bool infiniband = false;
 };
-/// Moves it to ready to receive, then to ready to send. Not for iWARP, where the kernel does this
-/// with the connection. Returns how its packets are routed.
+/// Moves the queue pair to state RTR (ready to receive), then to RTS (ready to send). Not for
+/// iWARP, where the kernel does this when it sets up the connection. Returns how its packets are
+/// routed. Throws VerbsError.
 Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes);
 
-// Enhanced connection establishment (ECE): features beyond the standard that both devices have.
-// These functions do nothing where one of the devices has none.
-/// For a queue pair that connects: puts what its device supports into the request.
+// Enhanced connection establishment (ECE) negotiates device features beyond the standard that both
+// devices have. offer_ece(), take_ece() and answer_ece() do nothing if one of the devices has no
+// ECE.
+/// For the side that connects: puts the features that its device supports into the connect request.
 void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// Applies what the peer offers, or has accepted; before the queue pair is ready to receive.
+/// Applies the features that the peer offers or has accepted. Call it before the queue pair is
+/// ready to receive.
 void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// For a queue pair that accepts and is ready: puts the options in use into the answer.
+/// For the side that accepts, once its queue pair is ready: puts the features in use into the
+/// answer.
 inline void answer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept { offer_ece(id, qp); }
-/// "0x2c9:3", the vendor and the enabled options; "" if there are none.
+/// Returns the ECE vendor and enabled options as text, such as "0x2c9:0x3"; "" if none are enabled.
 std::string ece_text(ibv_qp* qp);
-/// Ends all traffic: posted requests complete as flushed.
+/// Moves the queue pair to the error state, which ends all traffic: posted requests complete as
+/// flushed.
 void qp_to_error(ibv_qp* qp) noexcept;
 
-/// All current addresses of this machine; empty if they cannot be read.
+/// Returns all IP addresses that this machine has at present; empty if they cannot be read.
 std::vector<SocketAddress> local_addresses();
-/// Makes librdmacm release a device that is being removed: librdmacm keeps a handle of its own on
-/// every device it has met, and for some (rxe) the kernel waits until the last handle is closed.
-/// `its_handle` is the `verbs` of an id that still exists. As a side effect librdmacm opens every
-/// other device.
+/// Makes librdmacm release a device that is being removed. librdmacm keeps a handle of its own on
+/// every device it has met, and for some devices (rxe) the kernel delays the removal until the last
+/// handle is closed. `its_handle` is the `verbs` of an id that still exists. As a side effect
+/// librdmacm opens every other device.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
-/// After this event no rdma_connect() or rdma_accept() of its id is in progress. Other events, for
-/// instance of a changed address, do not end one.
+/// True if after this event no rdma_connect() or rdma_accept() of the event's id is in progress.
+/// Other events, such as a changed address, do not end one.
 bool ends_connect(const CmEvent& event) noexcept;
-/// The peer's kernel takes our request for a connection that it still knows (IB CM reject reason
-/// 10); with another queue pair it will not.
+/// True if the peer's kernel rejected the connect request because it takes it for a connection that
+/// still exists there (IB CM reject reason 10). A request with another queue pair is not mistaken
+/// for it.
 bool is_stale(const CmEvent& event) noexcept;
-/// Describes an rdma_cm event in our words: "nobody listens there", "the route ...".
+/// Describes an rdma_cm event for an error message, such as "no RDMA route to the address: ...".
 std::string describe(const CmEvent& event);
 
 }}}  // namespace conn::rdma

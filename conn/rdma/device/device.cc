@@ -14,13 +14,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// From drivers/infiniband/sw/rxe/rxe_param.h of Linux.
+// Vendor id of Soft-RoCE, from drivers/infiniband/sw/rxe/rxe_param.h of Linux.
 constexpr std::uint32_t kRxeVendor = 0xffffff;
 constexpr std::uint32_t kIntelVendor = 0x8086;
 constexpr ae::Duration kAskAgain = std::chrono::milliseconds(50);
 
-// What to request after `refused` bytes of inline data were too many: irdma takes 101 or 48, erdma
-// and bnxt_re 96.
+// The amount of inline data to request next after `refused` bytes were too many. irdma accepts at
+// most 101 or 48 bytes, erdma and bnxt_re 96.
 std::uint32_t next_inline(std::uint32_t refused) noexcept {
   static constexpr std::array<std::uint32_t, 6> kSteps{128, 96, 64, 48, 32, 0};
   return *std::find_if(kSteps.begin(), kSteps.end() - 1,
@@ -75,10 +75,10 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
     binding_ = Binding::kUnsure;
 }
 
-// Every InfiniBand and RoCE device has WRITE WITH IMMEDIATE; iWARP devices may not (RFC 7306 came
-// late). Devices without it refuse the request before they look at anything else (irdma, cxgb4,
-// siw). Devices with it accept the request; it goes away with the queue pair, which is not
-// connected.
+// Throws if the device has no WRITE WITH IMMEDIATE. Every InfiniBand and RoCE device has it; an
+// iWARP device may not, because RFC 7306 came late. A device without it refuses the request before
+// it checks anything else (irdma, cxgb4, siw). A device with it accepts the request, which is
+// discarded with the queue pair, as that is not connected.
 void Device::try_immediate(ibv_qp* qp) const {
   if (!iwarp_) return;
   ibv_send_wr request{}, *bad = nullptr;
@@ -105,12 +105,13 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
       Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
       attributes.cap.max_send_sge = pieces;
-      // Less inline data helped, so it was the inline size that was too large.
+      // Remembers the smaller inline size, because the device accepted the request only with that.
       if (asked < first) max_inline_ = asked;
       max_pieces_ = std::min(max_pieces_, pieces);
       return made;
     } catch (const VerbsError& error) {
-      // Some drivers reduce the sizes, some refuse.
+      // The driver refused the sizes (some drivers reduce them instead): tries smaller ones, if
+      // there are any and the error does not have another cause.
       if (!refused_as_such(error.failure().code.value()) || (asked == 0 && pieces == 1)) throw;
     }
     if (asked != 0) {
@@ -179,7 +180,8 @@ bool Device::ask_facts(int port, ae::TimePoint now) noexcept {
 }
 
 ibv_mtu Device::active_mtu(int port, ae::TimePoint now) noexcept {
-  // There is no event for a changed MTU of the network interface.
+  // The MTU is queried again after this time, because no event reports a changed MTU of the network
+  // interface.
   constexpr ae::Duration kAskMtuAgain = std::chrono::seconds(1);
   const bool fresh = port == mtu_port_ && now - mtu_asked_at_ < kAskMtuAgain;
   return fresh || ask_facts(port, now) ? active_mtu_ : IBV_MTU_4096;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Options for the network below a queue pair. What is not set is left to rdma_cm.
+// Options for the packets of a queue pair: traffic class, MTU, GID and others. rdma_cm decides
+// those that are not set.
 
 #include <cstdint>
 #include <optional>
@@ -17,37 +18,37 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct Fabric {
   std::optional<std::uint8_t> traffic_class, service_level, gid_index;
   std::optional<std::uint16_t> pkey_index;
-  std::optional<ibv_mtu> path_mtu;  ///< upper limit
-  bool ece = true;                  ///< enhanced connection establishment, where the device has it
+  std::optional<ibv_mtu> path_mtu;  ///< largest MTU to use
+  bool ece = true;  ///< use enhanced connection establishment if the devices have it
 
-  /// Throws Error for a bad value.
+  /// Reads the options from a URL. Throws Error for a bad value.
   static Fabric from(OptionReader& options);
-  /// The options it accepts, for a table.
+  /// Describes the accepted options, for the table of options.
   static std::vector<OptionRow> rows();
-  /// It sets something that ibv_modify_qp() may refuse.
+  /// True if an option is set that ibv_modify_qp() may refuse.
   bool asks() const noexcept {
     return traffic_class || service_level || gid_index || pkey_index || path_mtu;
   }
-  /// Its settings as text: "traffic-class=32, path-mtu=1024".
+  /// Returns the options that are set as text, such as "traffic-class=32, path-mtu=1024".
   std::string words() const;
 };
 
-/// A port of a device, to be queried.
+/// A port of an RDMA device.
 struct Port {
   ibv_context* device;
-  std::string name;  ///< of the device
+  std::string name;  ///< name of the device
   int number;
   bool iwarp;
 };
 
-/// Throws VerbsError with an explanation where the port does not support what is set. `from`: the
-/// address that connections come from, unset where it may be any. Queries the device only where
-/// there is something to check.
+/// Throws VerbsError with an explanation if the port does not support an option that is set.
+/// `from`: the local address of the connections, unset if it may be any. Queries the device only if
+/// an option must be checked.
 void check(const Fabric& fabric, const Port& port, const SocketAddress& from);
 
-/// The GIDs of a port, as many as fit a line: "0 fe80::1 RoCEv2, 1 10.0.0.1 RoCEv2".
+/// Lists the GIDs of a port, up to eight, such as "0 fe80::1 RoCEv2, 1 10.0.0.1 RoCEv2".
 std::string gids_text(const Port& port);
-/// A GID as text; "10.0.0.1" for ::ffff:10.0.0.1.
+/// Returns a GID as text; "10.0.0.1" for ::ffff:10.0.0.1.
 std::string gid_text(const ibv_gid& gid);
 
 }}}  // namespace conn::rdma

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;  // in a message
+constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;  // the most that one message names
 
 std::string first_line(const fs::path& file) {
   std::ifstream stream(file);
@@ -41,7 +41,8 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return all;
 }
 
-// The address of a GID as sysfs prints it, with all eight groups; no value for an empty GID.
+// Parses a GID as sysfs prints it, with all eight groups. Returns no value for an empty (all-zero)
+// GID.
 std::optional<SocketAddress> address_of(const std::string& gid) {
   SocketAddress address;
   if (gid.find_first_not_of("0:") == std::string::npos || !numeric_address(gid, 0, address))
@@ -137,8 +138,8 @@ void require_device(const CmId& id) {
 Error unavailable(const VerbsError& error) {
   if (std::string missing = missing_libraries(); !missing.empty()) return Error(missing);
   int err = error.failure().code.value();
-  // Where librdmacm may not open this device file, it looks for another one and reports that it is
-  // missing.
+  // If librdmacm has no permission for kCmDevice, it tries another device file and reports that
+  // that one is missing.
   if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
     err = EACCES;
   if (nothing_there(err))

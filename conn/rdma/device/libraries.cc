@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Defines each function of libibverbs and librdmacm that is called here, under our name for it
-// (functions.h). It forwards the call to the library, which is loaded on the first of these calls,
-// or linked. The functions are hidden, so a shared library of ours calls its own. What is called
-// for every message (ibv_post_send(), ibv_poll_cq()) is inline in the headers and goes to the
-// driver.
+// Defines each function of libibverbs and librdmacm that this library calls, under the name that
+// functions.h gives it. Each forwards the call to the original, in the library that is loaded on
+// the first such call, or linked (RDMA=link). The functions have hidden visibility, so a shared
+// library that contains this one calls its own copy. The functions that are called for every
+// message (ibv_post_send(), ibv_poll_cq()) are inline in the headers and call the driver directly.
 #include "conn/rdma/device/libraries.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ namespace {
 struct Library {
   const char* file;
   void* handle = nullptr;
-  std::string why;  // why it could not be loaded
+  std::string why;  // dlerror()'s text if the library could not be loaded, otherwise empty
 
   explicit Library(const char* name) : file(name), handle(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr)
@@ -30,7 +30,7 @@ struct Library {
   }
 };
 
-// In this order, because the second needs the first.
+// Loads both libraries, libibverbs first, because librdmacm needs it.
 const std::array<Library, 2>& both() {
   static const std::array<Library, 2> loaded{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
   return loaded;
@@ -53,7 +53,7 @@ std::vector<std::string> library_files() {
   for (const Library& each : both()) {
     link_map* map = nullptr;
     if (each.handle == nullptr || dlinfo(each.handle, RTLD_DI_LINKMAP, &map) != 0) continue;
-    std::error_code failed;  // on failure the name stays as it was found
+    std::error_code failed;  // on failure the name is used as the linker found it
     const auto file = std::filesystem::canonical(map->l_name, failed);
     files.push_back(failed ? map->l_name : file.string());
   }
@@ -65,13 +65,14 @@ namespace {
 
 enum class In : std::uint8_t { kVerbs, kCm };
 
-// Null if the library is missing, or the function, in an old library.
+// Returns the function `name` of the library; null if the library is missing, or too old to have
+// the function.
 template <typename Function>
 Function* find(In in, const char* name) noexcept {
   try {
     void* handle = both()[static_cast<std::size_t>(in)].handle;
     return handle == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle, name));
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception&) {  // loading the libraries ran out of memory
     return nullptr;
   }
 }
@@ -80,11 +81,12 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }}}  // namespace conn::rdma
 
-// Inline functions of the headers have these names, too.
+// The headers define these names as macros that call inline functions; here the functions of the
+// libraries are meant.
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-// NOLINTBEGIN(bugprone-macro-parentheses): these are types and lists
+// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are types and lists
 #if AECONN_RDMA_LINK
 #define FORWARD(library, result, name, parameters, arguments, without) \
   result name##_linked parameters __asm__(#name);                      \

@@ -28,8 +28,8 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-// The number after `key` at the start of a line; with an empty key, the number in the first line
-// that begins with one. -1: none.
+// Returns the number that follows `key` in the first line of the file that begins with `key`; if
+// `key` is empty, the number in the first line that begins with one. Returns -1 if there is none.
 long long number_in(const char* path, const char* key) noexcept {
   const File file(std::fopen(path, "re"));
   if (!file) return -1;
@@ -53,7 +53,8 @@ long long count_mappings() noexcept {
 }
 
 std::string look_for_limit(std::uint64_t wanted) {
-  // The kernel needs a few mappings for its own work.
+  // Within this many mappings of the limit, the limit counts as reached: the kernel needs a few
+  // mappings for its own work.
   constexpr long long kNearly = 16;
   const long long mappings = count_mappings();
   const long long most = number_in("/proc/sys/vm/max_map_count", "");
@@ -80,7 +81,8 @@ std::string look_for_limit(std::uint64_t wanted) {
 
 std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
-  // Counting mappings takes milliseconds where there are many, and failures come in bursts.
+  // The result is kept for a second: counting the mappings takes milliseconds if there are many,
+  // and failures come in bursts.
   static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
@@ -120,7 +122,7 @@ std::size_t round_to_pages(std::size_t size) noexcept {
 PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
   const std::size_t page = page_size();
   const bool huge = size_ >= kHugePage;
-  // With space for alignment to a huge page; the excess is unmapped.
+  // Reserves enough for the guard pages and for alignment to a huge page, then unmaps the excess.
   const std::size_t reserved = size_ + 2 * page + (huge ? kHugePage : 0);
   void* all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) throw VerbsError(fmt::format("mapping {} bytes", size_), errno);
@@ -137,7 +139,8 @@ PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
     base_ = nullptr;
     throw VerbsError(fmt::format("mapping {} bytes", size_), err);
   }
-  // These are hints: a kernel that does not know one dumps a little more, or uses small pages.
+  // Errors are ignored, because these are hints: a kernel that does not know them writes larger
+  // core dumps, or uses small pages.
   (void)madvise(base_, size_, MADV_DONTDUMP);
   if (huge) (void)madvise(base_, size_, MADV_HUGEPAGE);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that devices may use: page mappings, the count of pinned bytes, and registrations.
+// Memory that an RDMA device may read and write: page mappings, the count of pinned bytes, and
+// registrations with the device.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Anonymous memory on pages of its own, so that what a device writes shares no page with anything
-/// else; with a guard page on either side, and excluded from core dumps. Memory of 2 MiB and more
-/// is aligned to a huge page and asks for huge pages: one entry in the device's tables instead of
-/// 512.
+/// Anonymous memory on pages of its own, so that a device that writes into it shares no page with
+/// other data. A guard page precedes and follows it, and core dumps leave it out. Memory of 2 MiB
+/// and more is aligned to a huge page and requests huge pages, so that each 2 MiB take one entry in
+/// the device's translation tables instead of 512.
 class PageMemory {
  public:
   PageMemory() = default;
-  /// Throws VerbsError (ENOMEM). The size is rounded up to whole pages.
+  /// Maps `size` bytes, rounded up to whole pages. Throws VerbsError (ENOMEM).
   explicit PageMemory(std::size_t size);
   PageMemory(PageMemory&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -41,8 +42,8 @@ class PageMemory {
 std::size_t page_size() noexcept;
 std::size_t round_to_pages(std::size_t size) noexcept;
 
-/// Counts bytes as pinned while it exists: registered memory, and an estimate for the rings of
-/// queues. Any thread.
+/// Adds its bytes to registered_bytes() while it exists: the bytes of registered memory, or an
+/// estimate of the rings of a queue. Any thread.
 class Pinned {
  public:
   Pinned() = default;
@@ -58,42 +59,46 @@ class Pinned {
   std::size_t bytes_ = 0;
 };
 
-/// Bytes that this process has pinned through this library. Any thread.
+/// Number of bytes that this process has pinned through this library at present. Any thread.
 std::uint64_t registered_bytes() noexcept;
 
-/// Limit of pinned memory. It is checked before anything is allocated.
+/// Limit on the memory that this process pins, checked before any is allocated.
 struct MemoryLimit {
-  std::uint64_t most = 0;     ///< bytes of the process; 0: no limit
-  std::uint64_t reserve = 0;  ///< of these, left to others
-  /// `idle`: pinned bytes that are not in use.
+  std::uint64_t most = 0;     ///< bytes that the whole process may pin; 0: no limit
+  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users
+  /// True if `more` bytes may be pinned. `idle`: bytes that are pinned but not in use; they do not
+  /// count against the limit.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {
     const std::uint64_t all = registered_bytes(), end = most - reserve;
     const std::uint64_t now = all - (idle < all ? idle : all);
     return most == 0 || (now <= end && more <= end - now);
   }
-  /// Leaves a quarter to new connections: for what a connection could do without.
+  /// Returns this limit with a quarter reserved for new connections: for memory that an existing
+  /// connection can do without.
   MemoryLimit but_a_quarter() const noexcept { return {most, most / 4}; }
 };
 
-/// The failure of a pool whose MemoryLimit does not allow more.
+/// Returns the failure of a memory pool whose MemoryLimit does not allow the memory.
 Failure memory_limit_reached();
 bool is_memory_limit(const Failure& failure) noexcept;
 
-/// A registration of memory that is owned elsewhere; it must be destroyed before the memory.
+/// Registers memory with a device. The memory is owned elsewhere and must outlive this object.
 class Registration {
  public:
   Registration() = default;
-  /// Throws VerbsError; for ENOMEM its text names the limit that was reached, where it is known.
+  /// Throws VerbsError. For ENOMEM and EPERM its text also names the limit of the process or system
+  /// that was reached, if it can be determined.
   Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsigned access);
   ibv_mr* mr() const noexcept { return mr_.get(); }
 
  private:
   Pinned pinned_;
-  Mr mr_;  // destroyed first
+  Mr mr_;  // deregisters the memory before pinned_ stops counting it
 };
 
-/// Names the limit of the process or the system behind an ENOMEM or EPERM of a call that wanted
-/// about `wanted` bytes: text in parentheses to append to the error, or nothing.
+/// Explains an ENOMEM or EPERM of a call that wanted to pin about `wanted` bytes. Returns the limit
+/// of the process or system that was reached, as text in parentheses to append to the error; empty
+/// if no limit was found or for another `err`.
 std::string limit_hint(int err, std::uint64_t wanted);
 
 }}}  // namespace conn::rdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Finds the processors near a device.
+// Finds the processors (CPUs) on the NUMA node of an RDMA device.
 
 #include <string>
 #include <string_view>
@@ -10,10 +10,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The numbers of a list as sysfs prints it: "0-3,8,10-11". Empty if it is not such a list.
+/// Parses a list of processor numbers as sysfs prints it, such as "0-3,8,10-11". Returns an empty
+/// vector if the text is not such a list.
 std::vector<int> parse_processors(std::string_view list);
-/// The processors of the NUMA node that `device` is on, as the kernel reports them (local_cpulist);
-/// empty where it does not, as for Soft-RoCE, which is on no node.
+/// Returns the processors of the NUMA node that `device` is on, from the kernel's local_cpulist.
+/// Empty if the kernel does not report them: Soft-RoCE, for example, is on no node.
 std::vector<int> processors_near(const std::string& device);
 
 }}}  // namespace conn::rdma

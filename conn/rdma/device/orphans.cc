@@ -9,7 +9,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Never destroyed: when the process ends the kernel releases the ids, and nothing blocks here.
+// This object is never destroyed: when the process ends, the kernel releases the ids, so that
+// nothing blocks here.
 struct Home {
   ae::Mutex mutex;
   std::vector<Orphans*> families;
@@ -48,7 +49,7 @@ void adopt(Orphans left) noexcept {
     const std::lock_guard lock(here.mutex);
     here.families.push_back(kept);
     are_there = true;
-  } catch (const std::exception&) {  // kept until the process ends
+  } catch (const std::exception&) {  // no memory for the list: released when the process ends
   }
 }
 
@@ -58,7 +59,7 @@ void look_after_orphans() noexcept {
   if (!are_there) return;
   Home& here = home();
   const std::unique_lock lock(here.mutex, std::try_to_lock);
-  if (!lock) return;  // another thread is doing this
+  if (!lock) return;  // another thread is destroying orphans
   std::erase_if(here.families, [](Orphans* family) {
     const bool ours = !family->made_here.inherited();
     if (ours) let_go(*family);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Keeps rdma_cm ids whose loop has ended but which the kernel does not release yet:
-// rdma_destroy_id() would block the thread that ends the loop until then, 102 s for an iWARP
-// connect to a silent peer. These orphans belong to the process and are destroyed when a later
-// check finds that they can be, or with the process.
+// Keeps rdma_cm ids whose event loop was destroyed before the kernel was ready to release them.
+// rdma_destroy_id() would block the thread that destroys the loop until then: for 102 s if an iWARP
+// connect to a silent peer is in progress. These orphans belong to the process: a periodic check
+// destroys each as soon as that does not block, and the kernel releases the rest when the process
+// ends.
 
 #include <memory>
 #include <vector>
@@ -15,19 +16,19 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Orphans {
-  std::shared_ptr<CmChannel> channel;  ///< of all these ids; destroyed after them
-  std::vector<CmId> connecting;        ///< cannot be destroyed until connect has ended
-  std::vector<CmId> parked;            ///< cannot be destroyed until their port is up
-  ae::MadeHere made_here{};            ///< in a child of fork() they are the parent's
+  std::shared_ptr<CmChannel> channel;  ///< event channel of all these ids; destroyed after them
+  std::vector<CmId> connecting;  ///< ids that cannot be destroyed until their connect has ended
+  std::vector<CmId> parked;      ///< ids that cannot be destroyed until their port is up
+  ae::MadeHere made_here{};      ///< detects a child of fork(), where the ids are the parent's
 
   bool empty() const noexcept { return connecting.empty() && parked.empty(); }
 };
 
-// Any thread.
+// Takes over the ids in `left`, to destroy them later. Any thread.
 void adopt(Orphans left) noexcept;
 bool any_orphans() noexcept;
-/// Destroys those that can be, without blocking. Each loop calls it once a second while there are
-/// any.
+/// Destroys the orphans that can be destroyed without blocking. Each loop calls this once a second
+/// while any_orphans().
 void look_after_orphans() noexcept;
 
 }}}  // namespace conn::rdma

@@ -46,10 +46,10 @@ std::map<std::string, std::uint64_t> PortCounters::read_all() const {
     for (const auto& [kind, prefix] : {std::pair("/counters", "_"), {"/hw_counters", "_hw_"}}) {
       const std::string folder = folder_ + "/ports/" + port + kind;
       for (const std::string& name : names_in(folder)) {
-        if (name == "lifespan") continue;  // a setting: the maximum age of the values
+        if (name == "lifespan") continue;  // no counter, but the maximum age of the values
         std::ifstream file(folder + "/" + name);
         std::string text;
-        if (!(file >> text)) continue;  // "N/A (no PMA)", which some show, is skipped below
+        if (!(file >> text)) continue;  // the text "N/A (no PMA)" of some devices is skipped below
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error == std::errc() && end == text.data() + text.size())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Reads the kernel's counters of a device's ports, /sys/class/infiniband/DEV/ports/N/counters and
-// hw_counters, as differences from when the device was first used.
+// hw_counters, and returns how much they have increased since the process first used the device.
 
 #include <cstdint>
 #include <map>
@@ -13,31 +13,33 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The counters of one device. For use by one thread.
+/// The port counters of one device. For use by one thread at a time.
 class PortCounters {
  public:
-  /// Reads the initial values. `folder` is the device's directory: /sys/class/infiniband/mlx5_0. A
-  /// directory that does not exist has no counters.
+  /// Reads the initial values. `folder` is the device's directory, such as
+  /// /sys/class/infiniband/mlx5_0. If it does not exist, there are no counters.
   explicit PortCounters(std::string folder);
-  /// Increases since then, by name: "port1_rcv_packets" of counters, "port1_hw_sent_pkts" of
-  /// hw_counters. Reads files. A value never decreases: a counter that was reset, or whose device
-  /// was away, continues from where it was.
+  /// Returns the name and the increase since construction of each counter: "port1_rcv_packets" from
+  /// the directory counters, "port1_hw_sent_pkts" from hw_counters. Reads files. A returned value
+  /// never decreases: if a counter was reset, or its device was away, it continues from its last
+  /// value.
   std::vector<std::pair<std::string, std::uint64_t>> read();
 
  private:
   std::map<std::string, std::uint64_t> read_all() const;
   struct Counted {
-    std::uint64_t last = 0;   ///< last value that the kernel showed
-    std::uint64_t added = 0;  ///< total increase up to then
+    std::uint64_t last = 0;   ///< last value that the kernel reported
+    std::uint64_t added = 0;  ///< total increase up to that value
   };
   std::string folder_;
   std::map<std::string, Counted> counted_;
 };
 
-/// Records the initial counters of this device, unless the process has used it before. Any thread;
-/// a repeated call reads no files. Without memory it does nothing.
+/// Records the initial counters of this device, unless the process has done so before; then it
+/// reads no files. Does nothing if there is no memory for them. Any thread.
 void begin_port_counters(const std::string& device) noexcept;
-/// PortCounters::read() of a device given to begin_port_counters(); empty for others. Any thread.
+/// Returns the increases that PortCounters::read() reports for a device that was given to
+/// begin_port_counters(); empty for other devices. Any thread.
 std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::string& device);
 
 }}}  // namespace conn::rdma

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Watches for the removal of a device, independent of what else uses it.
+// Watches for the removal of an RDMA device with an rdma_cm id of its own, so that it works
+// whatever else uses the device.
 
 #include <string>
 #include <string_view>
@@ -12,11 +13,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RemovalWatch final : private CmUser {
  public:
-  /// Watches the device of `id`, which is bound to one of its addresses. Throws VerbsError.
+  /// Watches the device of `id`, through the local address that `id` is bound to. Throws
+  /// VerbsError.
   RemovalWatch(CmChannel& channel, const CmId& id);
   /// Watches the device that has this address. Throws VerbsError, also if no device has it.
   RemovalWatch(CmChannel& channel, SocketAddress address);
-  /// The device was removed.
+  /// True if the device was removed.
   bool over() const noexcept { return !id_; }
   bool is_on(std::string_view device) const noexcept { return !over() && device == device_; }
   const std::string& device() const noexcept { return device_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How the packets of a queue pair are routed: what was passed to ibv_modify_qp(), what
-// ibv_query_qp() reports, and the words for it in Connection::path().
+// How the packets of a queue pair are routed: the values passed to ibv_modify_qp(), those that
+// ibv_query_qp() reports, and their text in Connection::path().
 
 #include <cstdint>
 #include <string>
@@ -11,28 +11,32 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Route of one connected queue pair. Unknown on iWARP, where the kernel makes the connection.
+/// The route of one connected queue pair. Unknown on iWARP, where the kernel sets up the
+/// connection.
 struct Route {
   bool known = false;
-  bool global = false;  ///< packets carry GIDs: always on Ethernet
-  bool proven = false;  ///< the device was queried
+  bool global = false;  ///< packets carry GIDs, as they always do on Ethernet
+  bool proven = false;  ///< read_back() has queried the device
   std::uint8_t gid_index = 0, traffic_class = 0, service_level = 0;
-  ibv_mtu mtu{};  ///< 0: unknown
-  /// Packet type of the GID: "RoCEv1", "RoCEv2", "ib"; "" before the device was queried, or where
-  /// it cannot tell.
+  ibv_mtu mtu{};  ///< path MTU; 0: unknown
+  /// Packet type of the GID: "RoCEv1", "RoCEv2" or "ib". "" before the device was queried, or if it
+  /// does not report the type.
   const char* kind = "";
 };
 
-/// The route that a queue pair is given on its way to RTR; `mask` as for ibv_modify_qp().
+/// Returns the route that `attributes` give a queue pair on its way to RTR (ready to receive).
+/// `mask` says which attributes are set, as for ibv_modify_qp().
 Route route_of(const ibv_qp_attr& attributes, int mask) noexcept;
-/// Queries the device and updates `route`. What a driver does not report stays as it was set.
+/// Queries the device and updates `route`. Values that the driver does not report stay as they were
+/// set.
 void read_back(ibv_qp* qp, int port, Route& route) noexcept;
 
-/// "RoCEv2" for IBV_GID_TYPE_ROCE_V2; "" for an unknown type.
+/// Returns the name of a GID type, such as "RoCEv2" for IBV_GID_TYPE_ROCE_V2; "" for an unknown
+/// type.
 const char* gid_kind(std::uint32_t gid_type) noexcept;
-/// 1024 for IBV_MTU_1024; 0 for an invalid value.
+/// Converts an MTU code to bytes, such as IBV_MTU_1024 to 1024; 0 for an invalid code.
 unsigned bytes_of(ibv_mtu mtu) noexcept;
-/// A size as options are written: 64k, 1m, 1000.
+/// Returns a size as options write it: 64k, 1m, 1000.
 std::string size_text(std::uint64_t bytes);
 
 }}}  // namespace conn::rdma

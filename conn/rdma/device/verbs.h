@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of verbs objects. Each destroys its object and checks the return code: EBUSY means that an
-// owner was destroyed before its user, which is our bug and is asserted on; any other error is
-// external (a device that was pulled out) and is counted in teardown_failures(). In a child of
-// fork() the objects are the parent's and are not destroyed: the child closes its copies of the
-// descriptors, and memory that the libraries allocated stays until the child ends. Creation throws
-// VerbsError, which the set-up paths turn into a Failure or an Error.
+// Owners of verbs objects. Each owner destroys its object and checks the return code. EBUSY means
+// that an object was destroyed while another still uses it, which is a bug of this library and
+// fails an assertion; any other error has an external cause, such as a device that was pulled out,
+// and is counted in teardown_failures(). In a child of fork() the objects belong to the parent and
+// are not destroyed: the child only closes its copies of the file descriptors, and memory that the
+// libraries allocated stays until the child ends. Creation throws VerbsError, which the set-up
+// paths convert to a Failure or an Error.
 
 #include <unistd.h>
 
@@ -22,11 +23,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A verbs or rdma_cm call that failed.
+/// The error of a verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
  public:
-  static constexpr std::uint64_t kRings = 64 * 1024;  ///< approximate size of a queue pair's rings
-  /// `memory`: bytes that were to be pinned, as far as known, to find the limit that was reached.
+  static constexpr std::uint64_t kRings = 64 * 1024;  ///< approximate bytes of a queue pair's rings
+  /// `memory`: approximate number of bytes that the call wanted to pin; with ENOMEM or EPERM the
+  /// text names the limit that they exceed, if it can be determined.
   VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
   explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
   const char* what() const noexcept override { return failure_.text.c_str(); }
@@ -81,26 +83,28 @@ DeviceHandle open_device(ibv_device* device);
 Pd alloc_pd(ibv_context* device);
 CompChannel create_comp_channel(ibv_context* device);
 Srq create_srq(ibv_pd* pd, std::uint32_t depth);
-/// Throws EINVAL also where a driver refuses without a reason (bnxt_re leaves errno unchanged).
+/// Creates a queue pair. Throws VerbsError; with EINVAL if the driver fails without setting errno
+/// (bnxt_re).
 Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
-/// A type 2 memory window: an rkey that works on one queue pair only. Null, with errno, if none is
-/// available.
+/// Allocates a type 2 memory window, whose key works on one queue pair only. Returns null and sets
+/// errno on failure.
 Mw alloc_mw(ibv_pd* pd) noexcept;
 
-/// Most pieces of memory that one request is sent from: with any driver, this many take no more
-/// space on a send queue than the inline data that is requested anyway.
+/// Largest number of pieces of memory that one send request gathers. With any driver, this many
+/// take no more space on a send queue than the inline data that is requested in any case.
 inline constexpr std::size_t kMostPieces = 6;
 
-/// The errno that ibv_post_send() and similar calls returned: some drivers return it negated
-/// (erdma, cxgb4, siw, bnxt_re), some return -1 and set errno.
+/// Converts the return value of ibv_post_send() and similar calls to an errno value, 0 for success.
+/// Some drivers return the errno negated (erdma, cxgb4, siw, bnxt_re), some return -1 and set
+/// errno.
 int post_error(int result) noexcept;
 
-/// A completion queue that counts the events it must acknowledge: ibv_destroy_cq() waits until
-/// every event taken from the channel was acknowledged, and each acknowledgement takes a mutex, so
-/// they are made in batches.
+/// A completion queue that counts the events it must acknowledge. ibv_destroy_cq() waits until
+/// every event taken from the channel is acknowledged; each acknowledgement locks a mutex, so it is
+/// made for many events at once.
 class Cq {
  public:
-  /// `user` is returned with its events. Throws VerbsError.
+  /// Creates a completion queue. `user` is the pointer that its events return. Throws VerbsError.
   Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
@@ -109,15 +113,18 @@ class Cq {
   }
 
   ibv_cq* get() const noexcept { return cq_.get(); }
-  /// Usable entries: what was asked for, although the queue may be deeper (bnxt_re makes twice as
-  /// many and needs the rest for itself).
+  /// Number of usable entries: as many as were requested, although the queue may be deeper (bnxt_re
+  /// makes twice as many and needs the rest for itself).
   std::uint32_t entries() const noexcept { return entries_; }
-  /// One event was taken from the channel for this queue, which must be armed again.
+  /// Call it for each event of this queue that was taken from the channel. The queue must then be
+  /// armed again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
-  /// Makes the queue be polled again although it is armed; an extra event does no harm.
+  /// Makes armed() return false, so that the queue is polled and armed again; an extra event does
+  /// no harm.
   void forget_armed() noexcept { armed_ = false; }
-  /// Requests an event for the next completion. Poll once more afterwards, before sleeping.
+  /// Requests an event for the next completion. Poll the queue once more after arming and before
+  /// sleeping, because earlier completions cause no event. Returns false if the device refuses.
   bool arm() noexcept;
 
  private:

@@ -6,7 +6,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Events taken in one iteration.
+// The largest number of events that one call of take() processes.
 constexpr int kBudget = 64;
 
 }  // namespace
@@ -30,8 +30,8 @@ void CmEvents::handle(const CmEvent& event) {
   if (owner->context != nullptr) {
     static_cast<CmUser*>(owner->context)->on_cm_event(event);
   } else {
-    // A request queued at a paused listener, whose sender or device is gone; or an id that was
-    // given up while it connected.
+    // The id has no owner: either it is a connection request that a paused listener has queued, and
+    // whose sender or device is gone, or its owner gave it up while it was connecting.
     listeners_.drop_request(owner);
     devices_.on_event_of_nobody(event);
   }

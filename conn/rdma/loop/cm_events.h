@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Takes the events of a loop's rdma_cm channel and passes each to the owner of its id. An event of
-// an id without an owner goes to the listeners and to the ids that cannot be destroyed yet.
+// Takes the events of a loop's rdma_cm channel and passes each to the owner of its id. If the id
+// has no owner, passes the event to the listeners and to the devices, which keep ids that cannot be
+// destroyed yet.
 
 #include <cstdint>
 
@@ -15,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class CmEvents {
  public:
-  /// Borrows all of them. Counts events in `taken`.
+  /// All arguments must outlive this object. `taken` is increased for each event taken.
   CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners, Iteration& iteration,
            std::uint64_t& taken) noexcept
       : channel_(channel),
@@ -23,9 +24,10 @@ class CmEvents {
         listeners_(listeners),
         iteration_(iteration),
         taken_(taken) {}
-  /// Takes a limited number of events, or those for which the iteration has time.
+  /// Takes up to 64 events; with Most::kShare, stops earlier when the time that the iteration
+  /// allows for such work is used up.
   void take(Iteration::Most most);
-  /// Takes all events.
+  /// Takes all pending events.
   void drain();
 
  private:

@@ -15,7 +15,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::size_t Completions::poll(std::size_t budget, bool* more) {
   const auto& queues = queues_.unarmed();
-  // Each queue gets a share, so that a busy one does not starve the others.
+  // Each queue gets an equal share of the budget, so that a busy queue does not starve the others.
   const std::size_t share =
       std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
   std::size_t total = 0;
@@ -28,7 +28,8 @@ std::size_t Completions::poll(std::size_t budget, bool* more) {
   return total;
 }
 
-// Reentrant: a dispatch may drain this queue. Completions that were already polled come first.
+// This function is reentrant, because the owner of a queue pair may drain this queue while it
+// handles a completion. Completions that were polled but not dispatched yet are processed first.
 std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) {
   std::size_t total = 0;
   for (bool more = true; more && total < budget;) {
@@ -44,11 +45,11 @@ std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) 
       ++total;
       try {
         dispatch(completion);
-      } catch (const std::exception&) {  // that connection ends, others are unaffected
+      } catch (const std::exception&) {  // no memory: that connection ends, others go on
         if (QueuePairUser* user = users_.find(completion.qp_num)) user->on_no_memory();
       }
     }
-    // Before handlers run: the peers' next messages need receives.
+    // Receives are posted again before handlers run, because the peers' next messages need them.
     if (ReceiveQueue* receives = domains_.shared_receives()) {
       const std::size_t batch =
           std::min<std::size_t>(flow::kSharedBatch, receives->depth() / flow::kReceiveBatches);
@@ -60,7 +61,8 @@ std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) 
 }
 
 void Completions::drain(CompletionQueue& queue) {
-  // New completions are behind those that were there, which are at most as many as its depth.
+  // Stops after as many completions as the queue has entries, because completions that arrive
+  // during this call are behind those that were in the queue before.
   const std::size_t most = queue.cq.entries();
   for (std::size_t taken = 0; taken <= most;) {
     const std::size_t now = poll_queue(queue, 1024);
@@ -74,7 +76,8 @@ void Completions::drain() {
 }
 
 void Completions::dispatch(const ibv_wc& completion) {
-  // A destroyed queue pair may leave completions behind; only their receives matter.
+  // `user` is null if the queue pair was destroyed: of the completions that it left behind only
+  // those of receives matter, which are posted again.
   QueuePairUser* user = users_.find(completion.qp_num);
   if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
   if (user == nullptr) return;
@@ -120,15 +123,16 @@ bool Completions::arm() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();
-  if (lost) return true;  // the device is gone; its events report it
-  // Completions between the last poll and the arming raised no event.
+  if (lost) return true;  // the device is gone, which its own events report
+  // A completion that arrived between the last poll and the arming caused no event, so each armed
+  // queue is polled once more.
   constexpr std::size_t kBudget = 256;
   const std::size_t share =
       std::max<std::size_t>(kBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
   std::size_t total = 0;
   for (CompletionQueue* queue : armed) {
     const std::size_t taken = poll_queue(*queue, share);
-    // More may remain: the queue is polled again before its event counts.
+    // The queue may hold more completions: it counts as unarmed, so that it is polled again.
     if (taken >= share) queues_.look_again(*queue);
     total += taken;
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Takes the completions of one loop from the queues of one device and passes each to the owner of
-// its queue pair. Completions of a queue reach their owners in order, also when an owner polls the
-// same queue from inside a call. Shared receives are posted again before any handler runs.
+// Takes the completions of one event loop from the completion queues of one device, and passes each
+// to the owner of its queue pair. The completions of one queue reach the owners in order, even if
+// an owner polls that queue while it handles a completion. Shared receives are posted again before
+// any handler of the user runs.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Completions {
  public:
-  /// Borrows all of them. Throws VerbsError.
+  /// All references must outlive this object. Throws VerbsError.
   Completions(const Device& device, int vector, QueuePairUsers& users, Domains& domains,
               ContextCounters& counters)
       : device_(device),
@@ -28,25 +29,29 @@ class Completions {
         queues_(device, vector) {}
 
   int fd() const noexcept { return queues_.fd(); }
-  /// Throws VerbsError if no completion queue of that depth is available.
+  /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue of the
+  /// necessary depth is available.
   CqLease lease(std::uint32_t entries) { return queues_.lease(entries, domains_.shared_depth()); }
   std::size_t queues() const noexcept { return queues_.all().size(); }
 
-  /// Takes up to `budget` completions and passes them to their owners. Returns how many it took.
-  /// Sets `more` if a queue used up its share.
+  /// Takes about `budget` completions from the queues that are not armed and passes them to their
+  /// owners. Returns how many it took. Sets `more` to true if a queue used up its share of the
+  /// budget, so that it may hold more.
   std::size_t poll(std::size_t budget, bool* more = nullptr);
-  /// Polls one queue until everything that was in it at the call is taken.
+  /// Polls one queue until all completions that were in it at the call are taken.
   void drain(CompletionQueue& queue);
-  /// drain() for all queues.
+  /// Calls drain(queue) for all queues.
   void drain();
   /// True if a completion queue is not armed, so that only polling would see its completions.
   bool needs_poll() const noexcept { return !queues_.unarmed().empty(); }
-  /// Takes events from the completion channel; those queues must be polled and armed again.
+  /// Takes the events from the completion channel. The queues that they report must be polled and
+  /// armed again.
   void on_event() { counters_.completion_events += queues_.take_events(); }
-  /// Arms every queue, then polls once more. False: completions arrived in between.
+  /// Arms every unarmed queue (requests an event for its next completion), then polls these queues
+  /// once more. Returns false if that found completions.
   bool arm();
 
-  /// Periodic: frees unused queues.
+  /// Frees queues that have not been used for a while; call it about once a second.
   void tick(ae::TimePoint now) noexcept { queues_.tick(now); }
   bool at_rest() const noexcept { return queues_.at_rest(); }
 

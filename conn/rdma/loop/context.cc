@@ -41,7 +41,7 @@ bool Context::prepare_one(const Settings& settings) {
                              settings.inline_data};
   const std::size_t ready = prepared_.count(shape);
   if (ready >= settings.prepared) return false;
-  // Leaves memory for existing connections.
+  // Prepared queue pairs leave a quarter of the memory limit to connections.
   const MemoryLimit limit = settings.limit().but_a_quarter();
   PreparedQueuePair made;
   made.shape = shape;
@@ -70,7 +70,7 @@ void Context::tick(ae::TimePoint now) noexcept {
   events_.tick();
   if (ReceiveQueue* receives = domains_.shared_receives()) {
     if (receives->has_overtaken()) {
-      completions_.drain();  // receives still in a queue are not lost
+      completions_.drain();  // a receive whose completion is in a queue is not lost
       counters_.receives_lost += receives->take_lost();
     }
     if (receives->missing() != 0) (void)receives->replenish();

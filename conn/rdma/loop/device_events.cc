@@ -26,12 +26,13 @@ void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
   }
 }
 
-// If there is no memory to notify the users now, tick() tries again.
+// Notifies the owners of queue pairs of the machine's present addresses. If there is no memory for
+// that, addresses_changed_ stays set, and tick() tries again.
 void DeviceEvents::look_at_addresses() noexcept {
   addresses_changed_ = true;
   try {
     const std::vector<SocketAddress> present = local_addresses();
-    if (present.empty()) return;  // the addresses are unknown
+    if (present.empty()) return;  // the addresses could not be read
     users_.tell_all([&](QueuePairUser& each) { each.on_address_change(present); });
     addresses_changed_ = false;
   } catch (const std::bad_alloc&) {
@@ -40,7 +41,7 @@ void DeviceEvents::look_at_addresses() noexcept {
 
 void DeviceEvents::take() noexcept {
   ibv_async_event event{};
-  // Bounded, so that a device that repeats an event forever cannot stall the loop.
+  // The number is limited, so that a device that repeats an event for ever does not stall the loop.
   for (int left = 64; left != 0 && ibv_get_async_event(device_.verbs(), &event) == 0; --left) {
     ++counters_.async_events;
     const ibv_event_type type = event.event_type;
@@ -57,8 +58,9 @@ void DeviceEvents::take() noexcept {
       default:
         break;
     }
-    const int port = event.element.port_num;  // valid for port events
-    // Acknowledged first, because destroying an object waits for its unacknowledged events.
+    const int port = event.element.port_num;  // valid only if it is an event of a port
+    // Acknowledges the event before handling it, because destroying an object waits until all
+    // events of that object are acknowledged.
     ibv_ack_async_event(&event);
     handle(type, user, port);
   }
@@ -68,7 +70,7 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
   const auto words = [&]() -> std::string {
     try {
       return fmt::format("{}: {}", device_.name(), ibv_event_type_str(type));
-    } catch (const std::bad_alloc&) {  // the event counts even without text
+    } catch (const std::bad_alloc&) {  // no memory for the text: report the event without it
       return {};
     }
   };
@@ -113,7 +115,7 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       }
       break;
     default:
-      break;  // LID, SM, client re-register, path migrated: ends nothing here
+      break;  // events that end no connection: LID, SM, client re-register, path migrated
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a device reports besides completions: failures of queue pairs and of the device, ports that
-// go down, changed addresses, few shared receives. Each event is passed to the owners it concerns.
-// Once the device is lost it stays lost.
+// The asynchronous events of a device: failures of queue pairs and of the device, ports that go
+// down, changed addresses, a shortage of shared receives. Each event is passed to the owners of the
+// queue pairs that it concerns. Once the device counts as lost (removed or failed), it stays lost.
 
 #include <array>
 
@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class DeviceEvents {
  public:
-  /// Borrows all of them.
+  /// All arguments must outlive this object.
   DeviceEvents(Device& device, QueuePairUsers& users, Domains& domains, Completions& completions,
                ContextCounters& counters) noexcept
       : device_(device),
@@ -27,18 +27,20 @@ class DeviceEvents {
         completions_(completions),
         counters_(counters) {}
 
-  /// The device was removed or failed: no new connections on it.
+  /// True if the device was removed or has failed, so that it gets no new connections.
   bool lost() const noexcept { return lost_; }
   void set_lost() noexcept { lost_ = true; }
-  /// Reads asynchronous events of the device.
+  /// Reads up to 64 pending events of the device and handles them.
   void take() noexcept;
-  /// Periodic: notifies users of changed addresses if there was no memory for it before.
+  /// Call it periodically. If there was no memory to notify the owners of queue pairs of changed
+  /// addresses, tries again.
   void tick() noexcept {
     if (addresses_changed_) look_at_addresses();
   }
-  /// Periodic while a port is down: queries it again and notifies the users.
+  /// Call it periodically while a port is down. Queries that port again, and tells all owners of
+  /// queue pairs for how long it has been down.
   void tell_of_ports(ae::TimePoint now) noexcept;
-  /// No port is down, and the users know of all changed addresses.
+  /// True if no port is down and all owners of queue pairs have been notified of changed addresses.
   bool at_rest() const noexcept { return !device_.any_port_down() && !addresses_changed_; }
 
  private:
@@ -51,7 +53,8 @@ class DeviceEvents {
   Completions& completions_;
   ContextCounters& counters_;
   bool lost_ = false;
-  bool addresses_changed_ = false;  // but users could not be notified yet
+  // Addresses have changed, but the owners of queue pairs could not be notified yet.
+  bool addresses_changed_ = false;
   std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
 };
 

@@ -19,7 +19,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Completions taken in one iteration, so that a flood leaves time for timers and sockets.
+// The largest number of completions taken from one device in one iteration, so that a flood of them
+// leaves time for timers and sockets.
 constexpr std::size_t kPollBudget = 256;
 
 }  // namespace
@@ -59,7 +60,7 @@ void Devices::watch(Context& context) {
                            context.on_async_event();
                            try {
                              watch_ports();
-                           } catch (const std::exception&) {  // Maintenance tries again
+                           } catch (const std::exception&) {  // no memory: Maintenance tries again
                            }
                          });
   } catch (...) {
@@ -113,7 +114,7 @@ void Devices::wait(int fd, ae::Duration limit) {
     fds.push_back({context->completions().fd(), POLLIN, 0});
     fds.push_back({context->device().event_fd(), POLLIN, 0});
   }
-  // Rounded up, so that the deadline has passed on waking.
+  // Rounded up, so that the deadline has passed when poll() returns.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
   const int ready = ::poll(fds.data(), fds.size(), ms);
@@ -129,7 +130,8 @@ void Devices::on_event_of_nobody(const CmEvent& event) noexcept {
   for (const auto& context : contexts_) context->on_event_of_nobody(event);
 }
 
-// The removal waits until everything on the device is closed, including unused objects.
+// Marks the device's Context as lost and makes librdmacm release the device: the kernel completes
+// the removal only after every object on the device, used or not, is closed.
 void Devices::on_removed(ibv_context* cm_handle) {
   if (!watches_.is_news(cm_handle)) return;
   for (const auto& context : contexts_)
@@ -138,7 +140,7 @@ void Devices::on_removed(ibv_context* cm_handle) {
   watches_.watch_all();
 }
 
-// --- what is not needed any more -----------------------------------------------------------------
+// --- resources that are not needed any more ------------------------------------------------------
 
 bool Devices::has_parked_to_release() const noexcept {
   return std::any_of(contexts_.begin(), contexts_.end(),
@@ -191,7 +193,7 @@ bool Devices::tick(ae::TimePoint now) {
   });
   try {
     watch_ports();
-  } catch (const std::bad_alloc&) {  // tries again in a second
+  } catch (const std::bad_alloc&) {  // no memory: tries again in a second
   }
   return pages_.tick_all(now);
 }

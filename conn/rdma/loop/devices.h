@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The devices that one loop uses: a Context for each, whose descriptors the loop watches from the
-// moment it is in the list until it leaves it. A lost Context gets no new connections; it leaves
-// the list, and its device is closed, when nothing on it is in use any more.
+// The RDMA devices that one event loop uses, with a Context for each. The loop watches the
+// descriptors of a Context while it is in the list here. A lost Context (its device was removed or
+// failed) gets no new connections. It leaves the list, and its device is closed, when nothing on it
+// is in use any more.
 
 #include <cstddef>
 #include <map>
@@ -22,71 +23,79 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Devices {
  public:
-  /// Borrows both.
+  /// Both arguments must outlive this object.
   Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
 
-  /// The loop's context for the device `id` is bound to. Throws VerbsError.
+  /// Returns the loop's Context for the device that `id` is bound to; creates it if necessary.
+  /// Throws VerbsError.
   std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
-  /// Counters of destroyed contexts, by device, so that statistics never decrease.
+  /// The summed counters of destroyed Contexts, by device name. They are added to those of the
+  /// present Context, so that statistics never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
-  /// Queue pairs prepared on all devices.
+  /// Number of queue pairs that are prepared for future connections, on all devices.
   std::size_t prepared() const noexcept;
-  /// See RemovalWatches.
+  /// Makes sure that the removal of the device of `id` will be noticed (RemovalWatches::watch()).
   void watch_removal(const CmId& id) { watches_.watch(id); }
-  /// If a port is down, queries it periodically until it is up. Throws std::bad_alloc.
+  /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void watch_ports() { port_watch_.start(); }
 
   // --- completions and events ---
-  /// Takes a limited number of completions from queues that are not armed. True: there may be more.
+  /// Takes a limited number of completions from the completion queues that are not armed (have
+  /// requested no event). Returns true if they may hold more.
   bool poll();
-  /// Takes a limited number of completions from all queues; returns how many.
+  /// Takes a limited number of completions from the completion queues that are not armed, on all
+  /// devices. Returns how many.
   std::size_t poll_now();
-  /// Takes all completions that are there.
+  /// Takes all completions that are in the queues.
   void drain();
-  /// Arms all queues. False: completions arrived in between.
+  /// Arms all completion queues. Returns false if completions arrived in the meantime.
   bool arm();
-  /// Waits until `fd` or a descriptor of a device has an event, or for `limit`; takes the events of
-  /// the devices.
+  /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`, and takes the
+  /// events of the devices.
   void wait(int fd, ae::Duration limit);
-  /// An event of rdma_cm arrived for an id without an owner.
+  /// Passes an rdma_cm event whose id has no owner to the Contexts, which keep parked ids.
   void on_event_of_nobody(const CmEvent& event) noexcept;
-  /// The device of this handle of librdmacm's was removed.
+  /// Call it when a device was removed. `cm_handle` is librdmacm's handle of it, as found in an id.
   void on_removed(ibv_context* cm_handle);
 
-  // --- what is not needed any more ---
-  /// There is something for release_parked() or drop_lost(). Called several times in each
-  /// iteration, and hardly ever true.
+  // --- resources that are not needed any more ---
+  /// True if release_parked() or drop_lost() has something to do. This is called several times in
+  /// each iteration, and is seldom true.
   bool has_to_clear() const noexcept {
     for (const auto& context : contexts_)
       if (context->lost() || context->has_parked()) return has_parked_to_release() || has_lost();
     return false;
   }
-  /// Destroys parked ids, for which `iteration` has time if `most` says so.
+  /// Destroys parked ids (rdma_cm ids that could not be destroyed when their connections ended) as
+  /// far as that does not block. With Most::kShare, stops when the time that the iteration allows
+  /// is used up.
   void release_parked(Iteration& iteration, Iteration::Most most);
-  /// Closes lost devices that are not in use. Freeing what many connections left behind may take
-  /// several iterations.
+  /// Closes lost devices that are no longer in use. Where many connections left memory behind,
+  /// freeing it may take several iterations.
   void drop_lost(Iteration& iteration);
-  /// Closes devices that are not in use.
+  /// Closes all devices that are not in use.
   void drop_idle();
-  /// drop_idle(), and frees memory kept for future connections.
+  /// Closes all devices that are not in use, and frees memory that is kept for future connections.
   void give_back_what_is_idle();
-  /// Periodic work of all contexts. True: more is left, which is to be done soon.
+  /// Does the periodic work of all Contexts. Returns true if part of it remains, for which tick()
+  /// should be called again soon.
   bool tick(ae::TimePoint now);
-  /// tick() has nothing to do until a new connection arrives.
+  /// True if tick() has nothing to do until a new connection arrives.
   bool at_rest() const noexcept;
-  /// The loop does not watch the devices any more.
+  /// Makes the loop stop watching the devices.
   void leave_loop() noexcept;
-  /// The loop ends: ids that would block it move to `to`.
+  /// Call it when the loop is about to be destroyed: moves the rdma_cm ids whose destruction would
+  /// block to `to`.
   void give_up_parked(Orphans& to) noexcept;
 
  private:
-  // Contexts may be added or removed meanwhile.
+  // Calls `visit` for each Context; it may add or remove Contexts.
   template <class Visit>
   void each(const Visit& visit) {
-    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    // NOLINTNEXTLINE(modernize-loop-convert): `visit` may change the list
     for (std::size_t i = 0; i < contexts_.size(); ++i) visit(*contexts_[i]);
   }
   static bool may_go(const std::shared_ptr<Context>& context) noexcept {

@@ -33,8 +33,9 @@ std::shared_ptr<Domain> Domains::for_connection(const Settings& settings,
   };
   if (!bind && settings.isolation != Isolation::kNone) return alone();
   std::shared_ptr<Domain>& slot = common(settings, bind);
-  // Until a bind has worked, only one connection may use the domain: if the bind is refused, it
-  // keeps the domain to itself, without the keys of others in it.
+  // Until the device has carried out a bind, only one connection may use the domain: if the bind is
+  // refused, that connection keeps the domain for itself, which then must not contain keys of
+  // others.
   const bool in_use = slot.use_count() > 1;
   if (bind && in_use && device_.binding() == Device::Binding::kUnsure) return alone();
   return slot;
@@ -54,12 +55,12 @@ std::shared_ptr<Domain>& Domains::common(const Settings& settings, bool bind) {
   Domain::Config config;
   config.shared = true;
   config.bind_keys = bind;
-  // Mixed settings are rare: the first kind keeps the shared receive queue, the other gets receives
-  // of its own. iWARP does not retry a message that finds no receive, so no receives are shared
-  // there.
+  // Only the domain that is created first (shared_) has the shared receive queue; connections in
+  // the other one have receives of their own. Both kinds are seldom used together. On iWARP no
+  // receives are shared, because it does not retry a message that finds no posted receive.
   const ibv_device_attr& limits = device_.limits();
   if (limits.max_srq > 0 && limits.max_srq_wr > 0 && &slot == &shared_ && device_.shares_receives())
-    // All of them may complete on one completion queue, which also needs entries for sends.
+    // All shared receives may complete on one completion queue, which also needs entries for sends.
     config.shared_receives =
         std::min({settings.shared_receive_queue, static_cast<std::uint32_t>(limits.max_srq_wr),
                   device_.max_cq() / 2});
@@ -103,7 +104,7 @@ std::uint32_t Domains::shared_depth() const noexcept {
 void Domains::arm_shortage_event() noexcept {
   ibv_srq_attr limit{};
   limit.srq_limit = shared_depth() / flow::kShortageAt;
-  // Optional: without the event, receives are still replenished as they complete.
+  // A failure is ignored: without the event, receives are still posted again as they complete.
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
 

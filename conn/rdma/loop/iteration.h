@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How much an iteration of the loop does for connections that begin and end. System calls that
-// begin and end connections may use a limited part of each iteration, over all connections, so that
+// Limits the time that an iteration of the event loop spends on system calls that set up and tear
+// down connections. All connections together may use 1 ms (kShare) of each iteration, so that
 // hundreds of them do not delay other work. Each list of such work makes at least one step in each
-// iteration, whatever the others have used.
+// iteration, even if other lists have used up the time.
 
 #include <chrono>
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Iteration {
  public:
-  /// Do all of the work, or what the iteration has time for.
+  /// kAll: do all of the work; kShare: do as much as the iteration has time for.
   enum class Most : std::uint8_t { kShare, kAll };
 
-  /// A new iteration, which has its whole share.
+  /// Begins a new iteration, which has its whole share of time.
   void begin() noexcept {
     ++number_;
     spent_ = {};
   }
-  /// The iteration goes on inside a blocking operation and gets another share.
+  /// Gives the iteration a new share of time, because it continues inside a blocking operation.
   void extend() noexcept { spent_ = {}; }
-  /// Changes with every iteration.
+  /// The number of this iteration, different for each one.
   std::uint64_t number() const noexcept { return number_; }
 
   bool has_share_left() const noexcept {
@@ -34,17 +34,19 @@ class Iteration {
         spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
     return spent_ + now < kShare;
   }
-  /// Whether a list of work goes on. `first`: it has not made a step in this iteration yet.
+  /// True if a list of work may make another step. `first`: it has not made one in this iteration
+  /// yet, so it may.
   bool allows(Most most, bool first) const noexcept {
     return first || most == Most::kAll || has_share_left();
   }
-  /// An expired deadline may be handled: while there is time left, and one in every iteration, so
-  /// that a flood cannot postpone the others indefinitely.
+  /// True if an expired deadline may be handled now: one in every iteration, and further ones while
+  /// the share of time lasts. So a flood of other work cannot postpone deadlines for ever.
   bool may_expire() noexcept {
     return std::exchange(expired_in_, number_) != number_ || has_share_left();
   }
 
-  /// Charges its lifetime to the iteration's share; a nested one charges nothing besides.
+  /// While an object of this class exists, the time counts against the iteration's share. A nested
+  /// object has no effect.
   class Spending {
    public:
     explicit Spending(Iteration& iteration) noexcept
@@ -60,7 +62,7 @@ class Iteration {
     Spending& operator=(const Spending&) = delete;
 
    private:
-    Iteration* iteration_;  // null if nested
+    Iteration* iteration_;  // null if nested in another Spending
   };
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The listeners of one loop.
+// The rdma:// listeners that use one event loop.
 
 #include <unordered_set>
 #include <utility>
@@ -19,21 +19,22 @@ class LoopListeners {
   bool empty() const noexcept { return all_.empty(); }
   const std::unordered_set<LoopListener*>& all() const noexcept { return all_; }
 
-  /// Calls retry_if_down() of each listener in the next iteration.
+  /// Makes the next iteration call retry_if_down() of each listener.
   void ask_again() noexcept {
     ask_ = true;
     loop_.nudge();
   }
-  /// In each iteration: does what ask_again() asked for.
+  /// Call it in each iteration: carries out a call of ask_again().
   void retry_if_asked() noexcept {
     if (!std::exchange(ask_, false)) return;
     for (LoopListener* listener : all_) listener->retry_if_down();
   }
-  /// A request without an owner has lost its sender or its device.
+  /// Makes the listener that has queued the connection request `id` drop it, because its sender or
+  /// its device is gone.
   void drop_request(const rdma_cm_id* id) noexcept {
     for (LoopListener* listener : all_) listener->drop_request(id);
   }
-  /// Stops all listeners, which access the loop no more.
+  /// Stops all listeners; they do not access the loop afterwards.
   void loop_gone() noexcept {
     for (LoopListener* listener : std::exchange(all_, {})) listener->loop_gone();
   }

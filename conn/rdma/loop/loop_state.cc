@@ -15,7 +15,8 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// After this many polls in vain for an immediate answer, only one in this many iterations polls.
+// After this many successive polls that found no immediate answer, arm() polls in only one of this
+// many iterations.
 constexpr std::uint32_t kLooks = 16;
 
 }  // namespace
@@ -25,7 +26,7 @@ LoopState* LoopState::find(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
-  ConnectionSet::of(loop);  // created first, so that it is destroyed after this
+  ConnectionSet::of(loop);  // created before the LoopState, so that it is destroyed later
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(loop, type);
   auto& state = static_cast<LoopState&>(*slot);
@@ -119,8 +120,8 @@ void LoopState::flush() {
 }
 
 bool LoopState::arm() {
-  // A fast peer may already have answered what was just posted; then arming and sleeping are
-  // useless. If such answers are rare, the poll is made rarely.
+  // Polls once, because a fast peer may already have answered what was just posted; then arming the
+  // queues and sleeping are useless. If such answers are rare, polls only in some iterations.
   if (std::exchange(posted_, false) && (looks_missed_ < kLooks || turn() % kLooks == 0)) {
     poll_more_ = devices_.poll();
     const bool found = has_pending() || users_.has_to_flush();
@@ -164,12 +165,13 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     flush();
     const ae::TimePoint now = clock_now();
     if (now >= deadline || Interruption::ends()) return;
-    // The loop's timers do not run here, and other peers still expect messages from us.
+    // Does the work of the loop's timers, which do not run here: other peers still expect messages,
+    // such as keepalives.
     wheel_.collect(now);
     wheel_.run_due();
     maintenance_.run_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
-    // Connections with due handlers do not prevent sleeping: their handlers do not run here.
+    // A connection in the ready list does not prevent sleeping, because handlers do not run here.
     bool quiet = !poll_more_ && !users_.has_to_reap() && !users_.has_to_wake();
     quiet = devices_.arm() && quiet;
     quiet = quiet && !users_.has_to_reap() && !users_.has_to_flush() && !wheel_.has_due();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The RDMA state of one loop: its rdma_cm channel, and the parts that connections and listeners
-// share, each with a header of its own. LoopState creates them and says in which order they work in
-// an iteration. It is a source of the loop:
+// The RDMA state of one event loop: its rdma_cm channel, and the parts that connections and
+// listeners share, each of which has a header of its own. LoopState creates the parts and defines
+// the order in which they work in an iteration. It is a Source of the loop:
 //
-//   process_pending  take completions, tear down ended connections, run due handlers
-//   flush            post what the iteration wrote, one chain for each connection
-//   arm              request completion events, poll once more, then sleep
+//   process_pending  takes completions, tears down ended connections, runs due handlers
+//   flush            posts what the iteration wrote, one chain of requests for each connection
+//   arm              requests completion events and polls once more, before the loop sleeps
 //
-// Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
-// which blocking operations use, can record facts for every connection without running handlers.
+// Completions and rdma_cm events only change the state of connections; user handlers run later,
+// from the ready list. So pump(), which blocking operations use, can process events for every
+// connection without running handlers.
 
 #include <functional>
 #include <memory>
@@ -36,21 +37,24 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
-  /// The state of `loop`, created on first use. Throws VerbsError where there is no RDMA.
+  /// Returns the RDMA state of `loop`, created on first use. Throws VerbsError if RDMA is not
+  /// available.
   static LoopState& of(ae::EventLoop& loop, const ConnectionType& type);
-  /// Null if there is none yet.
+  /// Returns the RDMA state of `loop`, or null if it has none yet.
   static LoopState* find(ae::EventLoop& loop, const ConnectionType& type);
   LoopState(ae::EventLoop& loop, const ConnectionType& type);
   ~LoopState() override;
 
   ae::EventLoop& loop() noexcept { return loop_; }
-  /// This process is a child of fork(): devices, connections and events belong to the parent, and
-  /// this object does not touch them any more.
+  /// True if this process is a child of fork() and this object was created by the parent. The
+  /// devices, connections and events belong to the parent, and this object no longer uses them.
   bool inherited() const noexcept { return made_here_.inherited(); }
-  /// Removes this object from the loop, which continues without it.
+  /// Removes this object from the loop, which continues without it. The loop calls it in a child of
+  /// fork().
   void after_fork() noexcept override;
   CmChannel& cm() noexcept { return *cm_; }
-  /// For ids that other threads send here; may outlive this object.
+  /// The rdma_cm channel, shared with other threads that move ids to it; it may outlive this
+  /// object.
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
@@ -58,50 +62,57 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Devices& devices() noexcept { return devices_; }
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
-  /// The time of this iteration; inside pump(), the current time.
+  /// The time at which this iteration began; inside pump(), the current time.
   ae::TimePoint now() const;
-  /// Changes with every iteration, which renews read budgets.
+  /// The number of this iteration, different for each one; by it, connections renew their read
+  /// budgets.
   std::uint64_t turn() const noexcept { return iteration_.number(); }
 
-  // --- connections: see UserLists and WheelTimer ---
+  // --- connections: how they are scheduled and queued (UserLists, WheelTimer) ---
   void make_room(std::size_t connections) { users_.make_room(connections); }
-  /// `connection` is about to get a queue pair.
+  /// Call it when `connection` is about to get a queue pair: starts its periodic checks and the
+  /// maintenance of resources.
   void add(LoopUser& connection);
   void remove(LoopUser& connection) noexcept;
-  /// Removes `connection` from every list: it has been torn down, or is about to be.
+  /// Removes `connection` from every list, also from that for reap(), because it has been torn down
+  /// or is about to be.
   void forget(LoopUser& connection) noexcept;
-  /// Calls on_tick() at `due` or a little later.
+  /// Schedules a call of the connection's on_tick() at `due` or a little later.
   void look_at(LoopUser& connection, ae::TimePoint due) noexcept {
     wheel_.look_at(connection, due);
   }
-  /// pump() must observe its pace_at(), because timers do not run inside pump().
+  /// Makes pump() call post_due() of `connection` at its pace_at(), because timers do not run
+  /// inside pump().
   void keep_pace_of(LoopUser& connection) { users_.keep_pace_of(connection); }
-  /// It needs memory to send from; on_memory() is called when there may be some.
+  /// Puts `connection`, which needs memory to send from, into a waiting list. on_memory() is called
+  /// when some may be available.
   void wait_for_memory(LoopUser& connection) { users_.wait_for_memory(connection); }
-  /// Memory was given back.
+  /// Call it when memory was released: waiting connections try again.
   void memory_came_back() noexcept {
     if (users_.memory_came_back()) loop_.nudge();
   }
-  /// `connection` has something to post in the next flush().
+  /// Makes the next flush() call post_due() of `connection`.
   void want_flush(LoopUser& connection) noexcept {
     if (users_.add_to_flush(connection)) loop_.nudge();
   }
-  /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
-  /// while completions are being handled.
+  /// Queues `connection` for a call of its reap(), which disconnects it or tears it down. That must
+  /// not happen while completions are being handled.
   void want_reap(LoopUser& connection) noexcept {
     if (users_.add_to_reap(connection)) loop_.nudge();
   }
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
-  /// Records facts for every connection until `done` returns true or the deadline; runs no handler.
+  /// Processes events for every connection, without running handlers, until `done` returns true or
+  /// the deadline has passed. It may block.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
-  /// Takes what has arrived for any connection, without waiting; runs no handler. `most`: all
-  /// events of rdma_cm, or those for which the iteration has time left.
+  /// Processes the completions and rdma_cm events that have arrived for all connections, without
+  /// blocking or running handlers. `most`: take up to 64 rdma_cm events, or only as many as the
+  /// iteration has time for.
   void catch_up(Iteration::Most most);
-  /// Takes all events of rdma_cm.
+  /// Takes all pending events of rdma_cm.
   void drain_cm();
 
-  // ae::Source
+  // --- overrides of ae::Source ---
   bool has_pending() const override {
     return !ready_.empty() || poll_more_ || users_.has_to_reap() || wheel_.must_not_sleep() ||
            users_.has_to_wake() || devices_.has_to_clear();
@@ -131,8 +142,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
   ae::Spin spin_;
-  bool poll_more_ = false;  // the last poll left completions
-  bool posted_ = false;     // since the queues were last polled
+  bool poll_more_ = false;  // the last poll may have left completions in a queue
+  bool posted_ = false;     // requests were posted since the queues were last polled
   bool pumping_ = false;
   std::uint32_t looks_missed_ = 0;
 };

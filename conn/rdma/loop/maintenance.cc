@@ -45,11 +45,13 @@ void Maintenance::run_if_due(ae::TimePoint now) noexcept {
 void Maintenance::run() noexcept {
   const ae::TimePoint now = clock_now();
   due_ = now + kInterval;
-  // Without an id, the removal of a device is not reported, and it would wait for us.
+  // Closes idle devices if there are neither connections nor listeners: without an rdma_cm id on a
+  // device its removal is not reported, and the removal would wait until this process closes the
+  // device.
   if (wheel_.empty() && listeners_.empty()) devices_.drop_idle();
   look_after_orphans();
   more_soon_ = devices_.tick(now);
-  (void)users_.memory_came_back();  // other loops may have given memory back
+  (void)users_.memory_came_back();  // other loops may have released memory
 }
 
 }}}  // namespace conn::rdma

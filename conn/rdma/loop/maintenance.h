@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Once a second: frees what has not been needed for a while, on all devices, and queries ports and
-// orphans. Its timer runs while a connection holds resources of a device or something is left to
-// free.
+// Work that an event loop does about once a second: frees resources that have not been needed for a
+// while, on all devices, and checks ports that are down and rdma_cm ids that could not be destroyed
+// yet (orphans). Its timer runs while a connection holds resources of a device or something is left
+// to free.
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -15,17 +16,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Maintenance {
  public:
-  /// Borrows all of them.
+  /// All arguments must outlive this object.
   Maintenance(ae::EventLoop& loop, Devices& devices, UserLists& users, const WheelTimer& wheel,
               const LoopListeners& listeners) noexcept
       : loop_(loop), devices_(devices), users_(users), wheel_(wheel), listeners_(listeners) {}
-  /// There may be something to do. Throws std::bad_alloc.
+  /// Starts the timer if it does not run, because there may be work. Throws std::bad_alloc.
   void start();
-  /// Removes the timer; the loop ends.
+  /// Removes the timer, before the loop is destroyed.
   void stop() noexcept;
 
-  // For when the loop's timers do not run.
-  /// When there is something to do; TimePoint::max(): there is nothing.
+  // due() and run_if_due() are for code in which the loop's timers do not run, such as
+  // LoopState::pump().
+  /// The time of the next run; TimePoint::max() if there is no work.
   ae::TimePoint due() const noexcept { return timer_ != 0 ? due_ : ae::TimePoint::max(); }
   void run_if_due(ae::TimePoint now) noexcept;
 
@@ -39,7 +41,7 @@ class Maintenance {
   UserLists& users_;
   const WheelTimer& wheel_;
   const LoopListeners& listeners_;
-  bool more_soon_ = false;  // freeing goes on in parts
+  bool more_soon_ = false;  // the last run left memory for the next one to free
   ae::TimerId timer_ = 0;
   ae::TimePoint due_{};
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// rdma_cm ids that cannot be destroyed yet because the kernel would block the loop: those whose
-// port is down, and on iWARP those whose connect has not ended. An id is here from the end of its
-// connection until it is destroyed. reserve() is called for each connection, so that parking its id
-// needs no memory.
+// Keeps ("parks") rdma_cm ids that cannot be destroyed yet because rdma_destroy_id() would block
+// the loop: those whose port is down, and on iWARP those whose connect has not ended. An id is here
+// from the end of its connection until it is destroyed. Call reserve() for each connection, so that
+// parking its id needs no memory.
 
 #include <cstddef>
 #include <vector>
@@ -17,7 +17,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ParkedIds {
  public:
-  /// Reserves capacity for the ids of that many connections besides those that are here.
+  /// Reserves capacity for the ids of `connections` connections, in addition to the ids that are
+  /// parked already.
   void reserve(std::size_t connections);
   /// Keeps the id until its port is up again or the device is lost.
   void park(CmId id) noexcept { keep(parked_, std::move(id)); }
@@ -25,19 +26,19 @@ class ParkedIds {
   /// blocks until then.
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
   bool empty() const noexcept { return parked_.empty() && connecting_.empty(); }
-  /// The limit of parked ids is reached, so no connections are made.
+  /// True if the limit of parked ids is reached; then no new connections are made.
   bool full() const noexcept;
 
-  /// An id can be destroyed. `ports`: the device, of whose ports some are down; null if the ports
-  /// do not matter: all are up, or the device is lost.
+  /// True if a parked id can be destroyed without blocking. `ports`: the device, if some of its
+  /// ports are down; null if the ports do not matter because all are up or the device is lost.
   bool may_release(const Device* ports) const noexcept;
-  /// Destroys one; only if may_release().
+  /// Destroys one parked id that can be destroyed without blocking. Call it only if may_release().
   void release_one(const Device* ports) noexcept;
-  /// An event arrived for an id without an owner. If it ends the connect of one of these, that id
-  /// is destroyed.
+  /// Handles an event of an id that has no owner: if it ends the connect of a parked id, destroys
+  /// that id.
   void on_event(const CmEvent& event) noexcept;
-  /// The loop ends: all ids move to `to`. Without memory for that they stay, and their destruction
-  /// blocks.
+  /// Moves all ids to `to`, because the loop is about to be destroyed. If there is no memory for
+  /// that, the ids stay here, and their destruction blocks.
   void give_up(Orphans& to) noexcept;
 
  private:

@@ -7,7 +7,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Interval at which a port that is down is queried.
+// The interval at which a port that is down is queried.
 constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -20,9 +20,10 @@ bool PortWatch::has_port_down() const noexcept {
 
 void PortWatch::start() {
   if (timer_ != 0 || !has_port_down()) return;
-  // Not called directly, because the caller may be ending a connection.
+  // Queries the ports from a timer even the first time, because the caller may be ending a
+  // connection.
   timer_ = loop_.add_time_event(ae::Duration::zero(), [this]() -> ae::Duration {
-    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    // NOLINTNEXTLINE(modernize-loop-convert): tell_of_ports() may change the list
     for (std::size_t i = 0; i < contexts_.size(); ++i)
       contexts_[i]->tell_of_ports(std::chrono::steady_clock::now());
     if (has_port_down()) return kPorts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Queries ports that are down, periodically until they are up: the event of a port may come late or
-// never. Has a timer exactly while a port is known to be down.
+// Periodically queries the ports that are down, until they are up, because the event that reports a
+// change may come late or never. A timer runs only while a port is known to be down.
 
 #include <memory>
 #include <vector>
@@ -14,12 +14,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class PortWatch {
  public:
-  /// Borrows both.
+  /// Both arguments must outlive this object.
   PortWatch(ae::EventLoop& loop, const std::vector<std::shared_ptr<Context>>& contexts) noexcept
       : loop_(loop), contexts_(contexts) {}
-  /// If a port is down, queries it periodically until it is up. Throws std::bad_alloc.
+  /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void start();
-  /// Removes the timer; the loop ends.
+  /// Removes the timer, before the loop is destroyed.
   void stop() noexcept;
 
  private:
@@ -27,7 +27,7 @@ class PortWatch {
 
   ae::EventLoop& loop_;
   const std::vector<std::shared_ptr<Context>>& contexts_;
-  ae::TimerId timer_ = 0;  // while a port is down
+  ae::TimerId timer_ = 0;  // nonzero while a port is down
 };
 
 }}}  // namespace conn::rdma

@@ -12,7 +12,8 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// They are made after this long without a new connection, but postponed no longer than kPutOff.
+// Queue pairs are prepared when no connection has come or gone for kQuiet, but after kPutOff at the
+// latest.
 constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
 constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
@@ -25,7 +26,7 @@ void Preparation::soon() noexcept {
   if (timer_ != 0) return;
   try {
     timer_ = loop_.add_time_event(kQuiet, [this] { return on_timer(); });
-  } catch (const std::bad_alloc&) {  // the next connection asks again
+  } catch (const std::bad_alloc&) {  // no memory for the timer: the next connection tries again
   }
 }
 
@@ -44,7 +45,7 @@ ae::Duration Preparation::on_timer() {
       more = step();
     }
     maintenance_.start();
-  } catch (const std::exception&) {  // connections are made without them
+  } catch (const std::exception&) {  // on failure, connections create their own queue pairs
     more = false;
   }
   if (more) return std::chrono::milliseconds(1);
@@ -52,7 +53,7 @@ ae::Duration Preparation::on_timer() {
   return ae::kNoMore;
 }
 
-// Makes or drops one queue pair. True: there is more to do.
+// Prepares or destroys one queue pair. Returns true if there is more to do.
 bool Preparation::step() {
   const auto& contexts = devices_.contexts();
   bool wished = false;

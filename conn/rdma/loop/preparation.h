@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// When the prepared queue pairs of a loop are made, how many at a time, and when they are dropped:
-// after a short time without new connections, in the part of an iteration that such system calls
-// may take, until each listener that wishes them has as many as its settings say. Has a timer while
-// some are to be made or dropped.
+// Decides when queue pairs are prepared for future connections of a loop, how many at a time, and
+// when they are destroyed. They are prepared after a short time without new connections, in the
+// share of an iteration that such system calls may take, until each listener that wishes them has
+// as many as its settings say. A timer runs while some are to be prepared or destroyed.
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -16,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Preparation {
  public:
-  /// Borrows all of them.
+  /// All arguments must outlive this object.
   Preparation(ae::EventLoop& loop, Devices& devices, const LoopListeners& listeners,
               Iteration& iteration, Maintenance& maintenance) noexcept
       : loop_(loop),
@@ -24,15 +24,16 @@ class Preparation {
         listeners_(listeners),
         iteration_(iteration),
         maintenance_(maintenance) {}
-  /// Queue pairs may be needed, or needed no longer: a listener came or went, or a connection did.
+  /// Call it when a listener or a connection came or went, because prepared queue pairs may now be
+  /// needed, or no longer needed. Starts the timer.
   void soon() noexcept;
-  /// A connection took a prepared queue pair.
+  /// Call it when a connection has taken a prepared queue pair.
   void on_taken() noexcept {
     ++used_;
     soon();
   }
-  std::uint64_t used() const noexcept { return used_; }  ///< how many were taken
-  /// Removes the timer; the loop ends.
+  std::uint64_t used() const noexcept { return used_; }  ///< prepared queue pairs taken so far
+  /// Removes the timer, before the loop is destroyed.
   void stop() noexcept;
 
  private:
@@ -45,7 +46,7 @@ class Preparation {
   Iteration& iteration_;
   Maintenance& maintenance_;
   ae::TimerId timer_ = 0;
-  ae::TimePoint at_{}, by_{};  // quiet until then; at the latest
+  ae::TimePoint at_{}, by_{};  // when to prepare, and the latest time that it may be postponed to
   std::uint64_t used_ = 0;
 };
 

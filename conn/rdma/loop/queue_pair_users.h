@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The owners of the queue pairs of one loop on one device, found by the number of their queue pair.
-// Each queue pair has at most one owner. There is always capacity to visit all owners, so that a
-// failing device can be reported to them without memory.
+// The owners of the queue pairs of one event loop on one device, found by the number of the queue
+// pair. Each queue pair has at most one owner. Capacity to visit all owners is reserved in advance,
+// so that the failure of a device can be reported to them without allocating memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,32 +22,35 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ReceiveQueue;
 
-/// Owner of a queue pair; receives its events. These functions must not run a user's handler.
+/// Interface of the owner of a queue pair, which receives its events. These functions must not run
+/// a user's handler.
 class QueuePairUser {
  public:
-  /// The send with number `sequence` and all before it are complete.
+  /// The send with number `sequence` and all sends before it are complete.
   virtual void on_sends_done(std::uint32_t sequence) = 0;
-  /// A WRITE_WITH_IMM arrived.
+  /// An RDMA WRITE WITH IMMEDIATE arrived. Its immediate value is `length`, the bytes it wrote.
   virtual void on_immediate(std::uint32_t length) = 0;
-  /// A SEND arrived; `bytes` is a private copy.
+  /// A SEND arrived; `bytes` is a copy of it.
   virtual void on_message(std::span<const std::byte> bytes) = 0;
-  /// A work request failed; the queue pair is unusable. `sequence` is the number of a failed send.
+  /// A work request failed, and the queue pair can no longer be used. `sequence` is the number of
+  /// the failed send; 0 for a receive.
   virtual void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) = 0;
-  /// The device or the kernel reports that the connection cannot continue; `what` says why.
+  /// The device or the kernel reports that the connection cannot continue; `what` is the reason, or
+  /// empty if there was no memory for it.
   virtual void on_device_event(const std::string& what) = 0;
-  /// There was no memory to process one of its events.
+  /// There was no memory to process an event of this queue pair.
   virtual void on_no_memory() noexcept = 0;
-  /// Data from the peer arrived before rdma_cm reported the connection as established.
+  /// Data from the peer has arrived before rdma_cm has reported the connection as established.
   virtual void on_communication_established() = 0;
-  /// The peer did something that the device does not permit.
+  /// The peer sent a request that the device does not permit.
   virtual void on_refusal() = 0;
-  /// The queue pair is in its error state and uses no more shared receives.
+  /// The queue pair is in the error state and consumes no more shared receives.
   virtual void on_last_receive() = 0;
-  /// A port of the device has been down for the time `since`.
+  /// Port number `port` of the device has been down for the time `since`.
   virtual void on_port_down(int port, ae::Duration since) = 0;
-  /// The device's GID table changed; `present` are the machine's addresses now.
+  /// The device's GID table has changed; `present` are the machine's addresses now.
   virtual void on_address_change(const std::vector<SocketAddress>& present) = 0;
-  /// Its own receive queue, or the shared one of its domain.
+  /// Returns the queue pair's own receive queue, or the shared one of its domain.
   virtual ReceiveQueue* receives() noexcept = 0;
 
  protected:
@@ -62,14 +65,15 @@ class QueuePairUsers {
     users_[qp_number] = user;
   }
   void remove(std::uint32_t qp_number) noexcept { users_.erase(qp_number); }
-  /// Null if the queue pair has been destroyed.
+  /// Returns the owner of this queue pair; null if the queue pair has been destroyed.
   QueuePairUser* find(std::uint32_t qp_number) const {
     const auto found = users_.find(qp_number);
     return found == users_.end() ? nullptr : found->second;
   }
   std::size_t size() const noexcept { return users_.size(); }
 
-  /// A user without memory for the event gets on_no_memory().
+  /// Calls visit(user). If that throws, which means that it had no memory, calls the user's
+  /// on_no_memory().
   template <class Visit>
   static void tell(QueuePairUser& user, const Visit& visit) noexcept {
     try {
@@ -78,8 +82,8 @@ class QueuePairUsers {
       user.on_no_memory();
     }
   }
-  /// tell() for each user. Allocates nothing. `visit` must not add users or call this function
-  /// again.
+  /// Calls tell(user, visit) for each user. Allocates no memory. `visit` must not add users or call
+  /// this function.
   template <class Visit>
   void tell_all(const Visit& visit) noexcept {
     visited_.clear();

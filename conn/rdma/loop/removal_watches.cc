@@ -11,10 +11,10 @@ void RemovalWatches::watch(const CmId& id) {
   if (id->verbs == nullptr) return;
   std::erase_if(watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
-  removed_ = nullptr;  // that pointer may be another device's by now
+  removed_ = nullptr;  // another device may have the same handle by now
   try {
     watches_.push_back(std::make_unique<RemovalWatch>(channel_, id));
-  } catch (const std::exception&) {  // connections are notified themselves
+  } catch (const std::exception&) {  // on failure, only the connections' ids report the removal
   }
 }
 
@@ -35,7 +35,7 @@ void RemovalWatches::watch_all() noexcept {
   try {
     std::erase_if(watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
-  } catch (const std::exception&) {  // no memory: connections are notified themselves
+  } catch (const std::exception&) {  // no memory: only the connections' ids report a removal
   }
 }
 

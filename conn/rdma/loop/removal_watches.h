@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Notices the removal of every device that librdmacm has opened for this loop. rdma_cm reports a
-// removal only through ids on the device, and librdmacm keeps the device open even after the last
-// connection; with some drivers (rxe) the removal would then wait forever. So each such device has
-// one watch, as far as it has an address in this network namespace.
+// Notices the removal of every RDMA device that librdmacm has opened for this loop. rdma_cm reports
+// a removal only through ids on the device, and librdmacm keeps a device open even after its last
+// connection has ended; with some drivers (rxe) the removal would then wait for ever. So each such
+// device has a RemovalWatch, provided that it has an address in this network namespace.
 
 #include <memory>
 #include <string_view>
@@ -18,14 +18,15 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class RemovalWatches {
  public:
   explicit RemovalWatches(CmChannel& channel) noexcept : channel_(channel) {}
-  /// If `id` is bound to a device, librdmacm has opened that device permanently: from now on its
-  /// removal is noticed, even if no Context is ever made. Needs a lookup if it is already watched.
+  /// Watches the device that `id` is bound to, if it is bound to one: librdmacm has opened that
+  /// device permanently. The removal is then noticed even if no Context is created for the device.
+  /// If the device is watched already, this costs only a lookup.
   void watch(const CmId& id);
-  /// Watches all devices: to release one device librdmacm opens all others, whose removal would
-  /// then wait in the same way.
+  /// Watches all devices. To release one device, librdmacm opens all others, and their removal
+  /// would then wait for ever in the same way.
   void watch_all() noexcept;
-  /// The device of this handle of librdmacm's was removed. False: that was already reported; each
-  /// id on the device reports it.
+  /// Call it when librdmacm reports the removal of the device `cm_handle`. Returns true the first
+  /// time and false for repetitions: each id on the device reports the removal.
   bool is_news(ibv_context* cm_handle) noexcept;
 
  private:
@@ -34,7 +35,7 @@ class RemovalWatches {
 
   CmChannel& channel_;
   std::vector<std::unique_ptr<RemovalWatch>> watches_;
-  ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed
+  ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed; null: none
 };
 
 }}}  // namespace conn::rdma

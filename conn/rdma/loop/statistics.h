@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the RDMA state of a loop counts: for the whole loop, and for each device.
+// Counters of an event loop's RDMA state: for the whole loop, and for each device.
 
 #include <cstdint>
 
@@ -14,12 +14,13 @@ struct LoopStatistics {
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
-  /// As found by the last listener: connections allowed by the tightest limit, and how many limits
-  /// are too low for the configured number of connections.
+  /// The result of checking the system's limits when the last listener started: the number of
+  /// connections that the tightest limit allows (0: unknown), and how many limits are too low for
+  /// the configured number of connections.
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
 };
 
-/// Of one Context.
+/// Counters of one Context (one device as used by one loop).
 struct ContextCounters {
   std::uint64_t completions = 0, completion_events = 0, arms = 0, async_events = 0;
   std::uint64_t receive_shortages = 0, receives_lost = 0;

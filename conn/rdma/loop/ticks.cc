@@ -5,8 +5,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-// An item that is due beyond the wheel's range goes into its last slot, and is put again from
-// there.
+// An item that is due beyond the wheel's range goes into the last slot of the range; whoever takes
+// it from there schedules it again.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
   remove(item);
   ++size_;
@@ -16,7 +16,7 @@ ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint no
     return due;
   }
   if (scheduled_++ == 0) looked_ = tick_of(now);
-  // Rounded up, so that an item found by collect() is due.
+  // The slot is rounded up, so that an item that collect() finds is due.
   const std::int64_t last = looked_ + static_cast<std::int64_t>(kSlots) - 1;
   const std::int64_t tick = due < ae::TimePoint::max() - kWidth ? tick_of(due) + 1 : last;
   const std::int64_t at = std::clamp(tick, looked_, last);

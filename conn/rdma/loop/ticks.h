@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A timer wheel that schedules the periodic checks of connections, with a resolution of a few
-// hundredths of a second. Finding the due connections does not visit the others.
+// A timer wheel that schedules the periodic checks of connections, with a resolution of 20 ms.
+// Finding the due connections does not visit the others.
 
 #include <array>
 #include <bitset>
@@ -13,7 +13,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Base of an item in the wheel, one for each connection. Leaves the wheel when destroyed.
+/// Base class of an item in the wheel; each connection is one. An item leaves the wheel when it is
+/// destroyed.
 class TickItem {
  public:
   TickItem() = default;
@@ -47,20 +48,20 @@ class TickWheel {
  public:
   static constexpr ae::Duration kWidth = std::chrono::milliseconds(20);
 
-  /// Schedules `item` for `due`, replacing its earlier time. Returns when collect() finds it, or
-  /// when it must be rescheduled because `due` is beyond the wheel's range. TimePoint::max():
-  /// never.
+  /// Schedules `item` for `due`, instead of its earlier time. TimePoint::max() means never. Returns
+  /// when collect() will find the item: at `due` or, if that is beyond the wheel's range, earlier,
+  /// and then it must be scheduled again.
   ae::TimePoint put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept;
   void remove(TickItem& item) noexcept;
-  /// When collect() may find something; no value if nothing is scheduled.
+  /// Returns when collect() may find a due item; no value if no item is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
-  /// Moves due items to the list that take() empties.
+  /// Moves the items that are due to the list from which take() takes them.
   void collect(ae::TimePoint now) noexcept;
   bool has_due() const noexcept { return due_.in_wheel(); }
   /// Removes and returns the next due item; null if there is none.
   TickItem* take() noexcept;
   std::size_t size() const noexcept { return size_; }
-  /// Items with a due time other than TimePoint::max().
+  /// Number of items with a due time other than TimePoint::max().
   std::size_t scheduled() const noexcept { return scheduled_; }
 
  private:
@@ -72,7 +73,7 @@ class TickWheel {
 
   std::array<Head, kSlots> slots_;
   Head due_, never_;
-  std::int64_t looked_ = 0;  // all slots before this one have been visited
+  std::int64_t looked_ = 0;  // number, in units of kWidth, of the first slot not visited yet
   std::size_t size_ = 0, scheduled_ = 0;
 };
 

@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Connections that retry for memory in one iteration: each that finds none has searched everything
-// that could be given back.
+// The largest number of connections that try again to get memory in one iteration. The number is
+// small because each attempt that fails has searched for all memory that could be freed.
 constexpr std::size_t kWokenInTurn = 16;
 
 }  // namespace
@@ -48,7 +48,7 @@ bool UserLists::add_to_flush(LoopUser& user) noexcept {
 bool UserLists::post_due() noexcept {
   flushing_.swap(dirty_);
   bool posted = false;
-  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  // NOLINTNEXTLINE(modernize-loop-convert): post_due() may change the list
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
     LoopUser* user = std::exchange(flushing_[i], nullptr);
     if (user == nullptr) continue;
@@ -82,7 +82,8 @@ void UserLists::wake_some() {
   if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
-  // Removed from the list first, because its capacity allows each connection once.
+  // The connections are removed from the list before they are woken and may add themselves again,
+  // because the list's capacity is one entry for each connection.
   std::array<LoopUser*, kWokenInTurn> woken{};
   std::copy_n(waiting_for_memory_.begin(), count, woken.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),

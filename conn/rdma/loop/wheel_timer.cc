@@ -9,7 +9,7 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// Connections checked in one iteration because they are due.
+// The largest number of due connections that are checked in one iteration.
 constexpr std::size_t kDueInTurn = 256;
 
 }  // namespace
@@ -19,7 +19,8 @@ void WheelTimer::look_at(LoopUser& user, ae::TimePoint due) noexcept {
   if (when != ae::TimePoint::max()) wake_at(when);
 }
 
-// Without memory for a timer, the loop does not sleep until there is some (must_not_sleep()).
+// Sets the timer for `when`, unless it is set for an earlier time. Without memory for the timer,
+// the loop does not sleep until it can be created (must_not_sleep()).
 void WheelTimer::wake_at(ae::TimePoint when) noexcept {
   if (timer_ != 0 && when >= wakes_) return;
   wakes_ = when;
@@ -35,7 +36,7 @@ ae::Duration WheelTimer::on_timer() {
   wheel_.collect(now);
   const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
   if (!next) {
-    timer_ = 0;  // due connections are scheduled again by their tick
+    timer_ = 0;  // each due connection schedules itself again in on_tick()
     return ae::kNoMore;
   }
   wakes_ = *next;
@@ -43,7 +44,8 @@ ae::Duration WheelTimer::on_timer() {
 }
 
 void WheelTimer::run_due() {
-  // The timer may be due but delayed by other timers, whose handlers may be slow.
+  // Collects due connections here too if the timer is due but other timers, whose handlers may be
+  // slow, have delayed it.
   if (timer_ != 0 && !wheel_.has_due() && wakes_ <= loop_.now()) wheel_.collect(clock_now());
   if (!wheel_.has_due()) {
     if (timer_ != 0) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The timer wheel of a loop's connections with the one timer of the loop that turns it. While a
-// connection is scheduled, either the timer is set for then or earlier, or must_not_sleep() is
-// true.
+// The timer wheel with the checks of a loop's connections, and the one timer of the loop that
+// drives it. While a check is scheduled, either the timer is set for its time or earlier, or
+// must_not_sleep() returns true.
 
 #include <cstddef>
 #include <optional>
@@ -17,22 +17,24 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class WheelTimer {
  public:
   explicit WheelTimer(ae::EventLoop& loop) noexcept : loop_(loop) {}
-  /// Calls on_tick() at `due` or a little later; replaces an earlier time of this user.
+  /// Schedules a call of the user's on_tick() at `due` or a little later; this replaces the user's
+  /// earlier time.
   void look_at(LoopUser& user, ae::TimePoint due) noexcept;
   void remove(LoopUser& user) noexcept { wheel_.remove(user); }
-  /// Calls on_tick() of connections that are due, of a limited number.
+  /// Calls on_tick() of connections that are due, up to a limit for each call.
   void run_due();
-  /// For when the loop's timers do not run: finds what is due for run_due().
+  /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
+  /// run, such as LoopState::pump().
   void collect(ae::TimePoint now) noexcept;
-  /// When a connection may be due; no value if none is scheduled.
+  /// Returns when a connection may be due; no value if none is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
   bool has_due() const noexcept { return wheel_.has_due(); }
-  /// A connection is due, or there was no memory for the timer.
+  /// True if the loop must not sleep: a connection is due, or there was no memory for the timer.
   bool must_not_sleep() const noexcept {
     return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);
   }
   bool empty() const noexcept { return wheel_.size() == 0; }
-  /// Removes the timer; the loop ends.
+  /// Removes the timer, before the loop is destroyed.
   void stop() noexcept;
 
  private:

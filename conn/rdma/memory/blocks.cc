@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kDropsInTurn = 16;
 
-// Reports the failure with its text, or out_of_memory() if there is no memory for the text.
+// Stores the result of failing() in `why`, or out_of_memory() if there is no memory for its text.
+// Does nothing if `why` is null.
 template <typename Failing>
 void tell(Failure* why, Failing failure) noexcept {
   if (why == nullptr) return;
@@ -54,7 +55,8 @@ Block* BlockPool::find(std::size_t size, const MemoryLimit& limit, Failure* why,
       return std::exchange(cache.head, std::exchange(cache.head->next, nullptr));
     }
     if (Block* block = take(order)) return block;
-    // Small cached blocks may merge into a large one, and a large one may be split.
+    // Empties the caches and tries again: small blocks may merge into a large one, and a large one
+    // may be split.
     for (Cache& each : caches_) empty_cache(each, 0);
     if (Block* block = take(order)) return block;
   } else if (Block* block = take_whole(round_to_pages(size))) {
@@ -89,7 +91,8 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   return block;
 }
 
-// Takes the smallest block that is large enough; the part that is not needed stays free.
+// Takes the smallest free block of at least this order; the half that is not needed becomes a free
+// block, repeatedly. Returns null if there is none.
 Block* BlockPool::take(unsigned order) noexcept {
   unsigned found = order;
   while (found < kOrders && free_[found] == nullptr) ++found;
@@ -128,7 +131,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    std::vector<Block> units(whole ? 1 : bytes / kUnit);  // before any call of the device
+    std::vector<Block> units(whole ? 1 : bytes / kUnit);  // allocated before the device is called
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
   };
@@ -136,7 +139,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
     make(whole ? least : wish);
   } catch (const std::exception&) {
     if (whole || wish == least) throw;
-    make(least);  // a smaller one may still be available
+    make(least);  // a smaller slab may still be available
   }
   slab->whole = whole;
   for (std::size_t i = 0; i < slab->units.size(); ++i) {
@@ -174,7 +177,8 @@ void BlockPool::put(Block& block) noexcept {
     join(&block);
 }
 
-// Merges the block with its other half, repeatedly, as long as that is free too.
+// Merges the block with the other half of the block that it was split from, if that is free, and
+// repeats this with the result.
 void BlockPool::join(Block* block) noexcept {
   Slab& slab = *block->slab;
   std::size_t index = static_cast<std::size_t>(block - slab.units.data());
@@ -234,7 +238,8 @@ void BlockPool::drop(std::size_t index) noexcept {
 bool BlockPool::tick(ae::TimePoint now) noexcept {
   if (!touched_) return false;
   std::size_t left = kDropsInTurn;
-  // Blocks that stayed in a cache since the last tick are not needed.
+  // Puts back the cached blocks that were not needed since the last tick(): as many as the lowest
+  // count since then.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];
@@ -278,7 +283,8 @@ void BlockPool::clear() noexcept {
 
 namespace {
 
-// Short, because a registered slab was kept for a while before its memory came back here.
+// Time for which empty mappings are kept. It is short, because a RegisteredPool kept the memory for
+// a while before it came back here.
 constexpr ae::Duration kKeepPages = std::chrono::seconds(5);
 
 struct PageSlab final : Slab {
@@ -355,7 +361,8 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
     pages_.give_back_all();
     if (!limit.allows(size)) throw VerbsError(memory_limit_reached());
   }
-  // A peer may claim bytes that it never wrote: they must be zeros, not another user's data.
+  // A peer may announce bytes that it never wrote. They must be zeros, not another connection's
+  // data.
   const bool peers_see_it = (access_ & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND)) != 0;
   Failure why;
   Block* block =

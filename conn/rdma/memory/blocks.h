@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Allocates memory in blocks that are carved out of few, large slabs by halving them (a buddy
-// system): a registration is a slow call of the device and costs it one translation entry per page,
-// so there are few registrations. Free blocks are merged again, and a slab that was empty for a
-// while is freed.
+// Allocates memory in blocks. A block is carved out of a large slab of memory by repeated halving
+// (a buddy system). There are few slabs, because each needs a registration, which is a slow call of
+// the device and costs it one translation entry per page. Free blocks are merged again, and a slab
+// that was empty for a while is freed.
 //
-//   PagePool          slabs are mappings; one for each loop
-//   RegisteredPool    slabs are registered blocks of a PagePool; three for each protection domain
+//   PagePool          slabs are mappings; one pool for each event loop
+//   RegisteredPool    slabs are registered blocks of a PagePool; three pools for each Domain
 //
-// Loop thread only. No memory is allocated where a free block is found.
+// For use on the loop's thread only. Where a free block is found, no memory is allocated.
 
 #include <array>
 #include <cstddef>
@@ -24,18 +24,20 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Slab;
 
-/// The memory belongs to the holder from acquire() until release().
+/// A block of memory from a BlockPool. The caller of acquire() owns the memory until release().
 struct Block {
   std::byte* data = nullptr;
   Slab* slab = nullptr;
-  Block* next = nullptr;  ///< for the holder; in a free block, a list's
+  /// The next block in the owner's list; in a free block, the next one in the pool's list.
+  Block* next = nullptr;
   Block* previous = nullptr;
   std::uint32_t size = 0;
-  /// For a queue that fills it from the front (TxQueue): completed <= posted <= filled.
+  /// Byte counts for an owner that uses the block as a queue (TxQueue): completed <= posted <=
+  /// filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
-  std::uint8_t order = 0;  ///< 4 KiB << order
+  std::uint8_t order = 0;  ///< size as a power of two: 4 KiB << order
   bool free = false;
-  bool dirty = false;  ///< the first 4 KiB have been in use
+  bool dirty = false;  ///< may contain nonzero bytes
 };
 
 struct Slab {
@@ -45,24 +47,27 @@ struct Slab {
   virtual ~Slab() = default;
   std::byte* base = nullptr;
   std::size_t size = 0;
-  ibv_mr* mr = nullptr;         ///< null in a PagePool
-  std::vector<Block> units;     ///< one for each 4 KiB; a block is the first unit of its run
-  bool whole = false;           ///< larger than the largest order: one block
-  ae::TimePoint empty_since{};  ///< when a tick first found it empty; zero: it is in use
+  ibv_mr* mr = nullptr;      ///< registration of the slab; null in a PagePool
+  std::vector<Block> units;  ///< one for each 4 KiB; a block is represented by its first unit
+  bool whole = false;        ///< the slab is one block, larger than kLargest
+  /// When tick() first found the slab empty; zero: it is in use, or was not checked yet.
+  ae::TimePoint empty_since{};
 };
 
 class BlockPool {
  public:
   static constexpr std::size_t kUnit = 4096;
-  static constexpr unsigned kOrders = 10;  ///< 4 KiB to 2 MiB; longer blocks are slabs of their own
+  static constexpr unsigned kOrders = 10;  ///< 4 KiB to 2 MiB; a longer block is its own slab
   static constexpr std::size_t kLargest = kUnit << (kOrders - 1);
 
   struct Config {
     std::size_t first = 256 * 1024;  ///< size of the first slab
-    /// Slab sizes double up to this; a block that is larger gets a slab of its size.
+    /// Largest size of a slab. A new slab is about as large as all existing ones together, from
+    /// `first` up to this size; a longer block gets a slab of its own size.
     std::size_t largest = kLargest;
-    ae::Duration keep{};  ///< how long an empty slab is kept
-    /// Keep released blocks at hand, for blocks that are acquired and released all the time.
+    ae::Duration keep{};  ///< time for which an empty slab is kept
+    /// Keep released blocks in a cache instead of merging them, because blocks are acquired and
+    /// released all the time.
     bool cache = false;
   };
   explicit BlockPool(const Config& config) : config_(config) {}
@@ -70,42 +75,44 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
   virtual ~BlockPool() = default;
 
-  /// Returns at least `size` bytes. Null if there is no memory, `limit` allows no slab for it, or
-  /// it would come out of the limit's reserve; `why`, if given, then says why. `slab`: maximum size
-  /// of a slab that is made for it; 0: as usual.
+  /// Returns a block of at least `size` bytes. Returns null if there is no memory, `limit` does not
+  /// allow the slab that would be needed, or the block would use what `limit` reserves; if `why` is
+  /// given, it then receives the reason. `slab`: maximum size of a slab that is created for the
+  /// block; 0: the usual size.
   Block* acquire(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr,
                  std::size_t slab = 0) noexcept;
-  /// Like acquire(), but all zeros.
+  /// Like acquire(), but all bytes of the block are zero.
   Block* acquire_zeros(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr) noexcept;
   void release(Block* block) noexcept;
 
-  /// To be called about once a second. Gives back blocks that were not needed since the last call,
-  /// and slabs that have been empty for Config::keep. Freeing a slab is a slow call, so each call
-  /// frees a few at most. True: there are more.
+  /// Call this about once a second. Empties the cache of blocks that were not needed since the last
+  /// call, and frees slabs that have been empty for Config::keep. Freeing a slab is a slow call, so
+  /// one call frees only a few. Returns true if more slabs are due.
   bool tick(ae::TimePoint now) noexcept;
   /// Frees all empty slabs.
   void give_back() noexcept;
-  /// Frees one empty slab. False: there was none.
+  /// Frees one empty slab. Returns false if there was none.
   bool give_back_one() noexcept;
-  /// Nothing is left to give back: tick() has nothing to do.
+  /// True if no block is cached and no slab is empty, so that tick() has nothing to do.
   bool at_rest() const noexcept;
 
-  std::size_t bytes() const noexcept { return bytes_; }         ///< in all slabs
-  std::size_t idle() const noexcept { return bytes_ - used_; }  ///< of them, not acquired
+  std::size_t bytes() const noexcept { return bytes_; }  ///< bytes of all slabs
+  /// Bytes in slabs that are not acquired.
+  std::size_t idle() const noexcept { return bytes_ - used_; }
   std::size_t slabs() const noexcept { return slabs_.size(); }
 
  protected:
-  /// Throws VerbsError or std::bad_alloc.
+  /// Creates a slab of `size` bytes. Throws VerbsError or std::bad_alloc.
   virtual std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) = 0;
-  /// Frees all slabs; derived classes call it in their destructors, while what make_slab() needs
-  /// exists.
+  /// Frees all slabs. Derived classes call it in their destructors, while the objects that
+  /// make_slab() uses still exist.
   void clear() noexcept;
   const std::vector<std::unique_ptr<Slab>>& all_slabs() const noexcept { return slabs_; }
 
  private:
   struct Cache {
     Block* head = nullptr;
-    std::size_t count = 0, least = 0;  // `least`: since the last tick
+    std::size_t count = 0, least = 0;  // `least`: lowest count since the last tick()
   };
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
@@ -122,7 +129,7 @@ class BlockPool {
 
   Config config_;
   std::size_t bytes_ = 0, used_ = 0;
-  bool touched_ = false;  // there may be something to give back
+  bool touched_ = false;  // tick() may find something to free
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::array<Block*, kOrders> free_{};
   std::array<Cache, kOrders> caches_{};
@@ -130,12 +137,13 @@ class BlockPool {
 
 class RegisteredPool;
 
-/// The memory of one loop, pieces of which are registered, and all pools on top of it.
+/// The memory of one event loop: RegisteredPools take blocks from it and register them.
 class PagePool final : public BlockPool {
  public:
   PagePool();
   ~PagePool() override;
-  /// Like BlockPool's, for this pool and all pools on top of it.
+  /// tick_all(), give_back_all() and all_at_rest() do what tick(), give_back() and at_rest() do,
+  /// for this pool and all RegisteredPools that use it.
   bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
@@ -148,15 +156,16 @@ class PagePool final : public BlockPool {
   RegisteredPool* pools_ = nullptr;
 };
 
-/// Blocks of one protection domain with one set of access rights.
+/// A pool of registered blocks, for one protection domain and one set of access rights.
 class RegisteredPool final : public BlockPool {
  public:
-  /// Borrows `pages` and `pd`.
+  /// `pages` and `pd` must outlive the pool.
   RegisteredPool(PagePool& pages, ibv_pd* pd, unsigned access, const Config& config);
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }
   static std::uint32_t rkey(const Block& block) noexcept { return block.slab->mr->rkey; }
-  /// For when the device is to be closed: blocks that are still held become ordinary memory.
+  /// Deregisters all slabs, so that the device can be closed. Blocks that are still acquired become
+  /// ordinary memory.
   void leave_device() noexcept;
 
  protected:

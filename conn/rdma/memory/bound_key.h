@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A memory window and its key.
+// A memory window (an object of a device that limits a peer's writes to part of a region) and its
+// key.
 
 #include <cstdint>
 
@@ -10,12 +11,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A memory window and the key of its last bind, kept here because drivers differ in who updates
-/// ibv_mw::rkey.
+/// A memory window and the key (rkey) of its last bind. The key is kept here because drivers differ
+/// in whether they or the caller update ibv_mw::rkey.
 struct BoundKey {
   Mw window;
   std::uint32_t rkey = 0;
-  ae::TimePoint unused_since{};  ///< zero: not checked yet
+  ae::TimePoint unused_since{};  ///< when Domain::tick() first found it unused; zero: not yet
 };
 
 }}}  // namespace conn::rdma

@@ -10,10 +10,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Empty slabs stay registered for this long, so that repeated bursts find them. Together with the
-// time until a tick notices, they are gone a minute after the last burst.
+// Time for which empty slabs and unused keys are kept, so that repeated bursts of connections find
+// them. Including the time until tick() notices, they are freed a minute after the last burst.
 constexpr ae::Duration kKeep = std::chrono::seconds(45);
-// A domain of one connection begins with this much memory to send from.
+// Bytes of send memory that a domain of one connection begins with.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {
@@ -70,7 +70,7 @@ BoundKey Domain::take_key() {
 void Domain::keep_key(BoundKey key) noexcept {
   try {
     keys_.push_back(std::move(key));
-  } catch (const std::bad_alloc&) {  // the key is freed
+  } catch (const std::bad_alloc&) {  // no memory to keep the key: it is freed
   }
 }
 

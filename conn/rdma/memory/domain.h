@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a queue pair's keys can reach: a protection domain with its receives, its memory to send
-// from and its receive windows. The connections of a loop share one where keys can be bound to a
-// queue pair or peers trust each other; otherwise each connection has its own.
+// A protection domain, which bounds the memory that a queue pair's keys give access to, with its
+// receives, the memory to send from and the receive windows. The connections of a loop share one
+// domain if keys can be bound to a queue pair or if the peers trust each other; otherwise each
+// connection has its own.
 
 #include <cstdint>
 #include <memory>
@@ -21,51 +22,55 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Domain {
  public:
   struct Config {
-    bool shared = false;                ///< by the connections of a loop
-    bool bind_keys = false;             ///< windows get keys for one queue pair only (MW type 2)
-    std::uint32_t shared_receives = 0;  ///< depth of the SRQ; 0: queue pairs have their own
-    std::uint32_t own_receives = 0;     ///< of the only connection, if it is not shared
+    bool shared = false;     ///< all connections of a loop use this domain
+    bool bind_keys = false;  ///< each receive window has a key for one queue pair only (type 2)
+    std::uint32_t shared_receives = 0;  ///< depth of the shared receive queue (SRQ); 0: none
+    std::uint32_t own_receives = 0;     ///< if not shared: number of receives of its connection
   };
-  /// Borrows `pages`. Throws VerbsError.
+  /// `pages` must outlive the domain. Throws VerbsError.
   Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit);
 
   ibv_pd* pd() const noexcept { return pd_.get(); }
   ibv_srq* srq() const noexcept { return srq_.get(); }
   ReceiveQueue* shared_receives() const noexcept { return receives_.get(); }
-  /// What the device reads and writes for us: bytes to send, receives, control messages.
+  /// The pool for memory that only the local device accesses: bytes to send, receives, control
+  /// messages.
   RegisteredPool& local() noexcept { return local_; }
   ReferencePool& references() noexcept { return references_; }
-  /// User memory that is sent from without a copy.
+  /// Registrations of user memory that is sent from without a copy.
   Registrations& user_memory() noexcept { return user_memory_; }
-  /// Memory that peers write. Long windows come and go; short ones stay, so they have slabs of
-  /// their own and do not keep slabs of long windows from being freed.
+  /// The pool for receive windows of `length` bytes, which peers write into. Short windows stay
+  /// allocated while long ones come and go; with slabs of their own they do not keep the slabs of
+  /// long windows from being freed.
   RegisteredPool& windows(std::size_t length) noexcept {
     return length <= kShortWindow ? *short_windows_ : *long_windows_;
   }
   bool shared() const noexcept { return config_.shared; }
   bool bind_keys() const noexcept { return config_.bind_keys; }
-  /// Keys serve one queue pair after the other (not with Device::keys_are_younger()).
+  /// True if a memory window that one queue pair no longer needs may be bound to another queue
+  /// pair; false if Device::keys_are_younger().
   bool hands_keys_on() const noexcept { return hands_keys_on_; }
-  /// Returns a memory window to bind. Throws VerbsError.
+  /// Returns a memory window that is not bound, to bind it. Throws VerbsError.
   BoundKey take_key();
-  /// Keeps an invalidated key for the next take_key(); frees it if there is no memory to keep it.
+  /// Keeps an invalidated key for the next take_key(); frees it if there is no memory to store it.
   void keep_key(BoundKey key) noexcept;
-  /// Sets how many keys to keep available, where keys are handed on; makes one if there are fewer.
-  /// Throws VerbsError or std::bad_alloc.
+  /// Sets how many unbound keys to keep available, if hands_keys_on(). If there are fewer, creates
+  /// one, so repeated calls create them all. Throws VerbsError or std::bad_alloc.
   void keep_ready(std::size_t keys);
-  /// From now on windows use the region's key. Only for a domain with one user, which has no window
-  /// at the moment. Throws std::bad_alloc.
+  /// Stops binding keys: from now on, receive windows use the key of the whole region. Call it only
+  /// for a domain with one connection, which has no window at the moment. Throws std::bad_alloc.
   void give_up_binding();
 
-  /// Before the domain is destroyed: frees one slab that is not in use. False: there is none.
+  /// Frees one slab that is not in use, to spread the work before the domain is destroyed. Returns
+  /// false if there is none.
   bool give_back_one() noexcept {
     return local_.give_back_one() || short_windows_->give_back_one() ||
            long_windows_->give_back_one();
   }
-  /// For when the device is to be closed while memory is still held: that memory becomes ordinary
-  /// memory, and everything of the device is destroyed. No queue pair may exist here any more.
+  /// Destroys all objects of the device, so that it can be closed. Memory that is still in use
+  /// becomes ordinary memory. No queue pair of this domain may exist any more.
   void leave_device() noexcept;
-  /// Frees keys that were not needed for a while.
+  /// Frees keys that were not needed for a while, down to the number that keep_ready() set.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept { return keys_.size() <= keys_ready_; }
 
@@ -77,13 +82,13 @@ class Domain {
   Config config_;
   const bool hands_keys_on_, windows_are_regions_;
   PagePool& pages_;
-  Pd pd_;  // destroyed last
+  Pd pd_;  // outlives all device objects below
   RegisteredPool local_;
   std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
   ReferencePool references_;
   Registrations user_memory_;
-  std::vector<BoundKey> keys_;  // not bound
-  std::size_t keys_ready_ = 0;  // of these, never given back
+  std::vector<BoundKey> keys_;  // keys that are not bound to a queue pair
+  std::size_t keys_ready_ = 0;  // number of keys_ that tick() does not free
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;

@@ -11,15 +11,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Size of one completion in the ring, on most devices.
+// Bytes of one completion in a queue's ring, on most devices.
 constexpr std::size_t kEntryBytes = 64;
-// The first queue is for a few connections; a loop that needs a second one is a server, with
-// connections of 32 to 40 entries. Where no queue has more than 64 Ki entries, eight are enough for
-// ten thousand connections.
+// The first queue is for a few connections. A loop that needs a second one is a server, whose
+// connections need 32 to 40 entries each. On devices that allow at most 64 Ki entries per queue,
+// eight queues are then enough for ten thousand connections.
 constexpr std::uint32_t kFirstEntries = 2048, kSecondEntries = 32000;
 constexpr ae::Duration kKeep = std::chrono::seconds(45);
 
-// Most drivers create queues of 2^n or 2^n - 1 entries.
+// Rounds the number of entries up to 2^n - 1, because most drivers create queues of 2^n or 2^n - 1
+// entries; at most `most`.
 std::uint32_t rounded(std::uint64_t entries, std::uint32_t most) noexcept {
   std::uint64_t size = 1;
   while (size - 1 < entries) size *= 2;
@@ -61,7 +62,7 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
   try {
     queue = std::make_unique<CompletionQueue>(device_, rounded(std::max(wish, least), limit),
                                               channel_.get(), vector_);
-  } catch (const VerbsError&) {  // not enough memory: as few as will do
+  } catch (const VerbsError&) {  // not enough memory: create the smallest queue
     queue =
         std::make_unique<CompletionQueue>(device_, rounded(least, limit), channel_.get(), vector_);
   }
@@ -71,8 +72,8 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
 }
 
 std::size_t CompletionQueues::take_events() noexcept {
-  // At most one event comes for each request to arm, so no further read is needed to learn that
-  // none is left.
+  // Reads no more events than there are outstanding requests to arm, each of which causes one event
+  // at most. This saves a read that would only find the channel empty.
   std::size_t taken = 0;
   for (std::size_t most = std::max<std::size_t>(events_due_, 1); most != 0; --most) {
     ibv_cq* cq = nullptr;
@@ -109,7 +110,7 @@ void CompletionQueues::look_again(CompletionQueue& queue) noexcept {
 }
 
 void CompletionQueues::tick(ae::TimePoint now) noexcept {
-  for (std::size_t i = queues_.size(); i-- > 1;) {  // the first queue is kept
+  for (std::size_t i = queues_.size(); i-- > 1;) {  // queues_[0] is kept
     CompletionQueue& queue = *queues_[i];
     if (queue.leased != 0) continue;
     if (queue.unused_since == ae::TimePoint{}) queue.unused_since = now;

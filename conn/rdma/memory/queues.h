@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The completion queues of one loop on one device. Each is as deep as all that can complete on it.
-// Queues are never resized (some drivers cannot, one loses the ring in use): when all are full the
-// next one is as deep as all before it together, so there are few of them however many connections
-// there are. Only queues that are not armed are polled.
+// The completion queues of one event loop on one device. Each has enough entries for all requests
+// that can complete on it. Queues are never resized: some drivers cannot, and one loses the ring
+// that is in use. When all queues are full, another one is created that is as deep as all others
+// together, so there are few of them for any number of connections. Only queues that are not armed
+// (have requested no event) are polled.
 
 #include <array>
 #include <cstddef>
@@ -18,25 +19,25 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Most completions that are taken in one call.
+/// The largest number of completions that one poll takes from a queue.
 inline constexpr int kPollBatch = 32;
 
-/// One queue, and how many of its entries are leased.
+/// A completion queue, and the number of its entries that are leased to queue pairs.
 struct CompletionQueue {
   CompletionQueue(const Device& device, std::uint32_t entries, ibv_comp_channel* channel,
                   int vector);
   Cq cq;
   Pinned ring;
   std::uint32_t leased = 0;
-  /// Completions that were polled and are not dispatched yet, in order: a poll of the queue from
-  /// inside a dispatch begins with these too.
+  /// Completions that were polled but not dispatched yet, in order. If the queue is polled from
+  /// within a dispatch, that poll processes these first.
   std::array<ibv_wc, kPollBatch> polled;
-  std::uint32_t next = 0, end = 0;  // of `polled`
-  bool event_due = false;           // it was armed, and its event has not been taken
-  ae::TimePoint unused_since{};     // zero: it is in use, or was not checked yet
+  std::uint32_t next = 0, end = 0;  // range of `polled` that was not dispatched yet
+  bool event_due = false;           // the queue was armed, and its event was not taken yet
+  ae::TimePoint unused_since{};  // when tick() first found it unused; zero: in use, or not checked
 };
 
-/// Entries of a completion queue for everything that one queue pair can have posted.
+/// Reserves entries of a completion queue for all requests that one queue pair can have posted.
 class CqLease {
  public:
   CqLease() = default;
@@ -54,7 +55,7 @@ class CqLease {
   ~CqLease() {
     if (queue_ != nullptr) queue_->leased -= entries_;
   }
-  /// Adds `more` entries, which the queue must have free.
+  /// Reserves `more` further entries, which must be free in the queue.
   void enlarge(std::uint32_t more) noexcept {
     queue_->leased += more;
     entries_ += more;
@@ -69,23 +70,28 @@ class CqLease {
 
 class CompletionQueues {
  public:
-  /// Borrows `device`. Throws VerbsError.
+  /// `device` must outlive this object. Throws VerbsError.
   CompletionQueues(const Device& device, int vector);
 
   int fd() const noexcept { return channel_->fd; }
-  /// `common`: number of further entries that may complete on any queue (shared receives). Throws
-  /// VerbsError if no queue of that depth is available.
+  /// Reserves `entries` entries of one queue, and creates a queue if no existing one has so many
+  /// free. `common`: number of completions of shared receives, which may arrive on any queue, so
+  /// that each must have room for them too. Throws VerbsError if no queue of that depth is
+  /// available.
   CqLease lease(std::uint32_t entries, std::uint32_t common);
-  /// Queues whose completions only polling would see. Changes with arm() and take_events().
+  /// The queues that are not armed: no event will report their completions, so they must be polled.
+  /// arm() and take_events() change the list.
   const std::vector<CompletionQueue*>& unarmed() const noexcept { return unarmed_; }
-  /// Takes events from the channel; returns how many. Their queues are no longer armed.
+  /// Takes the pending events from the channel and returns their number. The queues of these events
+  /// are no longer armed.
   std::size_t take_events() noexcept;
-  /// Arms all unarmed queues and returns them, to be polled once more before the loop sleeps.
-  /// `lost` is set if the device does not respond.
+  /// Arms all unarmed queues and returns them; the caller must poll them once more before the loop
+  /// sleeps. Sets `lost` if the device does not respond.
   const std::vector<CompletionQueue*>& arm(bool& lost) noexcept;
-  /// After arm() the queue may hold more than was polled: it counts as unarmed again.
+  /// Counts an armed queue as unarmed again, because it may hold completions that the poll after
+  /// arm() did not take.
   void look_again(CompletionQueue& queue) noexcept;
-  /// Frees queues that have not been used for a while.
+  /// Frees queues that no queue pair has used for a while; the first queue is kept.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept;
   const std::vector<std::unique_ptr<CompletionQueue>>& all() const noexcept { return queues_; }
@@ -93,9 +99,9 @@ class CompletionQueues {
  private:
   const Device& device_;
   int vector_;
-  CompChannel channel_;  // destroyed after its queues
+  CompChannel channel_;  // must outlive queues_
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  std::vector<CompletionQueue*> unarmed_, arming_;  // with capacity for all
+  std::vector<CompletionQueue*> unarmed_, arming_;  // both have capacity for all queues
   std::size_t events_due_ = 0;
 };
 

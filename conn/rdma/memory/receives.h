@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// 32-byte receives: posted to a shared receive queue or to one queue pair, and reposted after use
-// in chains.
+// Receives (posted buffers for incoming messages) of 32 bytes each, for a shared receive queue or
+// for one queue pair. After use they are posted again, many with one call.
 //
-// A queue pair that is destroyed may take receives of a shared queue with it: some devices free
-// them without a completion (mlx5 and hns if the completion is still in the queue, bnxt_re if the
-// hardware flushed them). Shared receives are consumed in the order they were posted, so one that
-// was overtaken a while ago will not complete any more, and is posted again.
+// When a queue pair is destroyed, receives of a shared queue may be lost: some devices free them
+// without a completion (mlx5 and hns if the completion is still in the queue, bnxt_re if the
+// hardware flushed them). Shared receives are consumed in the order in which they were posted. So a
+// receive that has not completed a while after a later one did is lost, and is posted again.
 
 #include <cstdint>
 #include <span>
@@ -18,14 +18,16 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Set in the wr_id of a receive, clear in that of a send.
+/// Bit of a work request's wr_id that is set for receives and clear for sends.
 inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
-/// Also set for receives of one queue pair's own, whose completions may outlive the queue pair.
+/// Bit of a wr_id that is also set for receives in a queue pair's own receive queue; their
+/// completions may arrive after the queue pair was destroyed.
 inline constexpr std::uint64_t kOwnReceiveId = std::uint64_t{1} << 62;
 
 class ReceiveQueue {
  public:
-  /// Throws VerbsError.
+  /// Acquires the memory for `depth` receives from `pool`, which must outlive this object. Throws
+  /// VerbsError.
   ReceiveQueue(RegisteredPool& pool, std::uint32_t depth, const MemoryLimit& limit);
   ~ReceiveQueue() { pool_.release(memory_); }
   ReceiveQueue(const ReceiveQueue&) = delete;
@@ -34,24 +36,25 @@ class ReceiveQueue {
   void attach(ibv_qp* qp) noexcept { qp_ = qp; }
 
   std::span<const std::byte> buffer(std::uint32_t slot, std::uint32_t length) const noexcept;
-  /// The receive completed; the next replenish() posts it again. False if it was not posted.
+  /// Records that the receive completed, so that the next replenish() posts it again. Returns false
+  /// if it was not posted.
   bool consumed(std::uint32_t slot) noexcept;
   std::size_t missing() const noexcept { return free_.size(); }
-  /// Posts the missing receives. Returns 0, or the errno of the post.
+  /// Posts all receives that are not posted. Returns 0, or the errno of the post.
   int replenish() noexcept;
   std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
 
-  /// For a shared queue: takes back receives that were overtaken before the last call and have not
-  /// completed since. Returns how many. All completion queues must have been polled empty since the
-  /// last call.
+  /// For a shared queue: declares those receives lost that a later one had overtaken (completed
+  /// before them) at the last call and that still have not completed; replenish() posts them again.
+  /// Returns how many. All completion queues must have been polled empty since the last call.
   std::size_t take_lost() noexcept;
-  /// Whether take_lost() may find any.
+  /// True if a receive was overtaken by a later one, so that take_lost() may find it lost.
   bool has_overtaken() const noexcept;
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Slot {
-    std::uint64_t posted = 0;  // position in the order of posting; 0: not posted
+    std::uint64_t posted = 0;  // position in the order of posting, from 1; 0: not posted
     std::uint32_t next = kNone, previous = kNone;
   };
   void append(std::uint32_t slot) noexcept;
@@ -61,10 +64,10 @@ class ReceiveQueue {
   Block* memory_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
-  std::uint32_t oldest_ = kNone, newest_ = kNone;  // of the posted ones
+  std::uint32_t oldest_ = kNone, newest_ = kNone;  // first and last posted slot
   std::uint64_t posts_ = 0;
-  std::uint64_t newest_consumed_ = 0;  // `posted` of the last-posted one that completed
-  std::uint64_t overtaken_ = 0;        // newest_consumed_ at the last take_lost()
+  std::uint64_t newest_consumed_ = 0;  // highest Slot::posted of a receive that completed
+  std::uint64_t overtaken_ = 0;  // newest_consumed_ at the last take_lost(); 0: not called yet
   ibv_srq* srq_ = nullptr;
   ibv_qp* qp_ = nullptr;
 };

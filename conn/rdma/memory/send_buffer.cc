@@ -7,15 +7,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A measurement takes this many times the size, in confirmed bytes.
+// The length of a measurement, in confirmed bytes, as a multiple of size().
 constexpr std::uint64_t kRounds = 4;
 constexpr std::uint64_t kSettled = 4;
-// This many measurements are made before a larger size is tried: a burst that has ended by then has
-// no use for it.
+// Number of measurements before a larger size is tried: a burst that ends earlier would not benefit
+// from it.
 constexpr unsigned kMeasures = 16;
-// Factor by which the rate must grow for a larger size to be worth its memory.
+// Factor by which the rate must rise for a larger size to be worth its memory.
 constexpr double kGain = 1.03;
-// After a trial without gain the next waits this many times as long as the trial took; then longer.
+// After a trial without gain, the next one waits this many times as long as the trial's measurement
+// took. The wait at least doubles after each further trial without gain, up to kLongestPause.
 constexpr int kPause = 16;
 constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 
@@ -30,8 +31,9 @@ void SendBuffer::watch(ae::TimePoint now) noexcept {
 
 void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
-  // The writer has not lacked space for longer than a wait for the peer's next window: the stream
-  // waits for something else, or has paused.
+  // The writer has not lacked space while twice the size was confirmed, which is longer than a wait
+  // for the peer's next receive window. So something else limits the stream, or the stream has
+  // paused.
   if (since_full_ > std::size_t{2} * size_) {
     since_full_ = 0;
     began_ = false;
@@ -45,7 +47,7 @@ void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& 
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    if (counted_ < kSettled * size_) return;  // until the peer's windows have adapted
+    if (counted_ < kSettled * size_) return;  // waits until the peer's windows have adapted
     stage_ = Stage::kTrying;
     begin_ = now;
     counted_ = 0;

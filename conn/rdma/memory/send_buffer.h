@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many bytes one connection may hold for its device, increased where that makes its stream
-// faster. A stream sends at most this much in the time that a confirmation takes, which is not
-// known beforehand: so a larger size is tried, and kept if more bytes per second were confirmed
-// with it. It uses no clock and no memory: the memory that is allowed here is taken block by block,
-// and goes back with the confirmations.
+// Decides how many bytes one connection may hold that the device has not confirmed. The throughput
+// of a stream is at most this many bytes per confirmation delay. That delay is not known in
+// advance, so a larger size is tried, and kept if more bytes per second were confirmed with it.
+// This class reads no clock and allocates no memory: its size() is only a limit for the blocks that
+// the connection acquires one by one and releases as bytes are confirmed.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,25 +21,28 @@ class SendBuffer {
   SendBuffer(std::uint32_t usual, std::uint32_t most) noexcept
       : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
 
-  /// Most bytes that may be accepted and unconfirmed.
+  /// Largest number of bytes that may be accepted but not yet confirmed.
   std::uint32_t size() const noexcept { return size_; }
 
-  /// The device has all that was written, and the writer has more than there was space for.
+  /// Reports that the writer has more bytes than size() allows, while all accepted ones are posted
+  /// to the device.
   void on_full(ae::TimePoint now) noexcept {
     full_at_ = now;
     since_full_ = 0;
     if (stage_ == Stage::kResting && now >= again_at_) watch(now);
   }
-  /// `bytes` are confirmed. Grows only where `limit` leaves half of itself to others.
+  /// Reports that the device has confirmed `bytes` bytes. This may increase size(), but only if
+  /// `limit` then leaves half of its memory to others.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     if (stage_ != Stage::kResting) [[unlikely]]
       count(bytes, now, limit);
   }
-  /// Data is written while nothing is waiting and nothing is in flight.
+  /// Reports a write while no earlier bytes are waiting or in flight. Resets size() to its initial
+  /// value if on_full() was not called for a second.
   void on_idle_write(ae::TimePoint now) noexcept {
     if ((size_ != usual_ || stage_ != Stage::kResting) && now - full_at_ >= kIdle) reset();
   }
-  /// No memory to send from is available.
+  /// Reports that no memory to send from is available. Resets size() and pauses its growth.
   void on_refusal(ae::TimePoint now) noexcept {
     reset();
     again_at_ = now + kIdle;
@@ -48,10 +51,10 @@ class SendBuffer {
  private:
   static constexpr ae::Duration kIdle = std::chrono::seconds(1);
   enum class Stage : std::uint8_t {
-    kResting,   ///< the size stays as it is
-    kUsual,     ///< measures what is confirmed with the present size
-    kSettling,  ///< a larger size is tried; what was sent before is not counted
-    kTrying,    ///< measures what is confirmed with it
+    kResting,   ///< the size does not change
+    kUsual,     ///< measures the confirmed bytes per second with the present size
+    kSettling,  ///< a larger size is tried, but the rate is not measured yet
+    kTrying,    ///< measures the confirmed bytes per second with the larger size
   };
   void watch(ae::TimePoint now) noexcept;
   void count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept;
@@ -60,13 +63,13 @@ class SendBuffer {
   void reset() noexcept;
 
   std::uint32_t usual_, most_, size_;
-  std::uint32_t before_ = 0;    // size to return to if the larger one gave nothing
-  std::size_t since_full_ = 0;  // confirmed since the writer last lacked space
+  std::uint32_t before_ = 0;    // size to return to if the larger one is no faster
+  std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
   Stage stage_ = Stage::kResting;
-  unsigned measures_ = 0;      // with the present size
-  bool began_ = false;         // counting has begun, at begin_
-  std::uint64_t counted_ = 0;  // bytes since then
-  double rate_ = 0;            // bytes per second with the previous size
+  unsigned measures_ = 0;      // number of measurements with the present size
+  bool began_ = false;         // counting of bytes has begun, at time begin_
+  std::uint64_t counted_ = 0;  // bytes confirmed since begin_
+  double rate_ = 0;            // bytes per second with the size before_
   ae::TimePoint begin_{}, full_at_{}, again_at_{};
   ae::Duration pause_{};
 };

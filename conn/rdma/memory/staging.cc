@@ -11,13 +11,14 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr std::size_t kKept = 256;  // unused references that are kept
+constexpr std::size_t kKept = 256;  // most unused References that are kept
 
-// Only a few sizes, so that freed blocks merge again.
+// The sizes of blocks that are acquired. There are only a few, so that freed blocks merge again.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
 
-// The smallest size that holds `hint` bytes, or the largest there is; where there is no memory for
-// that, a smaller one that holds `least`.
+// Acquires a block of the smallest of kSizes that holds `hint` bytes, or of the largest if none
+// does. If there is no memory for that, tries smaller sizes that hold `least` bytes. Returns null
+// on failure.
 Block* take_block(RegisteredPool& pool, std::size_t hint, std::size_t least,
                   const MemoryLimit& limit) noexcept {
   std::size_t kind = 0;
@@ -68,10 +69,11 @@ void TxQueue::add(Block* block) noexcept {
   tail_ = block;
 }
 
-// For `size` bytes, or for `least` where no more is available.
+// Returns a block for `size` bytes, or for at least `least` bytes if no more memory is available;
+// null if not even that.
 Block* TxQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
   if (pool_ == nullptr) return nullptr;
-  // Beyond the first block this is a bulk transfer: take large blocks.
+  // A transfer that needs more than one block is a bulk transfer, which takes large blocks.
   const std::size_t hint = tail_ == nullptr ? size : std::max(size, 4 * buffered());
   Block* block = take_block(*pool_, hint, least, limit.but_a_quarter());
   if (block == nullptr && tail_ == nullptr && least <= kSizes[0])
@@ -114,7 +116,7 @@ std::span<std::byte> TxQueue::reserve(std::size_t size, const MemoryLimit& limit
 void TxQueue::commit(std::size_t size) noexcept {
   Block* block = std::exchange(reserved_, nullptr);
   if (block == nullptr) return;
-  if (head_ == nullptr) return pool_->release(block);  // the queue was cleared meanwhile
+  if (head_ == nullptr) return pool_->release(block);  // clear() ran during the reservation
   assert(size <= block->size - block->filled);
   block->filled += static_cast<std::uint32_t>(size);
   staged_ += size;
@@ -124,7 +126,7 @@ void TxQueue::commit(std::size_t size) noexcept {
 bool TxQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept {
   Reference* reference = references_ != nullptr ? references_->acquire() : nullptr;
   if (reference == nullptr) return false;
-  reference->data = const_cast<std::byte*>(data);  // the device only reads
+  reference->data = const_cast<std::byte*>(data);  // the device only reads the memory
   reference->size = reference->filled = size;
   reference->lkey = lkey;
   add(reference);

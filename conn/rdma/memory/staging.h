@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Data that waits for the device, in order: written bytes in registered blocks, which a connection
-// borrows from its domain while there is something to send, and user memory that is sent without a
-// copy.
+// The queue of data that a connection sends, in order. It consists of written bytes in registered
+// blocks, which the connection borrows from its domain while it has bytes to send, and of user
+// memory that is sent without a copy.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Registered memory of the user, in the queue as if it were a block.
+/// A piece of the user's registered memory, which is in the queue like a block.
 struct Reference : Block {
   std::uint32_t lkey = 0;
 };
 
-/// References that are not in use. Nothing is allocated where one was released before.
+/// Keeps References that are not in use, so that acquire() seldom allocates memory.
 class ReferencePool {
  public:
   ReferencePool() = default;
   ReferencePool(const ReferencePool&) = delete;
   ReferencePool& operator=(const ReferencePool&) = delete;
   ~ReferencePool();
-  /// Null: there is no memory.
+  /// Returns a Reference, or null if there is no memory.
   Reference* acquire() noexcept;
   void release(Reference* reference) noexcept;
 
@@ -35,7 +35,8 @@ class ReferencePool {
   std::size_t count_ = 0;
 };
 
-/// Data that one connection accepted and the device has not confirmed, in order.
+/// The data that one connection has accepted to send and the device has not confirmed yet, in
+/// order.
 class TxQueue {
  public:
   struct Segment {
@@ -55,37 +56,42 @@ class TxQueue {
     references_ = references;
   }
 
-  /// Copies bytes in. Returns fewer than `size` only if the pool has no block and `limit` allows no
-  /// slab; the last quarter of the limit is for queues that are empty, one small block for each.
+  /// Copies bytes to the end of the queue and returns how many. It copies fewer than `size` only if
+  /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
+  /// reserved for empty queues, which get one small block each.
   std::size_t append(const std::byte* from, std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Space for at least `size` bytes, which come next in the queue; empty where append() would
-  /// return fewer. Nothing may be appended or reserved before commit() ends the reservation; until
-  /// then the space stays valid, whatever happens to the queue.
+  /// Returns space for at least `size` bytes at the end of the queue, for the caller to write;
+  /// empty if `limit` or the pool gives no memory for it. Nothing may be appended or reserved until
+  /// commit() has ended the reservation; until then the space stays valid, even if the queue is
+  /// cleared.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit) noexcept;
   void commit(std::size_t size) noexcept;
   bool reserving() const noexcept { return reserved_ != nullptr; }
-  /// Makes sure that the next reserve() or append() finds contiguous space for `size` bytes. False:
-  /// there is no memory.
+  /// Makes sure that the next reserve() or append() finds contiguous space for `size` bytes.
+  /// Returns false if there is no memory.
   bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Releases empty blocks.
+  /// Releases the blocks at the front that hold no unconfirmed bytes.
   void trim() noexcept;
-  /// Queues bytes that are sent without a copy. False: there is no memory for the reference.
+  /// Queues bytes that are sent from where they are, without a copy. Returns false if there is no
+  /// memory for the Reference.
   bool refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept;
-  /// Number of references that are no longer needed, since the last call.
+  /// Returns the number of references that the device has finished with since the last call.
   std::size_t take_done() noexcept { return std::exchange(references_done_, 0); }
 
-  std::size_t staged() const noexcept { return staged_; }        ///< not yet posted
-  std::size_t in_flight() const noexcept { return in_flight_; }  ///< posted, not yet completed
+  std::size_t staged() const noexcept { return staged_; }        ///< bytes not yet posted
+  std::size_t in_flight() const noexcept { return in_flight_; }  ///< bytes posted, not completed
   std::size_t held() const noexcept { return staged_ + in_flight_; }
-  std::size_t referred() const noexcept { return referred_; }           ///< of held(): not copied
-  std::size_t buffered() const noexcept { return held() - referred_; }  ///< of held(): the rest
+  std::size_t referred() const noexcept { return referred_; }           ///< bytes of user memory
+  std::size_t buffered() const noexcept { return held() - referred_; }  ///< bytes that were copied
 
-  /// Cuts up to `limit` staged bytes into contiguous segments; returns how many it wrote to `out`.
+  /// Describes up to `limit` bytes that are not yet posted as contiguous segments, at most `max`.
+  /// Returns how many segments it wrote to `out`.
   std::size_t segments(std::size_t limit, Segment* out, std::size_t max) const noexcept;
   void on_posted(std::size_t bytes) noexcept;
-  /// The device is done with the oldest `bytes` in flight; empty blocks go back to the pool.
+  /// Records that the device has finished with the oldest `bytes` bytes in flight. Empty blocks go
+  /// back to the pool.
   void on_completed(std::size_t bytes) noexcept;
-  /// Removes everything except what is reserved.
+  /// Removes everything from the queue; a reserved block stays valid until commit().
   void clear() noexcept;
 
  private:
@@ -96,7 +102,9 @@ class TxQueue {
   ReferencePool* references_ = nullptr;
   Block* head_ = nullptr;
   Block* tail_ = nullptr;
-  Block* reserved_ = nullptr;  // the tail; after clear() no longer in a queue
+  // The block that reserve() gave out, or null. It is the tail of the queue; after clear() it is in
+  // no queue.
+  Block* reserved_ = nullptr;
   std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
   std::size_t references_done_ = 0;
 };

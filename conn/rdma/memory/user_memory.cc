@@ -16,7 +16,7 @@ UserMemory::~UserMemory() {
 }
 
 bool UserMemory::holds(std::span<const std::byte> part) const noexcept {
-  const std::less_equal<> before;  // also defined for pointers into different objects
+  const std::less_equal<> before;  // unlike <=, defined for unrelated pointers
   return before(bytes().data(), part.data()) &&
          before(part.data() + part.size(), bytes().data() + bytes().size());
 }
@@ -34,7 +34,7 @@ std::optional<std::uint32_t> Registrations::key(const UserMemory& memory, const 
     if (is_new) memory.places_.push_back(this);
     place->second.refused_until = now + kAskAgain;
     place->second.registration =
-        Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);  // read access only
+        Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);  // 0: read access only
     return place->second.registration.mr()->lkey;
   } catch (const std::exception&) {
     return std::nullopt;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// User memory that is sent without a copy: what register_memory() returns. Each domain that sends
-// from it registers it on first use; the registration ends with the domain or the memory, whichever
-// is destroyed first.
+// User memory that is sent without a copy; register_memory() returns it as an object of class
+// UserMemory. Each Domain that sends from it registers it with the device on first use. The
+// registration ends when the Domain or the UserMemory is destroyed, whichever is first.
 
 #include <cstdint>
 #include <optional>
@@ -18,17 +18,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
-/// The registrations of one domain. Loop thread only.
+/// The registrations of user memory in one Domain. For use on the loop's thread only.
 class Registrations {
  public:
-  /// Borrows `pd` until clear().
+  /// `pd` must exist until clear().
   explicit Registrations(ibv_pd* pd) noexcept : pd_(pd) {}
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations() { clear(); }
 
-  /// The key with which the device reads it. No value where `limit` or the device does not allow
-  /// it; a device that refused is asked again a second later.
+  /// Returns the lkey with which the device reads `memory`, which it registers first if necessary.
+  /// Returns no value if `limit` or the device does not allow that; after the device has refused,
+  /// it is asked again a second later.
   std::optional<std::uint32_t> key(const UserMemory& memory, const MemoryLimit& limit,
                                    ae::TimePoint now) noexcept;
   void forget(const UserMemory& memory) noexcept { known_.erase(&memory); }
@@ -48,14 +49,14 @@ class UserMemory final : public Memory {
   UserMemory(const ConnectionType& type, ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
       : Memory(bytes, &type), loop_(&loop) {}
   ~UserMemory() override;
-  /// Connections of another loop must not use it.
+  /// True if it was registered for this loop; connections of other loops must not use it.
   bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }
   bool holds(std::span<const std::byte> part) const noexcept;
 
  private:
   friend class Registrations;
   const ae::EventLoop* loop_;
-  mutable std::vector<Registrations*> places_;  // that have registered it
+  mutable std::vector<Registrations*> places_;  // the Registrations that have registered it
 };
 
 }}}  // namespace conn::rdma

@@ -13,7 +13,8 @@ WindowBuffer ReceiveWindow::buffer() noexcept {
   buffer.data = block_->data;
   buffer.length = length_;
   buffer.address = reinterpret_cast<std::uintptr_t>(block_->data);
-  // The key that the coming bind will have: the window is not announced before the bind.
+  // For a bound window, the key that the next bind will give it: this is computed before the bind,
+  // and the window is announced only afterwards.
   buffer.key = key_.window ? ibv_inc_rkey(key_.rkey) : RegisteredPool::rkey(*block_);
   buffer.owner = this;
   return buffer;

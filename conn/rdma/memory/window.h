@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that the peer writes into, and the key that allows it: bound to one queue pair where the
-// device supports that (a memory window of type 2), otherwise the key of the region, which then
-// belongs to one connection's domain or to peers that trust each other.
+// A receive window: memory that the peer writes into, and the key that allows it to. If the device
+// supports memory windows of type 2, the key is bound to one queue pair. Otherwise it is the key of
+// the whole memory region, which then belongs to the domain of one connection or of peers that
+// trust each other.
 //
 //   kFree -> kToBind -> kBinding -> kUsable -> kToInvalidate -> kInvalidating -> kFree
 //   kFree -> kUsable -> kFree                                     with a region's key
 //
-// A bound key must be invalidated before the memory may serve another peer.
+// A bound key must be invalidated before its memory may be used for another peer.
 
 #include <cstdint>
 
@@ -24,10 +25,10 @@ class ReceiveWindow {
  public:
   enum class State : std::uint8_t {
     kFree,
-    kToBind,   ///< the bind is to be posted
-    kBinding,  ///< the bind is posted, not completed
+    kToBind,   ///< its key must be bound: the request is not posted yet
+    kBinding,  ///< the request that binds its key is posted, not completed
     kUsable,
-    kToInvalidate,  ///< no longer needed: its key must be invalidated first
+    kToInvalidate,  ///< no longer needed; its key must be invalidated, which is not posted yet
     kInvalidating,
   };
 
@@ -39,28 +40,32 @@ class ReceiveWindow {
   bool waits_for_key() const noexcept {
     return state_ == State::kToBind || state_ == State::kToInvalidate;
   }
-  /// The request with this number binds it.
+  /// True if the request with this number on the send queue binds its key and has not completed.
   bool is_bound_by(std::uint32_t sequence) const noexcept {
     return state_ == State::kBinding && sequence_ == sequence;
   }
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
-  /// Bytes that the peer may write; the memory is whole pages.
+  /// Number of bytes that the peer may write. The memory itself is whole pages.
   std::uint32_t length() const noexcept { return length_; }
   WindowBuffer buffer() noexcept;
 
-  /// Acquires memory, and a key where keys are bound. Throws VerbsError.
+  /// Acquires memory, and also a key if the domain binds keys. Throws VerbsError.
   void open(Domain& domain, std::uint32_t length, const MemoryLimit& limit);
-  /// The window is no longer needed. False: its key must be invalidated first (kToInvalidate).
+  /// Call it when the window is no longer needed. Returns true if its memory was released, false if
+  /// its key must be invalidated first (state kToInvalidate).
   bool retire() noexcept;
-  /// Fills in the work request for kToBind or kToInvalidate.
+  /// Fills in the work request that binds the key (in state kToBind) or invalidates it
+  /// (kToInvalidate).
   void fill(ibv_send_wr& request) noexcept;
-  /// The request was posted, with this number on the send queue.
+  /// Records that the request of fill() was posted as number `sequence` of the send queue.
   void posted(std::uint32_t sequence) noexcept;
-  /// All sends up to `sequence` are done. True if that changed the state.
+  /// Records that all sends up to number `sequence` have completed. Returns true if that changed
+  /// the state.
   bool completed(std::uint32_t sequence, Domain& domain) noexcept;
-  /// For the end of the queue pair: first its keys go, then the queue pair, then the memory.
+  /// Two steps around the end of a queue pair: call drop_key() before the queue pair is destroyed,
+  /// drop() afterwards, which releases the memory.
   void drop_key() noexcept { key_ = {}; }
   void drop() noexcept;
 
