@@ -95,8 +95,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// in the next iteration. With CloseOn::kFailure it runs only after a failure, including a
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Removes every handler, including the one of connect(). Intended for a connection that gets
-  /// another owner.
+  /// Removes every handler, including connect()'s, for a connection that gets another owner.
   void clear_handlers() noexcept;
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
@@ -122,12 +121,10 @@ class AECONN_API Connection : public ConnectionFacts {
   void abort() noexcept;
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
-  // The sync_ functions block the thread. They run no handlers, and the loop's other connections
-  // lose no data meanwhile.
+  // The sync_ functions block the thread and run no handlers; other connections lose no data.
 
-  /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, like
-  /// poll(2), for at most `timeout`. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN
-  /// before the connection is established.
+  /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, for at most
+  /// `timeout`. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN if not yet established.
   bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes, waiting for at most `timeout`. Returns size; fewer at end of
   /// stream; -1 with errno. If errno is ETIMEDOUT and the state is kConnected, the time-out
