@@ -26,7 +26,7 @@ ssize_t Lending::send(int fd, std::span<const std::byte> bytes, bool& all_done) 
     lent = !given_up_ && ledger_->has_room();
     const int flags = MSG_NOSIGNAL | (lent ? MSG_ZEROCOPY : 0);
     n = ::send(fd, bytes.data(), bytes.size(), flags);
-    if (n < 0 && lent && errno == ENOBUFS) {  // net.core.optmem_max, or RLIMIT_MEMLOCK
+    if (n < 0 && lent && errno == ENOBUFS) {  // reached net.core.optmem_max or RLIMIT_MEMLOCK
       given_up_ = true;
       errno = EINTR;
     }

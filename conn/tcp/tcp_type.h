@@ -28,7 +28,8 @@ class AECONN_API TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  const OptionTable& table_ = tcp_options();  // made in the constructor, which may throw
+  // the type's options; the constructor may throw while it makes them
+  const OptionTable& table_ = tcp_options();
 };
 
 }}}  // namespace conn::tcp
