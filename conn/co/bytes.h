@@ -79,8 +79,8 @@ class ConstBytes {
   std::span<const std::byte> bytes_;
 };
 
-/// A buffer to read into: as ConstBytes, for writable memory. A temporary container is rejected; a
-/// temporary span is not.
+/// A buffer to read into: a contiguous sequence like those that ConstBytes accepts, of writable
+/// memory. A temporary container is rejected; a temporary span is not.
 class MutableBytes {
  public:
   /// `size` bytes from `data`.
@@ -101,7 +101,7 @@ class MutableBytes {
   }
 
   std::span<std::byte> span() const noexcept { return bytes_; }  ///< the bytes
-  /// The same, as text.
+  /// The bytes as a span of char.
   std::span<char> text() const noexcept {
     return {reinterpret_cast<char*>(bytes_.data()), bytes_.size()};
   }

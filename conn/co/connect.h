@@ -68,7 +68,7 @@ class Connect final : public Timed {
                                              const Endpoint& to, ae::Duration limit = kNoLimit) {
   return {registry, loop, to, limit};
 }
-/// The same, to a URL.
+/// Connects like connect() above, to a URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              std::string_view url, ae::Duration limit = kNoLimit) {
   return {registry, loop, Endpoint::parse(url), limit};

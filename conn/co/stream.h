@@ -19,7 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 /// ConnectionPtr's does.
 /// Await each operation where it is called: `co_await peer.read(buffer, 10s)`. Operations allocate
 /// no memory of their own. One reading and one writing operation may wait at a time; a second one
-/// in the same direction fails at once with EBUSY and takes nothing. On an empty stream: ENOTCONN.
+/// in the same direction fails at once with EBUSY and takes nothing. On an empty
+/// stream every operation fails with ENOTCONN.
 /// A limit is the longest duration of a wait, from its beginning. When it expires the operation
 /// fails with ETIMEDOUT, and the stream stays usable.
 /// Destroying the awaiting coroutine cancels the operation. No byte is lost: the next operation
@@ -29,12 +30,13 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 class Stream {
  public:
   Stream() noexcept : Stream(ConnectionPtr()) {}
-  /// Call it on the loop's thread. The connection must have no other read or write handler.
+  /// Takes ownership of `connection`. Call it on the loop's thread. The connection must have no
+  /// other read or write handler.
   Stream(ConnectionPtr connection) noexcept  // NOLINT(google-explicit-constructor)
       : connection_(std::move(connection)),
         reader_(detail::Lane::Way::kRead, connection_.get(), at_once_),
         writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
-  /// As release(). The idle limit is taken over.
+  /// Takes the connection out of `other`, as other.release() does, and takes over its idle limit.
   Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
   /// Closes the previous connection, as the destructor does. Operations that wait for it, and those
   /// that wait for the connection of `other`, fail with ECANCELED.
@@ -89,7 +91,7 @@ class Stream {
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
     shown_ -= size < shown_ ? size : shown_;
-    if (shown_ == 0) reader_.expect(false);  // the loop reports new data
+    if (shown_ == 0) reader_.expect(false);  // no data is left: the loop reports new data
   }
   /// Writes all bytes. After an error `size` says how many the connection accepted. With no bytes
   /// it completes at once, even while another operation writes.
@@ -116,7 +118,8 @@ class Stream {
     writer_.leave_connection();
     return std::move(connection_);
   }
-  /// As release(), then Connection::abort(): the peer sees that the stream was cut.
+  /// Takes the connection out of the stream, as release() does, and aborts it
+  /// (Connection::abort()): the peer sees that the stream was cut.
   void abort() noexcept {
     if (ConnectionPtr connection = release()) connection.release()->abort();
   }
