@@ -45,7 +45,8 @@ class CheckedWire {
     fail(errno);
     return kFailed;
   }
-  /// Whether reads would be refused, which is then a failure: for input that comes another way.
+  /// Returns whether the wire refuses reads, and if so records a failure. For input that is read
+  /// without receive() (kernel TLS).
   bool refuses_reads() {
     if (wire_.receive(nullptr, 0) >= 0) return false;
     fail(errno);
@@ -62,10 +63,10 @@ class CheckedWire {
     return kFailed;
   }
 
-  bool ended() const noexcept { return ended_; }  ///< receive() has found the end of stream
+  bool ended() const noexcept { return ended_; }  ///< whether the end of stream was found
   bool failed() const noexcept { return error_ != 0; }
-  int error() const noexcept { return error_; }  ///< of the last failure, or 0
-  void end() noexcept { ended_ = true; }         ///< the end of stream was found without it
+  int error() const noexcept { return error_; }  ///< errno value of the last failure, or 0
+  void end() noexcept { ended_ = true; }  ///< records an end of stream that receive() did not find
   void fail(int error) noexcept { error_ = error != 0 ? error : EIO; }
 
  private:
