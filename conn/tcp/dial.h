@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One outgoing connect: resolves the host, then tries every address in turn until one answers or
-// the deadline passes.
+// Makes one outgoing connection: resolves the host, then tries every address in turn until one
+// answers or the deadline passes.
 
 #include <functional>
 #include <memory>

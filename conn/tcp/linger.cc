@@ -36,7 +36,8 @@ enum class Rest { kNone, kMore, kEnded, kBroken };
 /// `discarded`. Returns whether more input may be there, or why it ended.
 Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
   while (discarded < most) {
-    // With MSG_TRUNC, TCP drops the bytes without copying them; a socket with kernel TLS copies.
+    // With MSG_TRUNC, TCP drops the bytes without copying them; on a socket with kernel TLS they
+    // are copied, so there must be a buffer.
     char unread[16 * 1024];
     const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
     if (n > 0) {

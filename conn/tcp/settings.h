@@ -32,9 +32,10 @@ struct Settings {
   bool nodelay = true;
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: none
-  ae::Duration user_timeout{0};  ///< data unacknowledged for this long is fatal; 0: kernel's rule
-  std::uint64_t zero_copy = 0;   ///< minimum bytes for send() to use MSG_ZEROCOPY; 0: never
-  SocketAddress source;          ///< local address to connect from; size 0: kernel's choice
+  /// If data stays unacknowledged for this long, the connection fails; 0: the kernel's rule.
+  ae::Duration user_timeout{0};
+  std::uint64_t zero_copy = 0;  ///< minimum bytes for send() to use MSG_ZEROCOPY; 0: never
+  SocketAddress source;         ///< local address to connect from; with size 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;
   // Options of unix only
   int mode = -1;  ///< permissions of the socket file; -1: as the umask allows

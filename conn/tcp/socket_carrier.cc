@@ -405,7 +405,8 @@ bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
   if (!fd_ || peer_.is_unix()) return true;  // output of a Unix socket is delivered at once
   if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
-  // After the peer's end of stream the kernel finishes delivery by itself.
+  // After the peer's end of stream there is nothing to wait for: the kernel finishes delivery by
+  // itself.
   if ((state() != State::kConnected && state() != State::kClosed) || read_ended_) return true;
   return deliver(fd_.get(), until);
 }

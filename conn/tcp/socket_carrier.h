@@ -82,8 +82,8 @@ class SocketCarrier final : public Carrier {
   Fd fd_;
   PeerAddress peer_;
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // the peer's end of stream has been read
-  bool write_ended_ = false;  // shutdown() was called
+  bool read_ended_ = false;   // whether the peer's end of stream has been read
+  bool write_ended_ = false;  // whether shutdown() or shutdown_both() was called
   bool peer_done_ = false;    // expect_no_more(): by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;

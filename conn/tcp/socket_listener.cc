@@ -98,7 +98,8 @@ class SocketListener::Acceptor final : public ae::Deferred {
   Acceptor** set_link_ = nullptr;
 };
 
-/// The listeners of one loop. The end of the loop stops them, since a listener may outlive it.
+/// The listeners of one loop. The end of the loop stops them, since a listener object may outlive
+/// the loop.
 class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
@@ -240,7 +241,7 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
       arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
-  } catch (const std::bad_alloc&) {  // only this pending connection is lost
+  } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
     ++counters_->accept_errors;
     return;
   }

@@ -38,7 +38,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     try {
       owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
                              std::move(socket.place));
-    } catch (const std::bad_alloc&) {  // only this pending connection is lost
+    } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
       ++type.counters(loop).accept_errors;
       return;
     }

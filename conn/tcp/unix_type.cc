@@ -60,8 +60,8 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
 }
 
 void set_mode(const std::string& path, int mode) {
-  // fchmodat() without following links, not chmod(): if others can write to the folder, the path
-  // may by now be a link to another file.
+  // Uses fchmodat() without following links instead of chmod(): if others can write to the folder,
+  // the path may by now be a link to another file.
   if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0) return;
   if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return;
   const int err = errno;

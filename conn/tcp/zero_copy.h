@@ -60,8 +60,8 @@ class ZeroCopyLedger {
 
 /// What was read from the error queue of a socket.
 struct ZeroCopyNews {
-  bool any = false;     ///< the queue was not empty
-  bool copied = false;  ///< the kernel copied the bytes after all
+  bool any = false;     ///< whether the queue held anything
+  bool copied = false;  ///< whether the kernel copied the bytes after all
 };
 /// Reads the error queue of `fd` until it is empty, and records the completions in `ledger`.
 ZeroCopyNews read_completions(int fd, ZeroCopyLedger& ledger) noexcept;

@@ -43,7 +43,8 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
         begun = lending_->begin(fd_.get());
         if (begun && !was_active) watch_aside();
       }
-    } catch (const std::bad_alloc&) {  // without watch_aside() no completion would be noticed
+    } catch (const std::bad_alloc&) {
+      // Without watch_aside() completions would not be noticed, so no memory is lent.
       if (lending_) lending_->give_up();
       if (lending_) (void)lending_->end_if_idle();
       begun = false;
