@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Connects to one place through the first of several candidates that is ready for data, in the
-// order that conn/lists/race.h defines. Used by the composite transport and by Redial; programs use
-// those.
+// order that conn/lists/race.h defines. Used by the transport for lists of schemes (FallbackType)
+// and by Redial; programs use those.
 
 #include <cstddef>
 #include <functional>

@@ -181,7 +181,8 @@ void FallbackType::configure(const Options& options) {
   }
   probe.scheme = name_;
   probe.options = options;
-  (void)candidates_for(probe);  // throws before anything changes
+  // Checks the options: throws before anything changes.
+  (void)candidates_for(probe);
   for (const auto& [key, value] : options.values()) {
     if (table_.has(key)) own.set(key, value);
     for (std::size_t i = 0; i < candidates_.size(); ++i) {

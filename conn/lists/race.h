@@ -16,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI {
 class Race {
  public:
   enum class Step : std::uint8_t {
-    kWait,   ///< wait for ready(), failed() or wake()
+    kWait,   ///< wait until ready() or failed() is called, or until the time wake()
     kStart,  ///< start `candidate`, then call next() again
     kWon,    ///< `candidate` has won; the result is final
     kLost,   ///< every candidate has failed, or the deadline has passed

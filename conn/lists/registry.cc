@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// same when the registry is moved.
 struct Registry::Lists {
   ae::Mutex mutex;
-  std::vector<std::unique_ptr<FallbackType>> types;  // guarded by mutex
+  std::vector<std::unique_ptr<FallbackType>> types;  // the types created so far; guarded by mutex
   FallbackHandler report;
 };
 
@@ -108,7 +108,8 @@ ConnectionType& Registry::require(std::string_view name) const {
     std::string all;
     for (const std::string& scheme : list.schemes()) {
       const std::string* const reason = why_unavailable(scheme);
-      if (reason == nullptr) (void)require(scheme);  // throws for the unknown scheme
+      // Throws an Error that names the unknown scheme.
+      if (reason == nullptr) (void)require(scheme);
       all.append(all.empty() ? "" : "; ").append(scheme);
       if (reason != nullptr) all.append(" is not available: ").append(*reason);
     }
