@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A listener for coroutines.
+// Accepts connections for coroutines: `co_await acceptor.next()` returns the next one as a Stream.
 
 #include <cstddef>
 #include <deque>
@@ -70,7 +70,7 @@ class Acceptor {
   }
   /// The listener, for example to query its endpoints.
   Listener& listener() const noexcept { return *listener_; }
-  /// The number of connections held for next().
+  /// The number of accepted connections that next() has not taken yet.
   std::size_t waiting() const noexcept { return arrivals_.size(); }
 
  private:

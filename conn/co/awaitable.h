@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Awaitables from outside this library, for use inside its tasks.
+// Lets tasks of this library await awaitables from outside it.
 
 #include <concepts>
 #include <coroutine>
@@ -42,8 +42,9 @@ concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<>
   awaiter.await_resume();
 };
 
-// Whether a destructor can end the wait: that of the awaiter, or of the awaitable if it is a
-// temporary, which is destroyed with the wait as its awaiter is.
+// Whether destroying an awaitable ends its wait. This takes a destructor that is not trivial: that
+// of the awaiter, or that of the awaitable if it is a temporary, since it is then destroyed
+// together with the awaiter.
 template <class T>
 concept EndsItsWait =
     !std::is_trivially_destructible_v<std::remove_cvref_t<AwaiterOf<T>>> ||
@@ -71,7 +72,7 @@ template <class T>
 class Foreign : public OfLibrary {
  public:
   explicit Foreign(T&& awaitable) : awaitable_(std::forward<T>(awaitable)) {}
-  /// Must be called only before the wait begins.
+  /// May be moved only before the wait begins.
   Foreign(Foreign&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
       : awaitable_(std::forward<T>(other.awaitable_)) {}
   Foreign& operator=(Foreign&&) = delete;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Waiting for an event, for a group of tasks to end, and for other handlers to run.
+// Makes tasks wait for an event, for a group of tasks to end, or for other handlers to run.
 
 #include <coroutine>
 #include <cstddef>
@@ -68,8 +68,8 @@ class Event {
   /// can do.
   explicit Event(ae::EventLoop& loop) : waits_(loop) {}
 
-  /// Resumes all waiting tasks: later from the loop, not inside this call, in the order in which
-  /// they began to wait. While the event is set, wait() completes at once.
+  /// Sets the event. All waiting tasks resume, in the order in which they began to wait: later from
+  /// the loop, not inside this call. While the event is set, wait() completes at once.
   void set() noexcept {
     missing_ = 0;
     waits_.wake_all();
@@ -100,7 +100,7 @@ class WaitGroup {
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;
-  /// Waiting tasks resume with false.
+  /// Makes waiting tasks resume with false.
   ~WaitGroup() { count_->waits.dismiss_all(); }
 
   /// Adds a member, which counts until it is destroyed.
@@ -125,7 +125,7 @@ class WaitGroup {
 class WaitGroup::Member {
  public:
   Member(Member&&) noexcept = default;  ///< the moved-from Member no longer counts
-  /// The membership that this object held before ends.
+  /// Takes over the membership of `other`. The membership that this object held before ends.
   Member& operator=(Member&& other) noexcept {
     Member(std::move(other)).count_.swap(count_);
     return *this;

@@ -86,7 +86,8 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    if (!begins) return self.waiter_;  // a link of another first(), which defers the resumption
+    // the waiter is a link of another first(), which defers the resumption
+    if (!begins) return self.waiter_;
     Resumption::let_go_below(self);
     return Waiter();
   }
@@ -104,7 +105,7 @@ class First : public Contest {
 
   explicit First(Operations&&... operations)
       : Contest(&let_go_of_all), operations_(std::move(operations)...) {}
-  /// Must be called only before the wait begins.
+  /// May be moved only before the wait begins.
   First(First&& other) noexcept
       : Contest(&let_go_of_all), operations_(std::move(other.operations_)) {}
   First& operator=(First&&) = delete;

@@ -104,13 +104,15 @@ class Lane {
  public:
   enum class Way : bool { kRead, kWrite };
 
-  /// `at_once` counts the tries of both lanes of a stream since one of them last waited.
+  /// Makes a lane for one direction of `connection`. `at_once` counts the tries of both lanes of a
+  /// stream since one of them last waited.
   Lane(Way way, Connection* connection, unsigned& at_once) noexcept
       : way_(way), at_once_(at_once), connection_(connection) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
-  /// Serves another connection from now on, as a new lane would.
+  /// Gives up the connection served so far and serves `connection` from now on, as a new lane
+  /// would.
   void take_connection(Connection* connection) noexcept {
     leave_connection();
     connection_ = connection;
@@ -213,7 +215,7 @@ class Lane {
       } else {
         connection_->set_write_handler(nullptr);
       }
-    } catch (const std::bad_alloc&) {  // the handler is removed nevertheless
+    } catch (const std::bad_alloc&) {  // the handler is removed even if memory runs out
     }
   }
 

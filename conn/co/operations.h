@@ -127,7 +127,8 @@ class Peek final : public Operation {
   }
 
  private:
-  bool look() override {  // another operation may read the shown bytes first
+  // The coroutine resumes later; another operation may read the shown bytes before that.
+  bool look() override {
     if (!advance()) return false;
     if (error_ == std::errc()) be_late();
     return true;

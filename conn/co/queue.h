@@ -88,7 +88,7 @@ class Queue {
   class Push;
   class Pop;
 
-  /// Throws std::bad_alloc. A capacity of 0 is treated as 1.
+  /// Makes an empty queue. A capacity of 0 is treated as 1. Throws std::bad_alloc.
   Queue(ae::EventLoop& loop, std::size_t capacity)
       : places_(capacity == 0 ? 1 : capacity), room_(loop, places_.size()), values_(loop, 0) {}
   Queue(const Queue&) = delete;

@@ -60,29 +60,30 @@ class Stream {
     idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
   }
 
-  /// Reads available bytes, up to the size of the buffer; waits while there are none. ENODATA
-  /// (kEndOfStream): the stream has ended. With an empty buffer it completes at once, even while
-  /// another operation reads.
+  /// Reads available bytes, up to the size of the buffer; waits while there are none. Fails with
+  /// ENODATA (kEndOfStream) if the stream has ended. With an empty buffer it completes at once,
+  /// even while another operation reads.
   [[nodiscard]] detail::Read read(MutableBytes buffer, ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
   }
-  /// Fills the buffer. ENODATA: the stream ended first. After this or another error `size` says how
-  /// many bytes have arrived.
+  /// Fills the buffer. Fails with ENODATA if the stream ends first. After this or another error
+  /// `size` says how many bytes have arrived.
   [[nodiscard]] detail::ReadExactly read_exactly(MutableBytes buffer,
                                                  ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
   }
   /// Reads up to a newline and drops it, and a carriage return before it; `size` is the length of
-  /// the text. EMSGSIZE: the line is longer than the buffer, which is full; the rest of the line
-  /// comes next. ENODATA: the stream ended first; the buffer holds the part of the line that
-  /// arrived.
+  /// the text. Fails with EMSGSIZE if the line is longer than the buffer, which is then full; the
+  /// rest of the line comes next. Fails with ENODATA if the stream ends first; the buffer then
+  /// holds the part of the line that arrived.
   [[nodiscard]] detail::ReadLine read_line(MutableBytes buffer,
                                            ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.text(), limit_of(limit)};
   }
   /// Waits for `together` bytes, at most kMaxContiguous, and shows them where they lie, for parsing
-  /// in place. ENODATA: the stream ends before them; the remaining bytes are shown. EMSGSIZE:
-  /// `together` is more than kMaxContiguous. Nothing counts as read before consume().
+  /// in place. Fails with ENODATA if the stream ends before them; the remaining bytes are shown.
+  /// Fails with EMSGSIZE if `together` is more than kMaxContiguous. Nothing counts as read before
+  /// consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
@@ -105,7 +106,8 @@ class Stream {
   }
 
   /// Gives access to all functions that do not wait: shutdown(), flush(), last_error(), info(), ...
-  /// Never call rebind(), leave() or join(): they are for a connection that was released.
+  /// Never call rebind(), leave() or join() through it: they need a connection that was taken out
+  /// by release().
   Connection* operator->() const noexcept { return connection_.get(); }
   Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
   /// Whether there is a connection, in whatever state.

@@ -60,7 +60,7 @@ class WaitList;
 /// is woken, its time-out expires, or it is destroyed.
 class Wait : public Timed, private ReadyItem {
  public:
-  /// Must be called only before the wait begins.
+  /// May be moved only before the wait begins.
   Wait(Wait&& other) noexcept : Timed(std::move(other)), list_(other.list_) {}
   Wait& operator=(Wait&&) = delete;
   template <class Awaiting>
