@@ -24,7 +24,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// TLS 1.2: only ciphers with forward secrecy and authenticated encryption. DHE needs dh-params.
+// Default ciphers for TLS 1.2: only those with forward secrecy and authenticated encryption. DHE
+// needs option dh-params.
 constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20";
 // A server's order of preference for TLS 1.3. AES-128 comes first because the key exchange, X25519
 // or P-256, has the same strength: a longer key and SHA-384 in the handshake would only cost more.
@@ -311,7 +312,8 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
     fail("set the versions of TLS");
   }
   SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);  // enabled per connection, on request
+  // Kernel TLS is enabled per connection, on request.
+  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   }
@@ -342,7 +344,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
 }
 
 void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
-  (void)open_file(identity.cert, "the certificate");  // throws an Error with errno's text
+  (void)open_file(identity.cert, "the certificate");  // only to throw an Error with errno's text
   if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
     if (at_end_of_pem()) {
       throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
@@ -528,7 +530,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_num_tickets(context, kTickets);
       break;
     case Settings::Resumption::kCache:
-      // TLS 1.3 then sends a session number in place of a ticket.
+      // With this option TLS 1.3 sends the number of a cached session in place of a ticket.
       SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
@@ -568,7 +570,7 @@ void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
   const std::string wanted(without_root(name));
-  // With a leading dot OpenSSL would accept any subdomain.
+  // For a name with a leading dot, OpenSSL would accept any subdomain.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;
   const bool address = is_address(wanted);

@@ -68,7 +68,8 @@ void ContextTable::configure(const Options& options) {
   Slots slots;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
-    if (!slot->options.empty() && !held) continue;  // left by a client, no longer used
+    // Slots of clients that are no longer used are dropped.
+    if (!slot->options.empty() && !held) continue;
     renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
                        held && slot->serves});
     renewed.back().context->load();

@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The words of the options, in the order in which the documentation lists them after the default.
+// The words that these options can be set to, in the order in which the documentation lists them
+// after the default.
 constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
                                OptionWord{"chain", Settings::CrlCheck::kChain}};
 constexpr std::array kClientAuth{OptionWord{"no", Settings::ClientAuth::kNo},

@@ -33,7 +33,8 @@ struct Settings {
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
-  int min_version = TLS1_2_VERSION, max_version = 0;  ///< OpenSSL's numbers; max 0: the newest
+  /// OpenSSL's version numbers; max_version 0: the newest
+  int min_version = TLS1_2_VERSION, max_version = 0;
   std::string ciphers, ciphersuites, groups, dh_params;
   bool prefer_server_ciphers = true;
   ClientAuth auth_clients = ClientAuth::kNo;

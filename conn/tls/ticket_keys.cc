@@ -77,7 +77,7 @@ int TicketKeys::open(const unsigned char* name, const unsigned char* iv, EVP_CIP
       EVP_DecryptInit_ex(cipher, cipher_.get(), nullptr, key->cipher.data(), iv) != 1) {
     return -1;
   }
-  // 2 makes OpenSSL send a fresh ticket.
+  // 2 makes OpenSSL send a fresh ticket, since the previous key encrypted this one.
   return key == &now_ ? 1 : 2;
 }
 

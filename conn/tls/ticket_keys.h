@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// The ticket keys of one server context; threads may share them.
 class TicketKeys {
  public:
-  /// Throws Error if OpenSSL lacks AES-256-CBC or randomness.
+  /// Makes the first key. Throws Error if OpenSSL lacks AES-256-CBC or randomness.
   explicit TicketKeys(ae::Duration rotation);
 
   /// Choose the key that encrypts a new ticket, or that decrypts a client's ticket, and set up

@@ -36,9 +36,9 @@ TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
   Capabilities all = below_.capabilities();
-  all.half_close = true;  // by close_notify, over any transport
+  all.half_close = true;  // TLS half-closes by close_notify, over any transport
   all.integrity = true;
-  all.reset = true;  // by a missing close_notify, over any transport
+  all.reset = true;  // TLS resets by leaving out close_notify, over any transport
   return all;
 }
 

@@ -278,7 +278,7 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
     objection_ = {Errc::kTooManyMessages,
                   "the peer sends handshake messages (KeyUpdate, tickets) without end"};
   } else if (message == SSL3_MT_KEY_UPDATE && channel_.kernel.works()) {
-    // OpenSSL 3.0 would change its own key and not the kernel's.
+    // With kernel TLS, OpenSSL 3.0 would change its own key and not the kernel's.
     objection_ = {Errc::kProtocol, "the peer changes its keys, which ktls=yes cannot follow"};
   }
   if (objection_) channel_.supply.shut();
@@ -287,7 +287,8 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
 /// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
 /// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
 void Engine::refuse_plain_text() {
-  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";  // RFC 8446 6
+  // the alert unexpected_message, RFC 8446 6
+  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
   if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
   (void)channel_.output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }

@@ -109,7 +109,7 @@ class Engine {
   bool surely_readable() const;
 
   Channel channel_;
-  SslPtr ssl_;  // refers to channel_
+  SslPtr ssl_;  // OpenSSL's object for this connection; refers to channel_
   Phase phase_ = Phase::kNew;
   Receiving receiving_ = Receiving::kOpen;
   Sending sending_ = Sending::kOpen;

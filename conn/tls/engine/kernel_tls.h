@@ -20,13 +20,13 @@ class KernelTls {
   /// std::bad_alloc.
   explicit KernelTls(int socket);
 
-  bool possible() const noexcept { return socket_ != nullptr; }  ///< there is a socket
+  bool possible() const noexcept { return socket_ != nullptr; }  ///< whether there is a socket
   /// Finds out, after the handshake, which directions the kernel has taken over.
   void settle() noexcept;
   bool sends() const noexcept { return share_ == Share::kSends || share_ == Share::kBoth; }
   bool receives() const noexcept { return share_ == Share::kReceives || share_ == Share::kBoth; }
   bool works() const noexcept { return share_ != Share::kNone; }
-  /// Whether the kernel decrypts now; during the handshake it may begin to at any time.
+  /// Whether the kernel decrypts now; it may begin to at any time during the handshake.
   bool has_receive_key() const noexcept {
     return socket_ != nullptr && BIO_get_ktls_recv(socket_.get()) != 0;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Ciphertext on its way from OpenSSL to the wire. What the wire does not take is kept, in order, so
-// that OpenSSL never retries a half-written record. The last flight of a handshake can be held
+// Passes ciphertext from OpenSSL to the wire. Bytes that the wire does not take are kept, in order,
+// so that OpenSSL never retries a half-written record. The last flight of a handshake can be held
 // back, to be sent together with the first data.
 //
 //   from          to            when

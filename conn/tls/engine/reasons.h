@@ -19,7 +19,7 @@ struct Circumstances {
   unsigned long error;  ///< the error code from take_reason(), or 0
   int result;           ///< the result of SSL_get_error(3); used if `error` is 0
   bool in_handshake;
-  bool peer_ended;                     ///< the peer's close_notify was received
+  bool peer_ended;                     ///< whether the peer's close_notify was received
   const CheckedWire& wire;             ///< the wire, which knows how it ended
   const std::string& bad_certificate;  ///< the text of describe_bad_certificate(), or empty
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Whether OpenSSL gets input when it asks for some. Each call of the engine may read a limited
-// number of bytes from the wire, so that a peer that sends without end does not keep the loop busy,
-// and does not ask a wire again that is known to be empty.
+// Decides whether OpenSSL gets input when it asks for some. Each call of the engine may read a
+// limited number of bytes from the wire, so that a peer that sends without end does not keep the
+// loop busy. A wire that is known to be empty is not read again.
 //
 //   from       to         when
 //   kOpen      kDrained   a read was short: another one would cost a system call and find nothing
