@@ -23,7 +23,8 @@ struct Dialed {
   Fd fd;  ///< the connected socket; empty after a failure
   SocketAddress peer;
   Failure failure;  ///< why the last address or host tried has failed; the text names it
-  /// slot counted for the peer's address; empty if connections to it are not counted
+  /// slot of this connection in the count of connections to the peer's address; empty if they are
+  /// not counted
   Quota::Place place;
 };
 
@@ -75,8 +76,8 @@ class Dial {
   std::unique_ptr<Resolution> lookup_;
   // addresses of the host resolved last; with option spread, of all hosts
   std::vector<SocketAddress> addresses_;
-  std::size_t address_ = 0;        // index in addresses_ of the address being tried
-  Quota::Place place_;             // slot counted for the address being tried
+  std::size_t address_ = 0;  // index in addresses_ of the address being tried
+  Quota::Place place_;       // slot of this attempt in the count of connections to its address
   ae::TimePoint attempt_began_{};  // when connecting to the current address began
   Fd fd_;  // socket of the current attempt, watched for writability while it connects
   Failure last_failure_;

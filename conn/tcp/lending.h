@@ -51,7 +51,7 @@ class Lending {
   bool is_lent() const noexcept { return active() && ledger_->under_way(); }
   /// False in a child of fork(): completions on an inherited socket belong to the parent.
   bool is_ours() const noexcept { return owner_ == getpid(); }
-  /// for a Linger, which needs it after close()
+  /// The record of what the kernel still reads, for a Linger after close().
   ZeroCopyLedger* ledger() noexcept { return ledger_.get(); }
 
  private:

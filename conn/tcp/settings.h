@@ -26,9 +26,10 @@ struct Settings {
   ae::Duration connect_timeout = defaults::kConnectTimeout;
   int send_buffer = 0;  ///< bytes; 0: the kernel chooses and adapts
   // Options of tcp only
-  ae::Duration linger = defaults::kLinger;        ///< how long delivery may continue after close()
-  ae::Duration end_linger = EndLinger::kDefault;  ///< how long it may continue when the loop ends
-  int receive_buffer = 0;                         ///< bytes; 0: the kernel chooses and adapts
+  ae::Duration linger = defaults::kLinger;  ///< how long delivery may continue after close()
+  /// how long delivery may continue when the loop ends
+  ae::Duration end_linger = EndLinger::kDefault;
+  int receive_buffer = 0;  ///< bytes; 0: the kernel chooses and adapts
   bool nodelay = true;
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: none

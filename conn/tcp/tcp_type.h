@@ -28,7 +28,7 @@ class AECONN_API TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  // the type's options; the constructor may throw while it makes them
+  // the type's options, made by the constructor, which may throw
   const OptionTable& table_ = tcp_options();
 };
 

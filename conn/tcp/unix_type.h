@@ -24,7 +24,7 @@ class AECONN_API UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  // the type's options; the constructor may throw while it makes them
+  // the type's options, made by the constructor, which may throw
   const OptionTable& table_ = unix_options();
 };
 
