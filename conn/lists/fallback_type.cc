@@ -135,8 +135,8 @@ std::vector<Candidate> FallbackType::candidates_for(const Endpoint& endpoint) co
     chosen.push_back(*found);
     chosen.back().to = of_scheme(endpoint, scheme);
   }
-  // If a transport of the list is not available, options that the others do not know are ignored:
-  // it might know them.
+  // If a transport of the list is not available, options that no other transport knows are ignored,
+  // since that one might know them.
   const bool forgiving = std::any_of(chosen.begin(), chosen.end(), [](const Candidate& candidate) {
     return candidate.type == nullptr;
   });

@@ -36,8 +36,8 @@ class ListCarrier final : public Carrier {
   std::string local_address() const override { return {}; }
   std::string peer_address() const override { return {}; }
   std::optional<bool> is_local() const override { return std::nullopt; }
-  /// Returns, once all candidates have failed, a line such as "not-rdma" for each of them, with the
-  /// reason.
+  /// Returns, once all candidates have failed, a fact named "not-rdma" or similar for each of them,
+  /// with the reason.
   std::vector<std::pair<std::string, std::string>> info() const override { return facts(); }
 
  private:
@@ -52,7 +52,7 @@ class ListCarrier final : public Carrier {
   std::unique_ptr<Dial> dial_;    // tries the candidates; null unless connecting
   std::string to_;                // the URL to connect to, without options
   std::vector<Skipped> skipped_;  // skipped candidates: those before the one that is ready, or all
-  ae::TimerId timer_ = 0;         // reports a failure from the loop; 0: not set
+  ae::TimerId timer_ = 0;         // timer that reports a failure; 0: not set
 };
 
 }}  // namespace conn

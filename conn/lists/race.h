@@ -50,7 +50,8 @@ class Race {
   std::vector<bool> failed_;  // by candidate, whether it has failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
-  ae::TimePoint head_start_ends_ = ae::TimePoint::min();  // of the candidate started last
+  // End of the head start of the candidate that was started last.
+  ae::TimePoint head_start_ends_ = ae::TimePoint::min();
   std::size_t started_ = 0;
   std::size_t winner_ = kNone;
 };

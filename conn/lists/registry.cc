@@ -29,7 +29,7 @@ ConnectionType& Registry::add(std::unique_ptr<Transport> type) {
   if (find(type->name()) != nullptr) {
     throw Error("the transport " + std::string(type->name()) + " is already registered");
   }
-  // A transport that was reported as unavailable and is now added is available.
+  // Once a transport is added, it no longer counts as unavailable.
   std::erase_if(unavailable_, [&](const auto& entry) { return entry.first == type->name(); });
   types_.reserve(types_.size() + 1);
   owned_.push_back(std::move(type));
