@@ -48,8 +48,8 @@ using OperationOf = decltype(operation_of(std::declval<T>()));
 /// it runs. The other operations are cancelled at once: no coroutine would receive what they take.
 class Contest : public OfLibrary, public Node {
  protected:
-  /// What one operation gets in place of a coroutine to resume: the Contest then learns that it
-  /// ended.
+  /// Given to one operation in place of a coroutine to resume. When it is resumed, the Contest
+  /// records that the operation has ended.
   struct Entry : Link {
     Entry() noexcept : Link(&Contest::ended) {}
     Contest* contest = nullptr;

@@ -171,8 +171,8 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  // So many tries at once are made without asking has_time(): one for a response, and one to look
-  // for the next request.
+  // Number of tries at once that are made without asking has_time(): one for a response, and one to
+  // look for the next request.
   static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {

@@ -152,8 +152,8 @@ class Waiter {
   }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   void resume() const { Resumption(node_).run(handle_); }
-  /// Resumes the coroutine for code outside this library, which throws nothing into a task on the
-  /// stack: see Resumption::begin().
+  /// Resumes the coroutine on behalf of code outside this library. Throws nothing into a task that
+  /// is on the stack: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
   /// Returns whether a resumption now would be deferred; false unless the handle belongs to a Link.

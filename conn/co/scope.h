@@ -44,7 +44,8 @@ class Scope {
   void cancel() noexcept {
     detail::Spawned* mine = std::exchange(first_, nullptr);
     if (mine != nullptr) mine->place = &mine;
-    // Does not touch *this, since a task that it destroys may own the object that *this belongs to.
+    // end() does not touch *this, since a task that it destroys may own the object that holds
+    // *this.
     end(mine);
   }
   /// The number of tasks that have not ended.
