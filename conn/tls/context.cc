@@ -114,7 +114,7 @@ bool is_address(const std::string& name) {
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
   // Bits required at each security level, by SSL_CTX_set_security_level(3).
   constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};
-  // nobody checks the signature of a self-signed certificate
+  // The signature of a self-signed certificate is not checked by peers.
   if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;
   int bits = -1;
   if (X509_get_signature_info(certificate, nullptr, nullptr, &bits, nullptr) != 1 || bits < 0)
@@ -293,7 +293,7 @@ SSL_CTX* Context::client() const {
 void Context::load() const {
   if (!settings_.identities.empty()) (void)server();
   // The system's certificates take long to read, and no option can be wrong about them. So they are
-  // read when a client needs them.
+  // not read here, but when a client needs them.
   if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
 }
 

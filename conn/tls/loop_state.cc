@@ -7,7 +7,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each iteration
-// buffers are released after so long without reads and writes
+// Buffers of a connection are released after this long without reads and writes.
 constexpr ae::Duration kIdleAfter = 1s;
 
 }  // namespace

@@ -51,7 +51,8 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
   const ssize_t n = wire.receive(buffer, size);
   if (n > 0) {
     // After a short read the wire is taken to be empty: another read would cost a system call and
-    // find nothing. After a failed write that is not done, so that everything that is left is read.
+    // find nothing. But if a write has failed, reading continues until everything that is left has
+    // been read.
     supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < size && !wire.failed());
     return n;
   }

@@ -268,7 +268,7 @@ void Engine::release_buffers() {
 
 void Engine::on_bad_certificate(X509_STORE_CTX* store) {
   if (!bad_certificate_.empty()) return;
-  bad_certificate_ = "a certificate";  // so short that it needs no memory
+  bad_certificate_ = "a certificate";  // a string so short that it needs no memory
   bad_certificate_ = describe_bad_certificate(store, wanted_name);
 }
 

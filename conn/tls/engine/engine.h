@@ -58,7 +58,8 @@ class Engine {
   /// Returns whether read() would return something else than EAGAIN, as far as is known (see
   /// only_maybe()). With `ask_wire` reads the wire if necessary.
   bool look(bool ask_wire);
-  /// Returns what look() last found out, or what is known without reading or decrypting anything.
+  /// Returns what look() would return, as far as it is known without reading or decrypting
+  /// anything.
   bool readable() const;
   /// Whether readable() is true only because read() or look() stopped early: read() may still
   /// return EAGAIN.

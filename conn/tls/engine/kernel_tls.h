@@ -20,7 +20,8 @@ class KernelTls {
   /// std::bad_alloc.
   explicit KernelTls(int socket);
 
-  bool possible() const noexcept { return socket_ != nullptr; }  ///< whether there is a socket
+  /// Whether the kernel may take part: there is a socket.
+  bool possible() const noexcept { return socket_ != nullptr; }
   /// Finds out, after the handshake, which directions the kernel has taken over.
   void settle() noexcept;
   bool sends() const noexcept { return share_ == Share::kSends || share_ == Share::kBoth; }
