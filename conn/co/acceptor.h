@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A listener for coroutines.
+// Accepts connections for coroutines: `co_await acceptor.next()` returns the next one as a Stream.
 
 #include <cstddef>
 #include <deque>
@@ -43,20 +43,20 @@ class Next final : public Wait {
 
 /// Holds up to `backlog` accepted connections until next() takes them. When it holds that many it
 /// pauses its listener, and further connections stay in the listener's own backlog. Destroying it
-/// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams it
-/// returned live on. It must not be used after the loop's end.
+/// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams that
+/// next() has returned stay open. It must not be used after the loop's end.
 class Acceptor {
  public:
   static constexpr std::size_t kBacklog = 128;  ///< default number of connections held
 
-  /// Throws conn::Error as Registry::listen() does.
+  /// Listens on `at`. Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
            std::size_t backlog = kBacklog)
       : backlog_(backlog == 0 ? 1 : backlog),
         asking_(loop),
         listener_(registry.listen(
             loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
-  /// The same, for a URL.
+  /// Listens on a URL; otherwise like the constructor above.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
            std::size_t backlog = kBacklog)
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
@@ -68,8 +68,9 @@ class Acceptor {
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
-  Listener& listener() const noexcept { return *listener_; }  ///< e.g. for its endpoints
-  /// The number of connections held for next().
+  /// The listener, for example to query its endpoints.
+  Listener& listener() const noexcept { return *listener_; }
+  /// The number of accepted connections that next() has not taken yet.
   std::size_t waiting() const noexcept { return arrivals_.size(); }
 
  private:
@@ -108,7 +109,7 @@ class Acceptor {
 
   const std::size_t backlog_;
   std::deque<ConnectionPtr> arrivals_;
-  detail::WaitList asking_;  // at most one wait
+  detail::WaitList asking_;  // the task that waits in next(), at most one
   ListenerPtr listener_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Awaitables from outside this library, for use inside its tasks.
+// Lets tasks of this library await awaitables from outside it.
 
 #include <concepts>
 #include <coroutine>
@@ -42,7 +42,9 @@ concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<>
   awaiter.await_resume();
 };
 
-// A temporary awaitable is destroyed with the wait, as its awaiter is; any other one is not.
+// Whether destroying an awaitable ends its wait. This takes a destructor that is not trivial: that
+// of the awaiter, or that of the awaitable if it is a temporary, since it is then destroyed
+// together with the awaiter.
 template <class T>
 concept EndsItsWait =
     !std::is_trivially_destructible_v<std::remove_cvref_t<AwaiterOf<T>>> ||
@@ -64,12 +66,13 @@ concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::
 
 namespace detail {
 
-/// Runs an awaitable from outside this library. `T`: its type, or a reference to it.
+/// Makes a task wait for an awaitable from outside this library. `T`: its type, or a reference to
+/// it.
 template <class T>
 class Foreign : public OfLibrary {
  public:
   explicit Foreign(T&& awaitable) : awaitable_(std::forward<T>(awaitable)) {}
-  /// Only before the wait begins.
+  /// May be moved only before the wait begins.
   Foreign(Foreign&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
       : awaitable_(std::forward<T>(other.awaitable_)) {}
   Foreign& operator=(Foreign&&) = delete;
@@ -106,8 +109,9 @@ class Foreign : public OfLibrary {
     const State before = std::exchange(self.state_, State::kResumed);
     return before == State::kWaits ? self.waiter_ : Waiter();
   }
-  /// Returns whether it waits. A coroutine that await_suspend() returns to be resumed in place of
-  /// the task runs here: the task is not left before that.
+  /// Calls await_suspend() of the awaiter and returns whether the task must wait. If
+  /// await_suspend() returns a coroutine to be resumed in place of the task, it is resumed inside
+  /// this call.
   bool begin() {
     using Result = decltype(awaiter_->value.await_suspend(link_.handle()));
     if constexpr (std::is_void_v<Result>) {

@@ -45,15 +45,15 @@ concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<
 class ConstBytes {
  public:
   ConstBytes() = default;
-  /// Text, up to its NUL.
+  /// Refers to a text, up to its NUL.
   template <detail::CharPointer Pointer>
   ConstBytes(Pointer text) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, std::strlen(text)) {}
-  /// `size` bytes from `data`.
+  /// Refers to `size` bytes from `data`.
   template <detail::Byte Its>
   ConstBytes(const Its* data, std::size_t size) noexcept
       : bytes_(std::as_bytes(std::span(data, size))) {}
-  /// Any other contiguous range of bytes.
+  /// Refers to the bytes of any other contiguous range of bytes.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, ConstBytes> &&
            !detail::CharPointer<std::decay_t<Range>>) ConstBytes(Range&& range)
@@ -64,11 +64,11 @@ class ConstBytes {
     if constexpr (detail::ByteRange<Range>)
       bytes_ = std::as_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
   }
-  /// A const array of char is text, up to its NUL if it has one.
+  /// Refers to a const array of char, which counts as text: up to its NUL, if it has one.
   template <std::size_t kSize>
   ConstBytes(const char (&text)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, strnlen(text, kSize)) {}
-  /// A non-const array of char is a buffer: all of it.
+  /// Refers to a non-const array of char, which counts as a buffer: all of it.
   template <std::size_t kSize>
   ConstBytes(char (&buffer)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(buffer, kSize) {}
@@ -79,15 +79,15 @@ class ConstBytes {
   std::span<const std::byte> bytes_;
 };
 
-/// A buffer to read into: as ConstBytes, for writable memory. A temporary container is rejected; a
-/// temporary span is not.
+/// A buffer to read into: a contiguous sequence like those that ConstBytes accepts, of writable
+/// memory. A temporary container is rejected; a temporary span is not.
 class MutableBytes {
  public:
-  /// `size` bytes from `data`.
+  /// Refers to `size` bytes from `data`.
   template <detail::Byte Its>
   MutableBytes(Its* data, std::size_t size) noexcept
       : bytes_(std::as_writable_bytes(std::span(data, size))) {}
-  /// Any other contiguous range of writable bytes.
+  /// Refers to the bytes of any other contiguous range of writable bytes.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, MutableBytes>) MutableBytes(Range&& range)
   noexcept {  // NOLINT(google-explicit-constructor)
@@ -101,7 +101,7 @@ class MutableBytes {
   }
 
   std::span<std::byte> span() const noexcept { return bytes_; }  ///< the bytes
-  /// The same, as text.
+  /// The bytes as a span of char.
   std::span<char> text() const noexcept {
     return {reinterpret_cast<char*>(bytes_.data()), bytes_.size()};
   }

@@ -62,13 +62,14 @@ class Connect final : public Timed {
 
 }  // namespace detail
 
-/// Connects within `limit` and the transport's connect-timeout. Throws conn::Error as
-/// Registry::connect() does: for an unknown transport or an invalid URL.
+/// Connects to `to`; `co_await` returns a Connected. It has a failure if `limit` or the transport's
+/// connect-timeout expires first. Throws conn::Error as Registry::connect() does: for an unknown
+/// transport or an invalid URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              const Endpoint& to, ae::Duration limit = kNoLimit) {
   return {registry, loop, to, limit};
 }
-/// The same, to a URL.
+/// Connects like connect() above, to a URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              std::string_view url, ae::Duration limit = kNoLimit) {
   return {registry, loop, Endpoint::parse(url), limit};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Waiting for an event, for a group of tasks to end, and for other handlers to run.
+// Makes tasks wait for an event, for a group of tasks to end, or for other handlers to run.
 
 #include <coroutine>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace detail {
 
 class EventWait final : public Wait {
  public:
-  /// The wait is over when `missing` is 0.
+  /// Makes a wait that is over when `missing` is 0.
   EventWait(WaitList& list, const std::size_t& missing, ae::Duration limit) noexcept
       : Wait(list, limit), missing_(&missing) {}
   bool await_ready() noexcept {
@@ -64,19 +64,21 @@ class Yield final : public OfLibrary, private ReadyItem {
 /// that are waiting when it is destroyed resume with false.
 class Event {
  public:
-  /// Throws std::bad_alloc, which only the first one of a loop can do.
+  /// Makes an event that is not set. Throws std::bad_alloc, which only the first event of a loop
+  /// can do.
   explicit Event(ae::EventLoop& loop) : waits_(loop) {}
 
-  /// Resumes all waiting tasks: later from the loop, not inside this call, in the order in which
-  /// they began to wait. While the event is set, wait() completes at once.
+  /// Sets the event. All waiting tasks resume, in the order in which they began to wait: later from
+  /// the loop, not inside this call. While the event is set, wait() completes at once.
   void set() noexcept {
     missing_ = 0;
     waits_.wake_all();
   }
-  /// New waits block again; tasks already woken still resume.
+  /// Makes the event not set: new waits block again; tasks already woken still resume.
   void reset() noexcept { missing_ = 1; }
   bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set
-  /// Waits until the event is set: true. False if the time-out expires or the event is destroyed.
+  /// Waits until the event is set and returns true. Returns false if the time-out expires or the
+  /// event is destroyed first.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {waits_, missing_, limit};
   }
@@ -94,17 +96,18 @@ class WaitGroup {
  public:
   class Member;
 
-  /// Starts without members. Throws std::bad_alloc.
+  /// Makes a group without members. Throws std::bad_alloc.
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;
-  /// Waiting tasks resume with false.
+  /// Makes waiting tasks resume with false.
   ~WaitGroup() { count_->waits.dismiss_all(); }
 
   /// Adds a member, which counts until it is destroyed.
   [[nodiscard]] inline Member join() noexcept;
   std::size_t size() const noexcept { return count_->members; }  ///< number of members
-  /// Waits until there are no members, which may be at once: true. False if the time-out expires.
+  /// Waits until the group has no members, which may be at once, and returns true. Returns false if
+  /// the time-out expires first.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {count_->waits, count_->members, limit};
   }
@@ -118,11 +121,11 @@ class WaitGroup {
   std::shared_ptr<Count> count_;
 };
 
-/// Counts in a WaitGroup until it is destroyed.
+/// A membership in a WaitGroup. It counts until it is destroyed.
 class WaitGroup::Member {
  public:
-  Member(Member&&) noexcept = default;  ///< the source no longer counts
-  /// The membership that this object held before ends.
+  Member(Member&&) noexcept = default;  ///< the moved-from Member no longer counts
+  /// Takes over the membership of `other`. The membership that this object held before ends.
   Member& operator=(Member&& other) noexcept {
     Member(std::move(other)).count_.swap(count_);
     return *this;
@@ -141,8 +144,8 @@ class WaitGroup::Member {
 
 inline WaitGroup::Member WaitGroup::join() noexcept { return Member(count_); }
 
-/// Resumes once the handlers that are due now, and tasks that yielded earlier, have run. Throws
-/// std::bad_alloc, which only the first call for a loop can do.
+/// Suspends the awaiting task until the handlers that are due now, and tasks that yielded earlier,
+/// have run. Throws std::bad_alloc, which only the first call for a loop can do.
 [[nodiscard]] inline detail::Yield yield(ae::EventLoop& loop) {
   return detail::Yield(detail::Turns::of(loop));
 }

@@ -24,7 +24,7 @@ namespace detail {
 template <class Result>
 using FirstValue = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
-/// The operation that first() makes of an argument.
+/// Returns the operation that first() makes of one of its arguments.
 template <class T>
 auto operation_of(T&& given) {
   using Plain = std::remove_cvref_t<T>;
@@ -48,7 +48,8 @@ using OperationOf = decltype(operation_of(std::declval<T>()));
 /// it runs. The other operations are cancelled at once: no coroutine would receive what they take.
 class Contest : public OfLibrary, public Node {
  protected:
-  /// The link that one operation gets to resume.
+  /// Given to one operation in place of a coroutine to resume. When it is resumed, the Contest
+  /// records that the operation has ended.
   struct Entry : Link {
     Entry() noexcept : Link(&Contest::ended) {}
     Contest* contest = nullptr;
@@ -73,7 +74,7 @@ class Contest : public OfLibrary, public Node {
 
   Waiter waiter_;
   std::size_t winner_ = kNone;
-  std::size_t begins_ = kNone;  // index of the operation that is being started
+  std::size_t begins_ = kNone;  // index of the operation that is being started, or kNone
 
  private:
   static Waiter ended(Link& link) noexcept {
@@ -85,7 +86,8 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    if (!begins) return self.waiter_;  // a link of another first(), which defers the resumption
+    // the waiter is a link of another first(), which defers the resumption
+    if (!begins) return self.waiter_;
     Resumption::let_go_below(self);
     return Waiter();
   }
@@ -103,14 +105,14 @@ class First : public Contest {
 
   explicit First(Operations&&... operations)
       : Contest(&let_go_of_all), operations_(std::move(operations)...) {}
-  /// Only before the wait begins.
+  /// May be moved only before the wait begins.
   First(First&& other) noexcept
       : Contest(&let_go_of_all), operations_(std::move(other.operations_)) {}
   First& operator=(First&&) = delete;
 
   bool await_ready() const noexcept { return false; }
-  /// Starts the operations in order, up to one that completes at once: a task runs before a later
-  /// operation is looked at.
+  /// Starts the operations in order, up to one that completes at once. A task among them runs
+  /// before a later operation is started.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     waiter_ = Waiter(awaiting);
@@ -131,7 +133,8 @@ class First : public Contest {
   template <std::size_t I>
   bool over() {
     begins_ = I;
-    if (!std::get<I>(operations_)) return false;  // cancelled while an earlier one was starting
+    // this operation was cancelled while an earlier one was starting
+    if (!std::get<I>(operations_)) return false;
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
     const std::coroutine_handle<> entry = enter(entries_[I], I);
@@ -150,7 +153,8 @@ class First : public Contest {
   void let_go_of(std::index_sequence<I...>) noexcept {
     (let_go_of<I>(), ...);
   }
-  /// Leaves operations alone that have ended: they may be in the middle of reporting it.
+  /// Cancels operation I, unless it has ended, is being started or is on the stack. An operation
+  /// that has ended may be in the middle of reporting that.
   template <std::size_t I>
   void let_go_of() noexcept {
     auto& operation = std::get<I>(operations_);
@@ -160,8 +164,8 @@ class First : public Contest {
     }
     operation.reset();
   }
-  /// Destroys the other operations before it takes the value, which may belong to a stream that
-  /// they wait for.
+  /// Returns the value of the operation that ended first. Destroys the other operations before it
+  /// takes the value, which may belong to a stream that they wait for.
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
@@ -202,7 +206,7 @@ requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> &
       detail::operation_of(std::forward<Awaitables>(awaitables))...);
 }
 
-/// first() takes ownership of its arguments: first(std::move(task), ...).
+/// Rejects lvalues, since first() takes ownership of its arguments: first(std::move(task), ...).
 template <class... Awaitables>
 requires(std::is_lvalue_reference_v<Awaitables> || ...) detail::Refused first(Awaitables&&...)
 = delete;

@@ -27,7 +27,7 @@ namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 class Lane;
 class Operation;
 
-/// Resumes an operation in the loop's next iteration after its stream has released the connection.
+/// Resumes an operation whose stream has released the connection, in the loop's next iteration.
 struct Goodbye {
   inline explicit Goodbye(Operation& to) noexcept;
   Goodbye(const Goodbye&) = delete;
@@ -37,8 +37,8 @@ struct Goodbye {
   Operation* operation;  // null once the operation has resumed or is destroyed
 };
 
-/// An operation that is tried until it completes. It lives in the frame of the awaiting coroutine.
-/// Destroying it ends the wait and loses no data.
+/// Base of the operations of a Stream: one is tried until it completes. It lives in the frame of
+/// the awaiting coroutine. Destroying it ends the wait and loses no data.
 class Operation : public OfLibrary {
  public:
   Operation(Operation&& other) noexcept
@@ -55,23 +55,25 @@ class Operation : public OfLibrary {
   }
 
  protected:
-  /// `nothing`: there is no byte to move.
+  /// `nothing`: whether it has no bytes to move, and so completes at once.
   Operation(Lane& lane, ae::Duration limit, bool nothing = false) noexcept
       : lane_(&lane), limit_(limit), nothing_(nothing) {}
   virtual inline ~Operation();
-  /// Makes one try. True: the operation is complete.
+  /// Tries once to complete the operation. Returns true if it is complete.
   virtual bool advance() = 0;
-  /// As advance(), for an awaiting coroutine that resumes later and may be cancelled before that.
-  /// An operation that can postpone taking the data takes nothing here and calls be_late().
+  /// Called instead of advance() if the awaiting coroutine can resume only later, and may be
+  /// cancelled before that. An operation that can postpone taking the data takes nothing here and
+  /// calls be_late(). Returns true if the operation is complete.
   virtual bool look() { return advance(); }
   void be_late() noexcept { late_ = true; }
-  /// The awaiting coroutine resumes: takes the data that look() found.
+  /// Takes the data that look() found but did not take. Called when the awaiting coroutine resumes.
   void take_late() noexcept {
     if (late_) [[unlikely]]
       advance_late();
   }
   inline Connection& connection() const noexcept;
-  /// Evaluates the errno of the last call. True if it ends the operation.
+  /// Evaluates `err`, the errno of a call on the connection. Returns true if it ends the operation;
+  /// EAGAIN does not.
   inline bool failed(int err) noexcept;
 
   Lane* lane_;
@@ -84,17 +86,17 @@ class Operation : public OfLibrary {
   inline void lose_lane(ae::EventLoop* loop) noexcept;
   inline void advance_late() noexcept;
   bool over() { return waiter_.would_wait() ? look() : advance(); }
-  void end() {  // must be called last
+  void end() {  // must be called last: the coroutine may destroy this
     waiting_ = late_;
     waiter_.resume();
   }
 
-  Goodbye* goodbye_ = nullptr;  // set once it has lost its lane
+  Goodbye* goodbye_ = nullptr;  // set once the operation has lost its lane
   ae::Duration limit_;
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  bool late_ = false;  // complete, but keeps its lane until it has taken the data
+  bool late_ = false;  // whether it is complete but keeps its lane until it has taken the data
   const bool nothing_;
 };
 
@@ -102,36 +104,39 @@ class Lane {
  public:
   enum class Way : bool { kRead, kWrite };
 
-  /// `at_once` counts the tries of both lanes of a stream since one of them last waited.
+  /// Makes a lane for one direction of `connection`. `at_once` counts the tries of both lanes of a
+  /// stream since one of them last waited.
   Lane(Way way, Connection* connection, unsigned& at_once) noexcept
       : way_(way), at_once_(at_once), connection_(connection) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
-  /// Serves another connection from now on, as a new lane would.
+  /// Gives up the connection served so far and serves `connection` from now on, as a new lane
+  /// would.
   void take_connection(Connection* connection) noexcept {
     leave_connection();
     connection_ = connection;
     ready_ = true;
   }
 
-  /// Whether to try before the loop reports readiness. Such tries are limited in number and time,
-  /// so that other handlers can run.
+  /// Returns whether an operation should try at once, before the loop reports readiness. Such tries
+  /// are limited in number and time, so that other handlers can run.
   bool worth_trying() noexcept {
     return (ready_ && ++at_once_ <= kAtOnce && has_time()) ||
            connection_->state() != State::kConnected;
   }
-  /// Records what the last try says about the next one.
+  /// Records whether the next try is expected to find the connection ready, judging by the last
+  /// one.
   void expect(bool ready) noexcept { ready_ = ready; }
   bool expected() const noexcept { return ready_; }
   Connection& connection() const noexcept { return *connection_; }
 
-  /// The reason why no operation can begin; std::errc() if one can.
+  /// Returns the reason why no operation can begin; std::errc() if one can.
   std::errc refusal() const noexcept {
     if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
     return connection_ != nullptr ? std::errc() : std::errc::not_connected;
   }
-  /// Makes `operation` wait. Returns the reason if it cannot wait, else std::errc().
+  /// Makes `operation` wait in this lane. Returns the reason if it cannot wait, else std::errc().
   std::errc enter(Operation& operation) noexcept {
     if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
@@ -146,11 +151,12 @@ class Lane {
   }
   void leave() noexcept {
     waiting_ = nullptr;
-    ready_ = true;  // data that it looked at is still unread
+    ready_ = true;  // data that the operation looked at is still unread
     if (watch_ == nullptr) disarm();
   }
 
-  /// The connection is about to be closed or handed over.
+  /// Gives up the connection, which is about to be closed or handed over. The operation that waits
+  /// for it is cancelled (ECANCELED).
   void leave_connection() noexcept {
     for (Watch* each = std::exchange(watch_, nullptr); each != nullptr; each = each->around)
       each->lane = nullptr;
@@ -165,7 +171,8 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  // Tries that need no has_time(): a response, and a look for the next request.
+  // Number of tries at once that are made without asking has_time(): one for a response, and one to
+  // look for the next request.
   static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {
@@ -173,9 +180,9 @@ class Lane {
     return loop == nullptr || loop->has_time();
   }
 
-  /// On the stack while the lane resumes a coroutine, which may destroy the lane. Watches are
-  /// nested as the stack is: the resumed coroutine may run a nested iteration of the loop, in which
-  /// the lane resumes another one.
+  /// Tells whether the lane still exists after it has resumed a coroutine, which may destroy the
+  /// lane. A Watch is on the stack during the resumption. Watches are nested: the resumed coroutine
+  /// may run a nested iteration of the loop, in which the lane resumes another coroutine.
   struct Watch {
     explicit Watch(Lane& watched) noexcept
         : lane(&watched), around(std::exchange(watched.watch_, this)) {}
@@ -190,7 +197,7 @@ class Lane {
 
   void arm() {
     if (armed_) return;
-    // Fits into std::function's own storage.
+    // The handler fits into std::function's own storage, so that setting it allocates no memory.
     const auto handler = [this](Connection&) { on_ready(); };
     if (way_ == Way::kRead) {
       connection_->set_read_handler(handler);
@@ -208,7 +215,7 @@ class Lane {
       } else {
         connection_->set_write_handler(nullptr);
       }
-    } catch (const std::bad_alloc&) {  // the handler is removed nevertheless
+    } catch (const std::bad_alloc&) {  // the handler is removed even if memory runs out
     }
   }
 
@@ -237,7 +244,8 @@ class Lane {
     operation.deadline_ = ae::TimePoint::max();
     ae::EventLoop* const loop = connection_->loop();
     if (operation.limit_ == kNoLimit || loop == nullptr) return;
-    // Not the loop's time, which is old when a handler takes long: time-outs would expire early.
+    // Reads the clock instead of the loop's time: that is old if a handler takes long, so time-outs
+    // would expire early.
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (operation.limit_ >= ae::TimePoint::max() - now) return;
     const ae::TimePoint deadline = now + operation.limit_;
@@ -251,7 +259,8 @@ class Lane {
     operation.deadline_ = deadline;
   }
 
-  /// If the deadline has become later since the timer was set, only re-arms the timer.
+  /// Ends the waiting operation if its deadline has passed. If the deadline is later than the one
+  /// that the timer was set for, only re-arms the timer: returns the remaining time.
   ae::Duration on_time() {
     if (waiting_ != nullptr && waiting_->deadline_ != ae::TimePoint::max()) {
       const ae::TimePoint now = std::chrono::steady_clock::now();
@@ -271,19 +280,19 @@ class Lane {
   }
 
   const Way way_;
-  bool armed_ = false;  // the handler is set
+  bool armed_ = false;  // whether the lane's handler is set on the connection
   bool ready_ = true;
   unsigned& at_once_;
   Connection* connection_;
   Operation* waiting_ = nullptr;
-  Watch* watch_ = nullptr;  // the innermost one
+  Watch* watch_ = nullptr;  // the innermost Watch, or null
   ae::TimerId timer_ = 0;
   ae::TimePoint due_;
 };
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  if (nothing_) {  // allowed beside another operation, too
+  if (nothing_) {  // an operation without bytes is allowed beside another one
     if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
     return true;
   }
@@ -306,18 +315,19 @@ inline Operation::~Operation() {
   }
 }
 
-// Does not resume the coroutine here: the caller is in the middle of releasing the connection.
+// Ends the operation with ECANCELED. The coroutine is resumed from the loop, not here, since the
+// caller is in the middle of releasing the connection.
 inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
   lane_ = nullptr;
   error_ = std::errc::operation_canceled;
   if (std::exchange(late_, false)) return;  // the awaiting coroutine has been notified already
-  if (loop == nullptr) return;              // the loop is gone: nothing can resume
+  if (loop == nullptr) return;              // the loop is gone, so nothing can resume it
   try {
     loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
       goodbye->say();
       return ae::kNoMore;
     });
-  } catch (const std::bad_alloc&) {  // no memory: it waits until it is cancelled
+  } catch (const std::bad_alloc&) {  // without memory, the operation waits until it is cancelled
   }
 }
 
@@ -325,7 +335,7 @@ inline void Operation::advance_late() noexcept {
   late_ = waiting_ = false;
   lane_->leave();
   try {
-    // Another operation took it meanwhile.
+    // Fails if another operation has taken the data meanwhile.
     if (!advance()) error_ = std::errc::resource_unavailable_try_again;
   } catch (const std::bad_alloc&) {
     error_ = std::errc::not_enough_memory;

@@ -26,7 +26,8 @@ class Read final : public Operation {
 
  private:
   bool look() override {
-    if (connection().peek().size == 0 && errno != ENOMEM)  // read() needs no memory
+    // ENOMEM ends only peek(): read() needs no memory.
+    if (connection().peek().size == 0 && errno != ENOMEM)
       return failed(errno == 0 ? ENODATA : errno);
     be_late();
     return true;
@@ -35,7 +36,7 @@ class Read final : public Operation {
     const ssize_t n = connection().read(buffer_.data(), buffer_.size());
     if (n <= 0) return failed(n == 0 ? ENODATA : errno);
     size_ = static_cast<std::size_t>(n);
-    // A short read: no more data has arrived yet.
+    // A short read means that no more data has arrived yet.
     lane_->expect(size_ == buffer_.size());
     return true;
   }
@@ -90,7 +91,8 @@ class ReadLine final : public Operation {
     lane_->expect(over || view.last);
     return over;
   }
-  /// True: the line is complete, or the buffer is full.
+  /// Moves `bytes` up to a newline to the buffer, and adds the number of bytes used to `taken`.
+  /// Returns true if the line is complete, or longer than the buffer.
   bool take(std::string_view bytes, std::size_t& taken) noexcept {
     const std::size_t end = bytes.find('\n');
     const std::size_t text = std::min(end, bytes.size());
@@ -125,7 +127,8 @@ class Peek final : public Operation {
   }
 
  private:
-  bool look() override {  // another operation may read the shown bytes first
+  // The coroutine resumes later; another operation may read the shown bytes before that.
+  bool look() override {
     if (!advance()) return false;
     if (error_ == std::errc()) be_late();
     return true;
@@ -170,7 +173,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // wait until the loop reports readiness
+    lane.expect(false);  // makes advance() wait until the loop reports readiness
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

@@ -38,7 +38,7 @@ class Permits {
     else
       waits_.wake_first();
   }
-  /// Waiting tasks resume without a permit.
+  /// Makes waiting tasks resume without a permit.
   void dismiss_all() noexcept { waits_.dismiss_all(); }
 
  private:
@@ -47,7 +47,7 @@ class Permits {
   std::size_t free_;
 };
 
-/// Returns its permit unless the permit was used.
+/// A wait for a permit. Its destructor returns the permit unless the permit was used.
 class PermitWait : public Wait {
  public:
   PermitWait(PermitWait&&) = default;
@@ -88,35 +88,37 @@ class Queue {
   class Push;
   class Pop;
 
-  /// Throws std::bad_alloc. A capacity of 0 is treated as 1.
+  /// Makes an empty queue. A capacity of 0 is treated as 1. Throws std::bad_alloc.
   Queue(ae::EventLoop& loop, std::size_t capacity)
       : places_(capacity == 0 ? 1 : capacity), room_(loop, places_.size()), values_(loop, 0) {}
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  /// Waits until the queue has space and pushes: true. False if the time-out expires or the queue
-  /// is closed; the value is then destroyed with the operation.
+  /// Waits until the queue has space, pushes `value` and returns true. Returns false if the
+  /// time-out expires or the queue is closed; the value is then destroyed with the operation.
   [[nodiscard]] Push push(T value, ae::Duration limit = kNoLimit) noexcept {
     return Push(*this, std::move(value), limit);
   }
-  /// Pushes without waiting. False if the queue is full or closed; `value` is then unchanged.
+  /// Pushes without waiting and returns true. Returns false if the queue is full or closed; `value`
+  /// is then unchanged.
   bool try_push(T& value) noexcept {
     if (closed_ || !room_.try_take()) return false;
     put(std::move(value));
     return true;
   }
-  /// As above for a temporary, whose value is lost on failure.
+  /// Pushes a temporary without waiting and returns true. Returns false if the queue is full or
+  /// closed; the value is then lost.
   bool try_push(T&& value) noexcept { return try_push(value); }
   /// Waits for the oldest value and returns it. Returns no value if the time-out expires, or if the
   /// queue is closed and empty.
   [[nodiscard]] Pop pop(ae::Duration limit = kNoLimit) noexcept { return Pop(*this, limit); }
-  /// Pops without waiting.
+  /// Returns the oldest value without waiting, or no value if the queue is empty.
   std::optional<T> try_pop() noexcept {
     if (!values_.try_take()) return std::nullopt;
     return take();
   }
-  /// No more values can be pushed; the remaining ones can still be popped. Waiting pushes resume
-  /// with false, waiting pops without a value.
+  /// Closes the queue: no more values can be pushed; the remaining ones can still be popped.
+  /// Waiting pushes resume with false, waiting pops without a value.
   void close() noexcept {
     closed_ = true;
     room_.dismiss_all();

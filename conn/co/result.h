@@ -38,9 +38,9 @@ struct [[nodiscard]] Result {
   }
 };
 
-/// The result of Stream::peek(). The view stays valid as long as that of Connection::peek(). False
-/// if there is an error. With kEndOfStream the view shows the bytes left before the end, which are
-/// fewer than requested; with any other error it is empty.
+/// The result of Stream::peek(); converts to false if there is an error. The view stays valid as
+/// long as that of Connection::peek(). With kEndOfStream the view shows the bytes left before the
+/// end, which are fewer than requested; with any other error it is empty.
 struct [[nodiscard]] Peeked : View {
   std::errc error{};  ///< std::errc() if there is no error
 

@@ -26,16 +26,19 @@ struct Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  Node* above = nullptr;  // the awaiting node, if it belongs to this library
-  // Deferred action: runs once nothing of this node is on the stack.
+  Node* above = nullptr;  // the node that awaits this one; null if it is not of this library
+  // Deferred action, run once neither this node nor a node that it awaits is on the stack; null if
+  // there is none.
   void (*due)(Node&) = nullptr;
-  void (*let_go)(Node&) noexcept = nullptr;  // of a first(): cancels the operations that wait in it
+  // for a first(), cancels the operations that wait in it; null for a task
+  void (*let_go)(Node&) noexcept = nullptr;
 
  protected:
   ~Node() = default;
 };
 
-/// Every resumption of a task goes through this class. Its objects are nested as the stack is.
+/// One resumption of a coroutine. Every resumption of a task goes through this class, whose objects
+/// are on the stack and linked from the innermost outwards.
 class Resumption {
  public:
   /// `node`: the node that is resumed; null if it does not belong to this library.
@@ -45,13 +48,15 @@ class Resumption {
   Resumption& operator=(const Resumption&) = delete;
   ~Resumption() { innermost_ = around_; }
 
-  /// Throws the exception that was raised while it ran.
+  /// Resumes `handle` until it suspends or ends, then throws the exception that was raised
+  /// meanwhile, if any.
   void run(std::coroutine_handle<> handle) {
     go_on(handle);
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
-  /// As run(), but inside another task it does not throw: that task is not involved and continues
-  /// until it suspends; the exception is passed to the resumption around this one.
+  /// Resumes `handle` as run() does, but does not throw inside another task: that task is not
+  /// involved and continues until it suspends. The exception is passed to the resumption around
+  /// this one.
   void begin(std::coroutine_handle<> handle) {
     go_on(handle);
     if (!thrown_) return;
@@ -64,19 +69,20 @@ class Resumption {
     if (!thrown_) thrown_ = std::move(thrown);
   }
 
-  /// The resumption that runs the calling task. Within a task there is always one.
+  /// Returns the resumption that runs the calling task. Within a task there is always one.
   static Resumption& innermost() noexcept { return *innermost_; }
-  /// The current task has ended and control passes to `node`; null if it passes to none.
+  /// Records that the current task has ended and control passes to the task `node`; null if it
+  /// passes to none.
   void goes_on_with(Node* node) noexcept { node_ = node; }
 
-  /// Whether `node`, or a node that it awaits directly or indirectly, is on the stack.
+  /// Returns whether `node`, or a node that it awaits directly or indirectly, is on the stack.
   static bool runs(const Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_)
       if (each->is_below(node)) return true;
     return false;
   }
-  /// If runs(node): returns true, and calls `act` once `node` no longer runs. All other operations
-  /// that wait below `node` are cancelled at once.
+  /// If runs(node), returns true and calls `act` once `node` no longer runs; all other operations
+  /// that wait below `node` are cancelled at once. Otherwise returns false.
   static bool put_off(Node& node, void (*act)(Node&)) noexcept {
     bool found = false;
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
@@ -88,8 +94,8 @@ class Resumption {
     let_go_below(node);
     return true;
   }
-  /// Each first() on the path from a running node up to `node` cancels the operations that wait in
-  /// it.
+  /// Makes each first() on the path from a running node up to `node` cancel the operations that
+  /// wait in it.
   static void let_go_below(Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
       if (!each->is_below(node)) continue;
@@ -106,9 +112,10 @@ class Resumption {
     innermost_ = around_;
     if (look_) go_up();
   }
-  // Runs the deferred action of the highest node that has one; that also disposes of the nodes
-  // below. Another resumption may still keep a higher node on the stack; operations that began to
-  // wait below that node since it was put off are cancelled here.
+  // Runs the deferred action of the highest node above this resumption that has one and no longer
+  // runs; the action also disposes of the nodes below. If another resumption still keeps a higher
+  // node with a deferred action on the stack, cancels the operations that began to wait below that
+  // node since its action was deferred.
   void go_up() noexcept {
     Node* highest = nullptr;
     Node* kept = nullptr;
@@ -131,28 +138,30 @@ class Resumption {
 
   Node* node_;
   Resumption* const around_;
-  bool look_ = false;  // a node on the way up has a deferred action
+  bool look_ = false;  // whether this node or one above it has a deferred action
   std::exception_ptr thrown_;
 };
 
 /// The coroutine to resume when an operation ends.
 class Waiter {
  public:
-  Waiter() = default;  ///< empty
+  Waiter() = default;  ///< no coroutine
   template <class Promise>
   explicit Waiter(std::coroutine_handle<Promise> handle) noexcept : handle_(handle) {
     if constexpr (std::derived_from<Promise, Node>) node_ = &handle.promise();
   }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   void resume() const { Resumption(node_).run(handle_); }
-  /// For a resumption by code outside this library: see Resumption::begin().
+  /// Resumes the coroutine on behalf of code outside this library. Throws nothing into a task that
+  /// is on the stack: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
-  /// Whether a resumption now would be deferred. Only a Link can report that.
+  /// Returns whether a resumption now would be deferred; false unless the handle belongs to a Link.
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
-  /// Null: not a task, or a Link, which has a node of its own.
+  /// Returns the node of the task to resume. Null if it is not a task of this library, or if the
+  /// handle belongs to a Link, which has a node of its own.
   Node* node() const noexcept { return node_; }
 
  private:
@@ -160,9 +169,10 @@ class Waiter {
   Node* node_ = nullptr;
 };
 
-/// Takes the place of a coroutine for code that resumes one: its handle can be resumed like any
-/// other. With both g++ and clang++ the first two words of a coroutine frame are the functions that
-/// resume and destroy it; libstdc++ builds std::noop_coroutine() in the same way.
+/// Stands in for a coroutine: its handle can be resumed like that of a coroutine, and then calls a
+/// function of this library. With both g++ and clang++ the first two words of a coroutine frame are
+/// the functions that resume and destroy it; libstdc++ builds std::noop_coroutine() in the same
+/// way.
 class Link {
  public:
   /// `resumed`: called when this link is resumed; returns the coroutine to continue with, or an
@@ -174,19 +184,21 @@ class Link {
   std::coroutine_handle<> handle() noexcept {
     return std::coroutine_handle<>::from_address(static_cast<void*>(this));
   }
-  /// The Link that a handle belongs to. Null if the handle is a coroutine's.
+  /// Returns the Link that `handle` belongs to; null if it is the handle of a coroutine.
   static Link* of(std::coroutine_handle<> handle) noexcept {
     void (*first)(void*) = nullptr;
     std::memcpy(&first, handle.address(), sizeof first);
     return first == &on_resume ? static_cast<Link*>(handle.address()) : nullptr;
   }
-  /// Whether a resumption now would be deferred.
+  /// Returns whether a resumption now would be deferred because a first() that waits for this link
+  /// runs.
   bool would_wait() const noexcept {
     for (const Node* each = node; each != nullptr && each->let_go != nullptr; each = each->above)
       if (Resumption::runs(*each)) return true;
     return false;
   }
-  /// Called on resumption: returns the coroutine to continue with, following further links.
+  /// Called when this link is resumed. Returns the coroutine to continue with, following further
+  /// links; an empty Waiter if there is none.
   Waiter next() noexcept {
     for (Link* link = this;;) {
       const Waiter waiter = link->next_(*link);
@@ -199,7 +211,7 @@ class Link {
   static void on_resume(void* link) {
     if (const Waiter waiter = static_cast<Link*>(link)->next(); waiter) waiter.begin();
   }
-  static void on_destroy(void*) noexcept {}  // the owner destroys it
+  static void on_destroy(void*) noexcept {}  // does nothing: the owner destroys the Link
 
   [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
   [[maybe_unused]] void (*const destroy_)(void*) noexcept = &on_destroy;
@@ -214,8 +226,8 @@ inline bool Waiter::would_wait() const noexcept {
   return link != nullptr && link->would_wait();
 }
 
-/// The node of a coroutine handle in the tree of awaiters; null if it does not belong to this
-/// library.
+/// Returns the node of a coroutine handle in the tree of awaiters; null if the coroutine does not
+/// belong to this library.
 template <class Promise>
 Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
   if constexpr (std::is_void_v<Promise>) {

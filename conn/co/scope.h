@@ -26,10 +26,11 @@ class Scope {
     end(first_);
   }
 
-  /// Runs the task here until it waits. An exception that it throws, now or later, leaves the call
-  /// that ran it: this one, or the loop's run(), as for a handler. Inside a coroutine spawn() does
-  /// not throw it: it leaves the loop's run() instead, once that coroutine waits or has ended; of
-  /// several exceptions, the first does. Throws std::bad_alloc for an empty task.
+  /// Owns the task and runs it here until it waits. An exception that the task throws, now or
+  /// later, is thrown by the call that ran the task: by spawn(), or by the loop's run(), as for a
+  /// handler. Called inside a coroutine, spawn() does not throw it: the loop's run() does, once
+  /// that coroutine waits or has ended; of several exceptions it throws the first. Throws
+  /// std::bad_alloc for an empty task.
   void spawn(Task<> task) {
     if (closing_) return;
     if (task.done()) throw std::bad_alloc();
@@ -43,7 +44,9 @@ class Scope {
   void cancel() noexcept {
     detail::Spawned* mine = std::exchange(first_, nullptr);
     if (mine != nullptr) mine->place = &mine;
-    end(mine);  // does not touch *this: a task may own the owner of *this
+    // end() does not touch *this, since a task that it destroys may own the object that holds
+    // *this.
+    end(mine);
   }
   /// The number of tasks that have not ended.
   std::size_t size() const noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Waiting for a time to pass.
+// Makes a task wait for a duration.
 
 #include <coroutine>
 
@@ -28,7 +28,8 @@ class Sleep final : public Timed {
 
 }  // namespace detail
 
-/// Waits for at least `duration`; zero: until the loop's next iteration.
+/// Makes the awaiting task wait for at least `duration`; if that is zero, until the loop's next
+/// iteration.
 [[nodiscard]] inline detail::Sleep sleep(ae::EventLoop& loop, ae::Duration duration) noexcept {
   return {loop, duration};
 }

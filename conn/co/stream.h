@@ -19,7 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 /// ConnectionPtr's does.
 /// Await each operation where it is called: `co_await peer.read(buffer, 10s)`. Operations allocate
 /// no memory of their own. One reading and one writing operation may wait at a time; a second one
-/// in the same direction fails at once with EBUSY and takes nothing. On an empty stream: ENOTCONN.
+/// in the same direction fails at once with EBUSY and takes nothing. On an empty
+/// stream every operation fails with ENOTCONN.
 /// A limit is the longest duration of a wait, from its beginning. When it expires the operation
 /// fails with ETIMEDOUT, and the stream stays usable.
 /// Destroying the awaiting coroutine cancels the operation. No byte is lost: the next operation
@@ -29,12 +30,13 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 class Stream {
  public:
   Stream() noexcept : Stream(ConnectionPtr()) {}
-  /// Call it on the loop's thread. The connection must have no other read or write handler.
+  /// Takes ownership of `connection`. Call it on the loop's thread. The connection must have no
+  /// other read or write handler.
   Stream(ConnectionPtr connection) noexcept  // NOLINT(google-explicit-constructor)
       : connection_(std::move(connection)),
         reader_(detail::Lane::Way::kRead, connection_.get(), at_once_),
         writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
-  /// As release(). The idle limit is taken over.
+  /// Takes the connection out of `other`, as other.release() does, and takes over its idle limit.
   Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
   /// Closes the previous connection, as the destructor does. Operations that wait for it, and those
   /// that wait for the connection of `other`, fail with ECANCELED.
@@ -58,29 +60,30 @@ class Stream {
     idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
   }
 
-  /// Reads available bytes, up to the size of the buffer; waits while there are none. ENODATA
-  /// (kEndOfStream): the stream has ended. With an empty buffer it completes at once, even while
-  /// another operation reads.
+  /// Reads available bytes, up to the size of the buffer; waits while there are none. Fails with
+  /// ENODATA (kEndOfStream) if the stream has ended. With an empty buffer it completes at once,
+  /// even while another operation reads.
   [[nodiscard]] detail::Read read(MutableBytes buffer, ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
   }
-  /// Fills the buffer. ENODATA: the stream ended first. After this or another error `size` says how
-  /// many bytes have arrived.
+  /// Fills the buffer. Fails with ENODATA if the stream ends first. After this or another error
+  /// `size` says how many bytes have arrived.
   [[nodiscard]] detail::ReadExactly read_exactly(MutableBytes buffer,
                                                  ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
   }
   /// Reads up to a newline and drops it, and a carriage return before it; `size` is the length of
-  /// the text. EMSGSIZE: the line is longer than the buffer, which is full; the rest of the line
-  /// comes next. ENODATA: the stream ended first; the buffer holds the part of the line that
-  /// arrived.
+  /// the text. Fails with EMSGSIZE if the line is longer than the buffer, which is then full; the
+  /// rest of the line comes next. Fails with ENODATA if the stream ends first; the buffer then
+  /// holds the part of the line that arrived.
   [[nodiscard]] detail::ReadLine read_line(MutableBytes buffer,
                                            ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.text(), limit_of(limit)};
   }
   /// Waits for `together` bytes, at most kMaxContiguous, and shows them where they lie, for parsing
-  /// in place. ENODATA: the stream ends before them; the remaining bytes are shown. EMSGSIZE:
-  /// `together` is more than kMaxContiguous. Nothing counts as read before consume().
+  /// in place. Fails with ENODATA if the stream ends before them; the remaining bytes are shown.
+  /// Fails with EMSGSIZE if `together` is more than kMaxContiguous. Nothing counts as read before
+  /// consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
@@ -89,7 +92,7 @@ class Stream {
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
     shown_ -= size < shown_ ? size : shown_;
-    if (shown_ == 0) reader_.expect(false);  // the loop reports new data
+    if (shown_ == 0) reader_.expect(false);  // no data is left: the loop reports new data
   }
   /// Writes all bytes. After an error `size` says how many the connection accepted. With no bytes
   /// it completes at once, even while another operation writes.
@@ -103,7 +106,8 @@ class Stream {
   }
 
   /// Gives access to all functions that do not wait: shutdown(), flush(), last_error(), info(), ...
-  /// Never call rebind(), leave() or join(): they are for a connection that was released.
+  /// Never call rebind(), leave() or join() through it: they need a connection that was taken out
+  /// by release().
   Connection* operator->() const noexcept { return connection_.get(); }
   Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
   /// Whether there is a connection, in whatever state.
@@ -116,7 +120,8 @@ class Stream {
     writer_.leave_connection();
     return std::move(connection_);
   }
-  /// As release(), then Connection::abort(): the peer sees that the stream was cut.
+  /// Takes the connection out of the stream, as release() does, and aborts it
+  /// (Connection::abort()): the peer sees that the stream was cut.
   void abort() noexcept {
     if (ConnectionPtr connection = release()) connection.release()->abort();
   }

@@ -27,8 +27,8 @@ inline constexpr bool kIsTask = false;
 template <class T>
 inline constexpr bool kIsTask<Task<T>> = true;
 
-/// On completion, control transfers to the awaiting coroutine (symmetric transfer). A task that a
-/// Scope owns is destroyed here.
+/// The last step of a task: transfers control to the awaiting coroutine (symmetric transfer). A
+/// task that a Scope owns is destroyed here.
 struct FinalStep {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -64,7 +64,7 @@ struct TaskPromise : Node {
   FinalStep final_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { thrown = std::current_exception(); }
 
-  /// Awaits operations of this library directly, all others through a Foreign.
+  /// Awaits operations of this library directly, and all other awaitables wrapped in a Foreign.
   template <class T>
   decltype(auto) await_transform(T&& awaited) {
     using Plain = std::remove_cvref_t<T>;
@@ -137,7 +137,7 @@ struct Promise<void> : TaskPromise, Spawned {
   }
 };
 
-/// An action for Resumption::put_off().
+/// Destroys the frame of the task `node`; passed to Resumption::put_off() as the deferred action.
 template <class Promise>
 void destroy_frame(Node& node) {
   std::coroutine_handle<Promise>::from_promise(static_cast<Promise&>(node)).destroy();
@@ -174,7 +174,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  /// Whether it is on the stack.
+  /// Whether the task is on the stack.
   bool runs() const noexcept { return Resumption::runs(frame_.promise()); }
 
  private:
@@ -198,7 +198,7 @@ class [[nodiscard]] Task {
 
   /// Takes ownership of the frame.
   Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
-  /// A coroutine that this Task held before never runs.
+  /// Takes ownership of the frame of `other`. A coroutine that this Task held before never runs.
   Task& operator=(Task&& other) noexcept {
     Task(std::move(other)).swap(*this);
     return *this;
@@ -207,7 +207,7 @@ class [[nodiscard]] Task {
     if (frame_) frame_.destroy();
   }
   void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }  ///< exchanges the frames
-  bool done() const noexcept { return frame_ == nullptr; }              ///< whether it is empty
+  bool done() const noexcept { return frame_ == nullptr; }  ///< whether this Task is empty
 
   /// Called by co_await. Throws std::bad_alloc if this Task is empty.
   detail::AwaitTask<T> operator co_await() && {

@@ -32,7 +32,8 @@ class Timed : public OfLibrary {
     waiter_ = waiter;
     if (limit_ != kNoLimit) set_timer(limit_);
   }
-  /// Must be the last call: it resumes the waiting coroutine, which may destroy this object.
+  /// Resumes the waiting coroutine. Must be the last call, since the coroutine may destroy this
+  /// object.
   void finish() {
     stop_timer();
     const Waiter waiter = waiter_;
@@ -51,7 +52,8 @@ class Timed : public OfLibrary {
   }
   void stop_timer() noexcept {
     const ae::TimerId timer = std::exchange(timer_, 0);
-    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);  // the loop may be gone
+    // alive_ is not open once the loop is destroyed.
+    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);
   }
 
   ae::EventLoop* loop_;

@@ -19,10 +19,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// Items that the loop runs soon. After the loop's end they are not run.
+/// A list of items that the loop runs soon, in order. After the loop's end they are not run.
 class Turns {
  public:
-  /// The instance of this loop. Throws std::bad_alloc, the first time only.
+  /// Returns the instance of this loop. Throws std::bad_alloc, the first time only.
   static std::shared_ptr<Turns> of(ae::EventLoop& loop) {
     static const char key = 0;
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
@@ -56,10 +56,11 @@ class Turns {
 
 class WaitList;
 
-/// A wait is in a WaitList until it is woken, its time-out expires, or it is destroyed.
+/// Base of operations that wait for something inside the process. A Wait is in a WaitList until it
+/// is woken, its time-out expires, or it is destroyed.
 class Wait : public Timed, private ReadyItem {
  public:
-  /// Only before the wait begins.
+  /// May be moved only before the wait begins.
   Wait(Wait&& other) noexcept : Timed(std::move(other)), list_(other.list_) {}
   Wait& operator=(Wait&&) = delete;
   template <class Awaiting>
@@ -73,7 +74,7 @@ class Wait : public Timed, private ReadyItem {
   /// Whether the awaited condition has occurred.
   bool woken() const noexcept { return woken_; }
   void be_woken() noexcept { woken_ = true; }
-  /// False: the list, and the object it belongs to, were destroyed meanwhile.
+  /// False if the list, and the object that it belongs to, were destroyed meanwhile.
   bool list_is_there() const noexcept { return list_ != nullptr; }
 
  private:
@@ -117,7 +118,7 @@ class WaitList {
   explicit WaitList(ae::EventLoop& loop) : turns_(Turns::of(loop)) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
-  /// Waiting tasks resume without having been woken.
+  /// Tasks that still wait resume later, from the loop, without having been woken.
   ~WaitList() {
     for (Wait* each = woken_.first; each != nullptr; each = woken_.first) {
       each->leave();
@@ -137,7 +138,8 @@ class WaitList {
   void wake_all() noexcept {
     while (!empty()) wake_first();
   }
-  /// As wake_first(), but the caller must finish() the wait.
+  /// Marks the first wait as woken and returns it. Unlike with wake_first(), the caller must call
+  /// finish() on it, which resumes its task.
   Wait& take_first() noexcept {
     Wait& first = *waiting_.first;
     first.leave();
@@ -145,7 +147,7 @@ class WaitList {
     first.enter(woken_);
     return first;
   }
-  /// Waiting tasks resume later without having been woken.
+  /// Makes all waiting tasks resume later, from the loop, without having been woken.
   void dismiss_all() noexcept {
     while (!empty()) dismiss();
   }
@@ -161,7 +163,7 @@ class WaitList {
 
   const std::shared_ptr<Turns> turns_;
   Wait::Ends waiting_;
-  Wait::Ends woken_;  // until they are destroyed
+  Wait::Ends woken_;  // woken waits, until they are destroyed
 };
 
 inline Wait::Wait(WaitList& list, ae::Duration limit) noexcept

@@ -18,8 +18,9 @@ std::string in_ms(ae::Duration time) {
          " ms";
 }
 
-/// Slightly more than the time left, so that the race reports the time-out, not the transport;
-/// limited to the option's range.
+/// Returns the value of option connect-timeout for one attempt: slightly more than the time `left`
+/// for all of them, so that it is the race that reports the time-out and not the transport. The
+/// value is kept within the option's range.
 std::string time_left(const OptionRow& option, ae::Duration left) {
   constexpr std::chrono::milliseconds kMore(1);
   const ae::Duration least(static_cast<std::int64_t>(option.min()));
@@ -45,14 +46,14 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
     attempt.candidate = std::move(candidate);
     attempts_.push_back(std::move(attempt));
   }
-  // Created once, since reporting the result later must not depend on memory.
+  // The timer is created here, once, since reporting the result later must not depend on memory.
   timer_ = loop_.add_time_event(kNever, [this] {
     if (over_) {
       finish();
     } else {
       go_on(false);
     }
-    return ae::kNoMore;  // if the dial continues, arm() has set it again
+    return ae::kNoMore;  // if the dial continues, arm() has set the timer again
   });
   go_on(true);
 }
@@ -68,8 +69,9 @@ void Dial::abandon() noexcept {
   over_ = true;
 }
 
-/// Does what is due now. Inside the constructor the result must wait for the loop; otherwise this
-/// object may be destroyed during the call.
+/// Starts the candidates that are due, and ends the dial if one is ready or all have failed. Called
+/// from the constructor (`inside`), it leaves it to the timer to deliver the result; otherwise it
+/// delivers the result itself, and this object may be destroyed during the call.
 void Dial::go_on(bool inside) {
   if (over_) return;
   for (;;) {
@@ -128,7 +130,8 @@ void Dial::connected(std::size_t index) {
   Connection& connection = *attempts_[index].connection;
   try {
     if (connection.state() == State::kConnected) {
-      // Connected does not mean ready for data: over rdma the peer's first window may be missing.
+      // A connected connection may not be ready for data: over rdma the peer's first window may be
+      // missing. So its first writable event is awaited.
       connection.set_write_handler([this, index](Connection&) { writable(index); });
       return;
     }
@@ -167,7 +170,7 @@ void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
   race_.failed(index);
 }
 
-/// Closes the other connections and delivers the result.
+/// Closes the connections of the other candidates and passes the result to `done_`.
 void Dial::finish() {
   loop_.remove_time_event(std::exchange(timer_, 0));
   try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Connects to one place through the first of several candidates that is ready for data, in the
-// order that conn/lists/race.h defines. Used by the composite transport and by Redial; programs use
-// those.
+// order that conn/lists/race.h defines. Used by the transport for lists of schemes (FallbackType)
+// and by Redial; programs use those.
 
 #include <cstddef>
 #include <functional>
@@ -18,33 +18,37 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A candidate: a transport and the endpoint it leads to, or the reason why there is none.
+/// One candidate of a list of schemes: a transport and the endpoint to connect to by it, or the
+/// reason why this transport is not available.
 struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
-  std::string unavailable;  ///< the reason, if `type` is null
-  Endpoint to;              ///< with this scheme and the options that its transport knows
+  std::string unavailable;  ///< why the transport is not available, if `type` is null
+  Endpoint to;              ///< has the scheme `scheme` and those options that its transport knows
 };
 
 class Dial {
  public:
-  /// Receives the connection, or null and failure(). Runs once, from the loop, and may destroy the
-  /// Dial.
+  /// Receives the connection, or null after a failure, which failure() then describes. Runs once,
+  /// from the loop, and may destroy the Dial.
   using Done = std::function<void(ConnectionPtr)>;
 
-  /// Starts at once. `timeout` covers all candidates together; `delay` is the head start of each.
+  /// Starts to connect at once. `timeout` covers all candidates together; `delay` is the head start
+  /// of each candidate over the next.
   Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration delay,
        ae::Duration timeout, Done done);
-  /// Gives up: closes every connection; no handler runs afterwards.
+  /// Closes every connection that is not delivered yet; no handler runs afterwards.
   ~Dial();
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
 
-  /// After the end: the candidates before the one that was taken, or all of them, in order.
+  /// Once `done` is called: the candidates before the one whose connection it received, or all of
+  /// them after a failure, in order.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
-  /// Why no candidate was ready.
+  /// Says why no candidate was ready for data; empty after success.
   const Failure& failure() const noexcept { return failure_; }
-  /// The loop is about to be destroyed, together with its connections.
+  /// Stops without delivering a result, because the loop is about to be destroyed together with its
+  /// connections.
   void abandon() noexcept;
 
  private:

@@ -27,7 +27,8 @@ const OptionRow* option_of(const Candidate& candidate, std::string_view key) noe
   return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
 
-/// The message of the first transport that had the option in an earlier version; empty if none had.
+/// Returns the error text for an option that existed in an earlier version, from the first
+/// transport that had it; empty if none had it.
 std::string gone_from(const std::vector<Candidate>& candidates, std::string_view key) {
   for (const Candidate& candidate : candidates)
     if (const OptionTable* const table =
@@ -41,7 +42,7 @@ FallbackType::Times times_of(const Options& options) {
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
 }
 
-/// Several transports that listen on one place.
+/// A listener of a list of schemes: several transports that listen on one place.
 class FallbackListener final : public Listener {
  public:
   FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
@@ -134,7 +135,8 @@ std::vector<Candidate> FallbackType::candidates_for(const Endpoint& endpoint) co
     chosen.push_back(*found);
     chosen.back().to = of_scheme(endpoint, scheme);
   }
-  // A transport that is not available might know an option that the others do not.
+  // If a transport of the list is not available, options that no other transport knows are ignored,
+  // since that one might know them.
   const bool forgiving = std::any_of(chosen.begin(), chosen.end(), [](const Candidate& candidate) {
     return candidate.type == nullptr;
   });
@@ -179,7 +181,8 @@ void FallbackType::configure(const Options& options) {
   }
   probe.scheme = name_;
   probe.options = options;
-  (void)candidates_for(probe);  // throws before anything changes
+  // Checks the options: throws before anything changes.
+  (void)candidates_for(probe);
   for (const auto& [key, value] : options.values()) {
     if (table_.has(key)) own.set(key, value);
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -237,7 +240,8 @@ std::vector<Skipped> FallbackType::listen_on_each(
       try {
         port = open(candidate, at);
       } catch (const Error& error) {
-        // The port that the first transport was given may be in use for this one.
+        // With port 0, the port that the first transport got may be in use for this one: all try
+        // again with another.
         again = again || (port != endpoint.port && attempt < kPortTries);
         missing.push_back({candidate.scheme,
                            SkipReason::kOther,

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // they may contain a pass phrase
+  shown.options = {};  // options may contain a pass phrase
   return shown.to_string();
 }
 
@@ -66,7 +66,7 @@ void ListCarrier::fail_later(Failure failure) {
 
 void ListCarrier::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  CarrierHost& connection = host();  // which another carrier may have from now on
+  CarrierHost& connection = host();  // kept, since hand_over() gives this carrier another host
   try {
     skipped_ = over->not_taken();
     if (!winner) {
@@ -76,21 +76,22 @@ void ListCarrier::dialled(ConnectionPtr winner) {
   } catch (const std::bad_alloc&) {
     connection.fail(out_of_memory());
   }
-  std::exception_ptr thrown;  // from the registry's handler; the connection's own runs nevertheless
+  // Exception of the registry's fallback handler: the connect handler is run before it propagates.
+  std::exception_ptr thrown;
   if (connection.state() == State::kConnecting) {
     try {
       hand_over(std::move(winner));
     } catch (...) {
       thrown = std::current_exception();
     }
-    connection.watch_or_fail();  // for handlers that were set earlier
+    connection.watch_or_fail();  // watches for handlers that were set earlier
   }
   (void)connection.run_connect_handler();
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// The connection continues with the winner's carrier. This object goes with the winner's
-/// connection, which is closed: it exists until no function of it is on the stack.
+/// Continues the connection with the carrier of `winner`. This object is moved to the winner's
+/// connection, which is closed, and exists until none of its functions is on the stack.
 void ListCarrier::hand_over(ConnectionPtr winner) {
   CarrierHost& connection = host();
   ae::EventLoop& here = *loop();
@@ -106,7 +107,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
       fallback = Fallback{to_, std::string(taken.name()), skipped_};
     }
     connection.set_origin(std::move(origin));
-  } catch (const std::bad_alloc&) {  // only the explanation is lost
+  } catch (const std::bad_alloc&) {  // without memory only the explanation is lost
   }
   if (fallback) list().report(here, *fallback);
 }
@@ -117,8 +118,8 @@ std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
   return all;
 }
 
-/// Tries the candidates one after the other, since the loop does not run meanwhile: each gets an
-/// equal part of the time left.
+/// Tries the candidates one after the other, not beside each other, since the loop does not run
+/// during a blocking call. Each candidate gets an equal part of the time left.
 void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   to_ = without_options(to);
   std::vector<Candidate> candidates;
@@ -141,7 +142,8 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
       try {
         ConnectionPtr below = candidate.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
-        // Connected does not mean ready for data: see Dial::connected().
+        // A connected connection may not be ready for data (see Dial::connected()), so this waits
+        // until it is writable.
         const bool connected = below->connect_blocking(candidate.to, part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connects to a place that several candidates lead to. Once one of them is ready, the connection
-// continues with the carrier of that one, and this object is gone.
+// Carries a connection to a URL with a list of schemes while it connects, when several candidates
+// lead to its place. Once one of them is ready, the connection continues with the carrier of that
+// candidate, and this object is gone.
 
 #include <memory>
 #include <string>
@@ -35,7 +36,8 @@ class ListCarrier final : public Carrier {
   std::string local_address() const override { return {}; }
   std::string peer_address() const override { return {}; }
   std::optional<bool> is_local() const override { return std::nullopt; }
-  /// "not-rdma" for each candidate, with the reason, once all have failed.
+  /// Returns, once all candidates have failed, a fact named "not-rdma" or similar for each of them,
+  /// with the reason.
   std::vector<std::pair<std::string, std::string>> info() const override { return facts(); }
 
  private:
@@ -47,10 +49,10 @@ class ListCarrier final : public Carrier {
   void fail_later(Failure failure);
   void stop_timer() noexcept;
 
-  std::unique_ptr<Dial> dial_;    // while it connects
-  std::string to_;                // without options
-  std::vector<Skipped> skipped_;  // those before the one that is ready, or all
-  ae::TimerId timer_ = 0;         // set while a failure is to be reported
+  std::unique_ptr<Dial> dial_;    // tries the candidates; null unless connecting
+  std::string to_;                // the URL to connect to, without options
+  std::vector<Skipped> skipped_;  // skipped candidates: those before the one that is ready, or all
+  ae::TimerId timer_ = 0;         // timer that reports a failure; 0: not set
 };
 
 }}  // namespace conn

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides when each of several candidates for one place is tried: in order, each as soon as the one
-// before has failed or its head start is over, until one is ready or the deadline has passed. Pure
-// logic: no clock, no I/O.
+// Decides when each of several candidates for one place is tried: in order, each as soon as the
+// candidate before it has failed or that candidate's head start is over. The race ends when one is
+// ready, all have failed or the deadline has passed. Pure logic: no clock, no I/O.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI {
 class Race {
  public:
   enum class Step : std::uint8_t {
-    kWait,   ///< wait for ready(), failed() or wake()
+    kWait,   ///< wait until ready() or failed() is called, or until the time wake()
     kStart,  ///< start `candidate`, then call next() again
     kWon,    ///< `candidate` has won; the result is final
     kLost,   ///< every candidate has failed, or the deadline has passed
@@ -26,16 +26,19 @@ class Race {
     std::size_t candidate = 0;
   };
 
-  /// `count` candidates, at least one; each has a head start of `delay` over the next.
+  /// Begins a race of `count` candidates, at least one; each has a head start of `delay` over the
+  /// next.
   Race(std::size_t count, ae::Duration delay, ae::TimePoint deadline)
       : failed_(count), delay_(delay), deadline_(deadline) {}
 
-  /// What to do now. Call it until it no longer returns kStart.
+  /// Returns what the caller must do now. Call next() again until it no longer returns kStart.
   Move next(ae::TimePoint now);
-  /// For a candidate that was started. Calls after the first ready() have no effect.
+  /// Reports that a started candidate is ready for data, or has failed. Calls after the first
+  /// ready() have no effect.
   void ready(std::size_t candidate);
   void failed(std::size_t candidate);
-  /// When to call next() if nothing is reported before; at the latest the deadline.
+  /// Returns when to call next() if no candidate is reported ready or failed before; at the latest
+  /// the deadline.
   ae::TimePoint wake() const;
 
   bool started(std::size_t candidate) const { return candidate < started_; }
@@ -44,10 +47,11 @@ class Race {
 
  private:
   static constexpr std::size_t kNone = SIZE_MAX;
-  std::vector<bool> failed_;  // true: failed
+  std::vector<bool> failed_;  // by candidate, whether it has failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
-  ae::TimePoint head_start_ends_ = ae::TimePoint::min();  // of the last one that was started
+  // End of the head start of the candidate that was started last.
+  ae::TimePoint head_start_ends_ = ae::TimePoint::min();
   std::size_t started_ = 0;
   std::size_t winner_ = kNone;
 };

@@ -10,10 +10,11 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The types of lists of schemes, at an address that stays the same when the registry is moved.
+/// The connection types of lists of schemes (as in rdma|tcp), kept at an address that stays the
+/// same when the registry is moved.
 struct Registry::Lists {
   ae::Mutex mutex;
-  std::vector<std::unique_ptr<FallbackType>> types;  // guarded by mutex
+  std::vector<std::unique_ptr<FallbackType>> types;  // the types created so far; guarded by mutex
   FallbackHandler report;
 };
 
@@ -28,7 +29,7 @@ ConnectionType& Registry::add(std::unique_ptr<Transport> type) {
   if (find(type->name()) != nullptr) {
     throw Error("the transport " + std::string(type->name()) + " is already registered");
   }
-  // A transport that is added after all is no longer unavailable.
+  // Once a transport is added, it no longer counts as unavailable.
   std::erase_if(unavailable_, [&](const auto& entry) { return entry.first == type->name(); });
   types_.reserve(types_.size() + 1);
   owned_.push_back(std::move(type));
@@ -68,7 +69,8 @@ const std::string* Registry::why_unavailable(std::string_view name) const noexce
   return nullptr;
 }
 
-/// Null if no scheme of the list is available, and also if one of them is unknown.
+/// Returns the type of a list of schemes such as rdma|tcp, which is created at its first use.
+/// Returns null if none of its schemes is available, or if one of them is unknown.
 FallbackType* Registry::find_list(std::string_view name) const {
   const std::lock_guard lock(lists_->mutex);
   for (const auto& type : lists_->types) {
@@ -106,7 +108,8 @@ ConnectionType& Registry::require(std::string_view name) const {
     std::string all;
     for (const std::string& scheme : list.schemes()) {
       const std::string* const reason = why_unavailable(scheme);
-      if (reason == nullptr) (void)require(scheme);  // throws for the unknown scheme
+      // Throws an Error that names the unknown scheme.
+      if (reason == nullptr) (void)require(scheme);
       all.append(all.empty() ? "" : "; ").append(scheme);
       if (reason != nullptr) all.append(" is not available: ").append(*reason);
     }

@@ -18,7 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // If the backlog of a Unix socket is full, a non-blocking connect() fails with EAGAIN at once
-// instead of staying in progress, so it is retried at these intervals.
+// instead of staying in progress. So connect() is repeated, first after kFirstRetry, then after
+// twice the time of the last wait, at most kLastRetry.
 constexpr ae::Duration kFirstRetry = 1ms, kLastRetry = 50ms;
 
 Failure connect_failure(const SocketAddress& to, int err) {
@@ -27,13 +28,15 @@ Failure connect_failure(const SocketAddress& to, int err) {
 
 Failure timed_out(const std::string& what) { return errno_failure(ETIMEDOUT, what); }
 
-/// The part of the remaining time that one address may use: half if other addresses follow.
+/// Returns how much of the remaining time `left` connecting to one address may take: half of it if
+/// other addresses are left to try (`others`), otherwise all.
 ae::Duration share(ae::Duration left, bool others) {
   left = std::max(left, ae::Duration::zero());
   return others ? left / 2 : left;
 }
 
-/// Tries one address, blocking. Returns 0 or an errno value.
+/// Connects a new socket `fd` to one address, blocking until `deadline`. Returns 0 or an errno
+/// value.
 int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
   ae::Duration delay = kFirstRetry;
   for (;;) {
@@ -48,7 +51,8 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return ETIMEDOUT;
     if (Interruption::ends()) return EINTR;
-    // Sleeps, polling no descriptor; signals interrupt it as they interrupt poll(2).
+    // With descriptor -1 poll_until() only sleeps. Signals interrupt the sleep as they interrupt
+    // poll(2).
     poll_until(-1, 0, std::min(now + delay, deadline));
     delay = std::min(delay * 2, kLastRetry);
   }
@@ -73,15 +77,17 @@ void Dial::start() {
 }
 
 Dial::~Dial() {
-  // Cancelled before our own deadline: an attempt without an answer for this long counts as failed.
+  // The connect is cancelled before it has ended. If the address has not answered for kSilence by
+  // now, the address book records that it timed out.
   if (fd_ && std::chrono::steady_clock::now() - attempt_began_ >= AddressBook::kSilence)
     book_.told(settings_->spread, addresses_[address_], std::make_error_code(std::errc::timed_out));
   stop_watching();
   if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
 }
 
-/// Runs every callback from the loop: if memory runs out the connect fails, and only exceptions of
-/// `done` propagate. This object may be destroyed afterwards.
+/// Runs `step`, the body of every callback from the loop. If memory runs out in it, the connect
+/// fails. Once the result is known, passes it to `done_`, whose exceptions propagate and which may
+/// destroy this object.
 template <class Step>
 void Dial::take(Step step) {
   try {
@@ -131,7 +137,8 @@ void Dial::look_up() {
 
 void Dial::resolved(Resolved answer) {
   lookup_.reset();
-  // With option spread, the choice is among the addresses of all hosts: resolve all of them first.
+  // Option spread chooses among the addresses of all hosts, so all of them are resolved before the
+  // first attempt to connect.
   const bool all = settings_->spread != AddressOrder::kFirst;
   if (!all || addresses_.empty()) {
     address_ = 0;
@@ -151,7 +158,7 @@ void Dial::keep(std::vector<SocketAddress> found) noexcept {
   try {
     addresses_.insert(addresses_.end(), found.begin(), found.end());
   } catch (const std::bad_alloc&) {
-    last_failure_ = out_of_memory();  // try the addresses found so far
+    last_failure_ = out_of_memory();  // continues with the addresses found so far
   }
 }
 
@@ -269,7 +276,8 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
     try_all({unix_address(to.path)}, false);
     return result;
   }
-  const bool all = settings.spread != AddressOrder::kFirst;  // resolve all before trying any
+  // resolve all hosts before trying any address
+  const bool all = settings.spread != AddressOrder::kFirst;
   std::vector<SocketAddress> found;
   for (const Endpoint::Host& host : to.hosts) {
     const bool more = &host != &to.hosts.back();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One outgoing connect: resolves the host, then tries every address in turn until one answers or
-// the deadline passes.
+// Makes one outgoing connection: resolves the host, then tries every address in turn until one
+// answers or the deadline passes.
 
 #include <functional>
 #include <memory>
@@ -20,10 +20,12 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 struct Dialed {
-  Fd fd;  ///< connected, or empty
+  Fd fd;  ///< the connected socket; empty after a failure
   SocketAddress peer;
-  Failure failure;     ///< of the last address or host; the text names it
-  Quota::Place place;  ///< held for the peer's address, if connections to it are counted
+  Failure failure;  ///< why the last address or host tried has failed; the text names it
+  /// slot of this connection in the count of connections to the peer's address; empty if they are
+  /// not counted
+  Quota::Place place;
 };
 
 class Dial {
@@ -37,7 +39,8 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
   void start();
 
-  /// The blocking version: waits until `deadline` or until connect-timeout expires.
+  /// Connects as a Dial does, but blocks until the result is known, at most until `deadline` or
+  /// until connect-timeout has passed.
   static Dialed wait(const Settings& settings, AddressBook& book, const Endpoint& to,
                      ae::TimePoint deadline);
 
@@ -66,16 +69,17 @@ class Dial {
   AddressBook& book_;
   Endpoint to_;
   std::function<void(Dialed)> done_;
-  std::optional<Dialed> over_;  // the result, about to be passed to `done_`
+  std::optional<Dialed> over_;  // the result once it is known; take() passes it to `done_`
   ae::TimePoint deadline_;
 
   std::size_t host_ = 0;  // index of the next entry of to_.hosts to resolve
   std::unique_ptr<Resolution> lookup_;
-  std::vector<SocketAddress> addresses_;  // of the host resolved last; with option spread, of all
-  std::size_t address_ = 0;               // index of the address being tried
-  Quota::Place place_;                    // held for that address
-  ae::TimePoint attempt_began_{};         // when the attempt to connect to it began
-  Fd fd_;                                 // its socket; watched for writability while it connects
+  // addresses of the host resolved last; with option spread, of all hosts
+  std::vector<SocketAddress> addresses_;
+  std::size_t address_ = 0;  // index in addresses_ of the address being tried
+  Quota::Place place_;       // slot of this attempt in the count of connections to its address
+  ae::TimePoint attempt_began_{};  // when connecting to the current address began
+  Fd fd_;  // socket of the current attempt, watched for writability while it connects
   Failure last_failure_;
   ae::Duration retry_delay_{0};
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;

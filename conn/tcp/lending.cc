@@ -26,7 +26,8 @@ ssize_t Lending::send(int fd, std::span<const std::byte> bytes, bool& all_done) 
     lent = !given_up_ && ledger_->has_room();
     const int flags = MSG_NOSIGNAL | (lent ? MSG_ZEROCOPY : 0);
     n = ::send(fd, bytes.data(), bytes.size(), flags);
-    if (n < 0 && lent && errno == ENOBUFS) {  // net.core.optmem_max, or RLIMIT_MEMLOCK
+    // ENOBUFS: one of the limits net.core.optmem_max and RLIMIT_MEMLOCK is reached.
+    if (n < 0 && lent && errno == ENOBUFS) {
       given_up_ = true;
       errno = EINTR;
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Zero-copy sending on one socket: memory of the program that the kernel reads (MSG_ZEROCOPY).
-// Invariant: while is_lent(), the kernel may read memory that belongs to the library until it comes
-// back with a completion, or until the socket is reset.
+// Zero-copy sending on one socket (MSG_ZEROCOPY): memory of the program is lent to the kernel,
+// which reads it while it sends. Invariant: while is_lent(), the kernel may read lent memory. That
+// memory belongs to the library until a completion of the kernel returns it, or until the socket is
+// reset.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -19,34 +20,39 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class Lending {
  public:
-  /// Prepares `fd` for it, at the first call. False: it is impossible, now and later. Throws
-  /// std::bad_alloc.
+  /// Enables zero-copy sending on `fd`, at the first call. Returns false if that is impossible, now
+  /// and later. Throws std::bad_alloc.
   bool begin(int fd);
   bool active() const noexcept { return ledger_ != nullptr; }
-  bool given_up() const noexcept { return given_up_; }  ///< bytes are copied from now on
+  bool given_up() const noexcept { return given_up_; }  ///< true: send() copies from now on
   void give_up() noexcept { given_up_ = true; }
-  /// Between the first and the last call for one reference.
+  /// Whether a reference (a piece of memory passed to send()) has been sent only in part, so that
+  /// the next send() must continue it.
   bool goes_on() const noexcept { return active() && ledger_->open(); }
-  /// As send(2), for the current reference; while given_up() it copies. `all_done`: the kernel has
-  /// taken all of it and reads none of it.
+  /// Sends bytes of the current reference and returns what send(2) returns. After give_up() the
+  /// kernel copies the bytes. Sets `all_done` if the kernel has accepted the whole reference and
+  /// reads no lent memory any more.
   ssize_t send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept;
-  /// Reads completions; true if there were any.
+  /// Reads zero-copy completions from the error queue of `fd`. Returns true if there were any.
   bool take_completions(int fd) noexcept;
-  bool had_completions() noexcept {
-    return std::exchange(had_completions_, false);
-  }  ///< since then
-  /// The rest of the current reference is never sent.
+  /// Whether take_completions() found any since the last call of had_completions().
+  bool had_completions() noexcept { return std::exchange(had_completions_, false); }
+  /// Ends the current reference; the rest of it will never be sent.
   void stop() noexcept { ledger_->finish(); }
-  /// How many references are done, of the oldest, since the last call.
+  /// Returns the number of references that completed since the last call of take_done(). They are
+  /// the oldest ones.
   std::size_t take_done() noexcept { return ledger_->take_done(); }
-  /// After give_up(), once nothing waits: ends it. True if it was active until now.
+  /// After give_up(), ends zero-copy sending once all references are done. Returns true if it was
+  /// active until this call.
   bool end_if_idle() noexcept;
-  /// The peer has acknowledged everything that was sent: the kernel reads no memory any more.
+  /// Records that the peer has acknowledged everything sent, so that the kernel reads no lent
+  /// memory any more.
   void acknowledged() noexcept;
   bool is_lent() const noexcept { return active() && ledger_->under_way(); }
-  /// Not in a child of fork(): there completions are the parent's.
+  /// False in a child of fork(): completions on an inherited socket belong to the parent.
   bool is_ours() const noexcept { return owner_ == getpid(); }
-  ZeroCopyLedger* ledger() noexcept { return ledger_.get(); }  ///< for a linger
+  /// The record of what the kernel still reads, for a Linger after close().
+  ZeroCopyLedger* ledger() noexcept { return ledger_.get(); }
 
  private:
   std::unique_ptr<ZeroCopyLedger> ledger_;

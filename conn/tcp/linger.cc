@@ -14,13 +14,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// No event reports that the peer has everything, so the socket is polled at these intervals.
+// No event reports that the peer has received everything, so the number of unsent bytes is checked
+// at intervals: kLook in deliver(), which blocks; in a Linger kFirstLook, then doubling up to
+// kLastLook.
 constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
-// A peer that was still sending is considered done after this much silence.
+// A peer whose input had to be discarded is taken to send no more after this much silence.
 constexpr ae::Duration kQuiet = 100ms;
-// Bytes discarded in one iteration, so that a peer that never stops sending does not block the
-// loop.
+// Maximum number of bytes discarded in one iteration, so that a peer that never stops sending does
+// not block the loop.
 constexpr std::size_t kDiscardBudget = std::size_t{4} << 20;
 
 int unread_bytes(int fd) noexcept {
@@ -30,10 +32,12 @@ int unread_bytes(int fd) noexcept {
 
 enum class Rest { kNone, kMore, kEnded, kBroken };
 
-/// Reads and discards input, up to `most` bytes or slightly more; adds their number to `discarded`.
+/// Reads and discards input, up to `most` bytes or slightly more, and adds their number to
+/// `discarded`. Returns whether more input may be there, or why it ended.
 Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
   while (discarded < most) {
-    // With MSG_TRUNC, TCP drops the bytes without copying them; a socket with kernel TLS copies.
+    // With MSG_TRUNC, TCP drops the bytes without copying them; on a socket with kernel TLS they
+    // are copied, so there must be a buffer.
     char unread[16 * 1024];
     const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
     if (n > 0) {
@@ -57,14 +61,16 @@ bool closes_clean(int fd, bool peer_done) noexcept {
 
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   for (;;) {
-    if (ledger != nullptr) (void)read_completions(fd, *ledger);  // else the socket stays readable
+    // An error queue that is not empty would keep the socket readable.
+    if (ledger != nullptr) (void)read_completions(fd, *ledger);
     std::size_t discarded = 0;
     const Rest rest = discard(fd, kDiscardBudget, discarded);
     if (rest == Rest::kBroken || (rest == Rest::kEnded && ledger == nullptr)) return true;
     if (rest != Rest::kMore && unsent_bytes(fd) == 0) return true;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= until) return false;
-    const int poll_on = rest == Rest::kEnded ? -1 : fd;  // at end of stream fd is always readable
+    // After end of stream `fd` is always readable, so the wait is a plain sleep (descriptor -1).
+    const int poll_on = rest == Rest::kEnded ? -1 : fd;
     if (rest != Rest::kMore) poll_until(poll_on, POLLIN, std::min(until, now + kLook));
   }
 }
@@ -76,7 +82,7 @@ void reset_when_closed(int fd) noexcept {
 
 void close_unix(Fd fd) noexcept {
   if (!fd) return;
-  // After this the peer cannot add to the unread bytes, so the loop below ends.
+  // After shutdown() the peer can add no more unread bytes, so the loop below ends.
   ::shutdown(fd.get(), SHUT_RDWR);
   char discarded[16 * 1024];
   ssize_t n;
@@ -114,7 +120,7 @@ Fd Linger::give_back() noexcept {
 void Linger::finish() {
   Fd fd = give_back();
   const Done done = std::move(done_);
-  done(std::move(fd));  // may destroy this
+  done(std::move(fd));  // may destroy this Linger
 }
 
 void Linger::readable() {
@@ -126,14 +132,14 @@ void Linger::readable() {
     last_arrival_ = std::chrono::steady_clock::now();
   }
   if (rest == Rest::kEnded && ledger_ != nullptr) {
-    // The kernel would finish delivery by itself, but it would read lent memory for that long. So
-    // tick() waits for the acknowledgement.
+    // If the socket were closed now, the kernel would finish delivery by itself, but it would read
+    // lent memory for that long. So tick() waits until the peer has acknowledged everything.
     peer_ended_ = true;
     loop_.remove_file_event(fd_.get(), ae::kReadable);
     return;
   }
-  // At end of stream no further input can provoke a reset, so the kernel finishes delivery by
-  // itself. After an error the peer is gone.
+  // After end of stream no further input can provoke a reset, so the kernel finishes delivery by
+  // itself when the socket is closed. After an error the peer is gone.
   if (rest == Rest::kEnded || rest == Rest::kBroken) finish();
 }
 

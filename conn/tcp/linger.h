@@ -14,9 +14,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// True if a plain close() loses nothing: no input is unread, and all output is acknowledged or the
-/// peer has said that it sends no more (`peer_done`). In the latter case the kernel delivers the
-/// rest by itself, because no further input can provoke a reset.
+/// Returns true if a plain close() loses nothing: no input is unread, and either the peer has
+/// acknowledged all output or it has announced that it sends no more (`peer_done`). In the second
+/// case no further input can provoke a reset, so the kernel delivers the rest by itself.
 bool closes_clean(int fd, bool peer_done) noexcept;
 
 /// Makes the next close() drop unsent bytes and reset the connection.
@@ -26,11 +26,11 @@ void reset_when_closed(int fd) noexcept;
 /// A Unix socket never lingers: everything written has already reached the peer.
 void close_unix(Fd fd) noexcept;
 
-/// Blocks until the peer's kernel has everything written to a TCP socket, the peer is gone, or
-/// `until`. Input is discarded meanwhile, so that a subsequent close() provokes no reset. Returns
-/// true if further waiting would make no difference. With a ledger the kernel still reads the
-/// user's memory: the peer's end of stream does not end the wait, and completions are read
-/// meanwhile.
+/// Blocks until the peer's kernel has received everything that was written to the TCP socket `fd`
+/// or the peer is gone, at most until `until`. Discards input meanwhile, so that a subsequent
+/// close() provokes no reset. Returns true if waiting longer would change nothing. With a ledger,
+/// memory of the program is lent to the kernel: completions are read meanwhile, and the wait
+/// continues after the peer's end of stream, since the kernel still reads that memory.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
 /// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs
@@ -42,7 +42,8 @@ class Linger {
   using Done = std::function<void(Fd)>;
   Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done);
   void start();
-  /// As deliver(); for the end of the loop.
+  /// Blocks as deliver() does, until the rest is delivered or `until` has passed; called when the
+  /// loop ends. Returns true if waiting longer would change nothing.
   bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
   /// Stops lingering without running `done`, and returns the socket.
   Fd give_back() noexcept;
@@ -62,9 +63,9 @@ class Linger {
   Done done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
-  bool peer_sends_ = false;     // input had to be discarded
-  bool peer_ended_ = false;     // no more input can arrive
-  ae::TimePoint last_arrival_;  // of input that was discarded
+  bool peer_sends_ = false;     // whether input of the peer was unread or had to be discarded
+  bool peer_ended_ = false;     // whether end of stream was read while memory was lent
+  ae::TimePoint last_arrival_;  // when input was last discarded, or when lingering began
 };
 
 }}}  // namespace conn::tcp

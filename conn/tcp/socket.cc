@@ -21,7 +21,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// Errors are ignored: the option then has no effect. The kernel clamps a buffer size to its limit.
+// Sets a socket option. Errors are ignored: the option then has no effect. The kernel reduces a
+// buffer size that exceeds its limit.
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
@@ -30,8 +31,9 @@ int seconds(ae::Duration time) noexcept {
   return static_cast<int>(std::chrono::ceil<std::chrono::seconds>(time).count());
 }
 
-/// True after a TCP self-connect: a connect to a port of this host's ephemeral range without a
-/// listener may get that same port as its local port, and then connects to itself.
+/// Returns true if a TCP socket is connected to itself. That can happen after a connect() to a port
+/// of this host that has no listener and is in the ephemeral range: the kernel may choose that same
+/// port as the local one.
 bool connected_to_itself(int fd, const SocketAddress& to) noexcept {
   if (to.family() == AF_UNIX) return false;
   const SocketAddress local = local_address_of(fd);
@@ -50,8 +52,9 @@ void apply(const Settings& settings, int fd, int family) noexcept {
   if (family == AF_UNIX) return;
   if (settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (settings.keepalive > ae::Duration::zero()) {
-    // The intervals of Redis: with 300 s a dead peer is detected after 600 s at most.
-    const int idle = std::min(seconds(settings.keepalive), 32767);  // MAX_TCP_KEEPIDLE
+    // Redis uses the same intervals. With option keepalive=300s a dead peer is detected after 600 s
+    // at most.
+    const int idle = std::min(seconds(settings.keepalive), 32767);  // the kernel's MAX_TCP_KEEPIDLE
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(idle / 3, 1));
@@ -74,7 +77,8 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
 
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
   if (to.family() != AF_UNIX && settings.source.size != 0) {
-    // connect() chooses the port, so that several destinations can share one.
+    // Lets connect() choose the local port, not bind(), so that connections to several destinations
+    // can share one.
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
     if (to.family() != settings.source.family()) return EAFNOSUPPORT;
     if (::bind(fd, settings.source.get(), settings.source.size) != 0) return errno;
@@ -82,7 +86,7 @@ int start_connect(int fd, const SocketAddress& to, const Settings& settings) noe
   if (::connect(fd, to.get(), to.size) == 0) {
     return connected_to_itself(fd, to) ? ECONNREFUSED : 0;
   }
-  // An interrupted connect() continues in the background.
+  // A connect() that a signal interrupts continues in the background.
   return errno == EINTR ? EINPROGRESS : errno;
 }
 

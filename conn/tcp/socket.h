@@ -33,7 +33,7 @@ class Fd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset() noexcept {
-    // No retry on EINTR: Linux has closed the descriptor by then.
+    // close() is not repeated after EINTR: Linux has closed the descriptor by then.
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
@@ -42,40 +42,43 @@ class Fd {
   int fd_ = -1;
 };
 
-/// On failure returns an empty Fd and sets errno.
+/// Returns a new stream socket of address family `family`. On failure returns an empty Fd and sets
+/// errno.
 Fd open_socket(int family) noexcept;
 
 /// Sets the socket options that `settings` ask for. Also used on a listening socket: on Linux,
 /// accepted sockets inherit all of these options, so accepting costs no further call.
 void apply(const Settings& settings, int fd, int family) noexcept;
 
-/// As apply(), for a socket created elsewhere: also turns off what `settings` turn off. Buffer
-/// sizes that are left to the kernel stay unchanged.
+/// Sets the options of a socket that other code created. Unlike apply(), also turns off what
+/// `settings` turn off. Buffer sizes that `settings` leave to the kernel stay unchanged.
 void apply_to_adopted(const Settings& settings, int fd, int family) noexcept;
 
-/// Binds to Settings::source, if set, and connects. Returns 0, EINPROGRESS, or the errno value of
-/// the failure.
+/// Binds `fd` to Settings::source, if that is set, and begins to connect it. Returns 0 if it is
+/// connected, EINPROGRESS, or the errno value of the failure.
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept;
 
 /// Returns the result of a connect() that was in progress: 0 or an errno value.
 int connect_result(int fd) noexcept;
 
-/// Waits for `events` of poll(2). False if the deadline passed or Interruption::ends() first.
+/// Waits until poll(2) reports one of `events` on `fd`. Returns false if the deadline passed first,
+/// or if a signal ended the wait (Interruption::ends()).
 bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
 SocketAddress local_address_of(int fd) noexcept;
 SocketAddress peer_address_of(int fd) noexcept;
 
-/// Throws Error if `path` is empty, contains a NUL byte or does not fit sockaddr_un; the text of
-/// the last case names the path.
+/// Returns the address of the Unix socket `path`. Throws Error if `path` is empty, contains a NUL
+/// byte or does not fit into sockaddr_un; in the last case the text names the path.
 SocketAddress unix_address(const std::string& path);
 
-/// Bytes that the peer's kernel has not acknowledged; 0 if the local kernel cannot tell.
+/// Returns how many bytes written to `fd` the peer's kernel has not acknowledged; 0 if the local
+/// kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
-/// The address of a peer of any family, in the memory of an IPv6 address: a full sockaddr_storage
-/// would be noticeable with ten thousand connections. Of a Unix peer only the family is kept; its
-/// name is queried on demand.
+/// The address of a connection's peer: IPv4, IPv6 or Unix. It needs only the memory of an IPv6
+/// address; a full sockaddr_storage would be noticeable with ten thousand connections. Of a Unix
+/// peer only the family is kept; its name is queried on demand.
 class PeerAddress {
  public:
   PeerAddress() = default;

@@ -29,7 +29,7 @@ ssize_t receive_some(int fd, const iovec* vectors, int count) {
   return n;
 }
 
-/// One system call. As sendmsg(2), without SIGPIPE.
+/// Sends like sendmsg(2), but without SIGPIPE. Makes one system call, repeated after EINTR.
 ssize_t send_some(int fd, const iovec* vectors, int count) {
   ssize_t n;
   do {
@@ -81,15 +81,16 @@ void SocketCarrier::connect(const Endpoint& to) {
 }
 
 void SocketCarrier::dialed(Dialed result) {
-  const std::unique_ptr<Dial> dial = std::move(dial_);  // on the stack: keep it until we return
+  // Keeps the Dial alive, which called this function, until this function returns.
+  const std::unique_ptr<Dial> dial = std::move(dial_);
   if (result.fd) {
     host().occupy(std::move(result.place));
     fd_ = std::move(result.fd);
     peer_ = PeerAddress(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
-    // Watches for handlers that are already set. Before the connect handler runs, so that it sees
-    // the failure if memory runs out.
+    // Watches the socket for handlers that are already set. This comes before the connect handler
+    // runs, so that the handler sees the failure if memory runs out here.
     host().watch_or_fail();
   } else {
     SetupTrace::failed();
@@ -132,7 +133,8 @@ ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
   return n > 0 ? n : received_nothing(n);
 }
 
-/// The result of read() after a receive that returned `n` <= 0.
+/// Returns what read() must return after a receive call that returned `n` <= 0, and records end of
+/// stream or a failure.
 ssize_t SocketCarrier::received_nothing(ssize_t n) {
   if (state() == State::kError) return host().no_more_unread();
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
@@ -151,8 +153,8 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
       const ssize_t n = receive_some(fd_.get(), vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
       if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
-        (void)failed(errno, "read from ");  // the kernel reports it only once
-      if (n <= 0) return total;             // the next call reports the end or error
+        (void)failed(errno, "read from ");  // the kernel reports an error only once
+      if (n <= 0) return total;             // the next readv() reports end or error
       total += n;
       if (static_cast<std::size_t>(n) < asked) break;
     }
@@ -170,9 +172,10 @@ ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
     if (n < 0) {
       const int err = errno;
       if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
-      if (err == EPIPE && write_ended_) return total > 0 ? total : -1;  // the caller's mistake
+      // EPIPE after shutdown() is a mistake of the caller, not a failure of the connection.
+      if (err == EPIPE && write_ended_) return total > 0 ? total : -1;
       failed(err, "write to ");
-      return total > 0 ? total : -1;  // after a partial write the next call reports the error
+      return total > 0 ? total : -1;  // After a partial write the next call reports the error.
     }
     total += n;
     if (chunk == count) break;
@@ -185,9 +188,9 @@ ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
   return total;
 }
 
-/// Marks the connection as failed; returns -1 with `err` in errno. If a write finds a reset, the
-/// kernel still has what the peer sent before it, so unread input is kept. The kernel reports a
-/// failure only once, so it is recorded even without memory for its text.
+/// Marks the connection as failed and returns -1 with `err` in errno. Unread input is kept: if a
+/// write finds a reset, the kernel still has what the peer sent before the reset. The kernel
+/// reports a failure only once, so it is recorded even without memory for its text.
 ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   Failure why = out_of_memory();
   why.code = {err, std::generic_category()};
@@ -200,7 +203,7 @@ ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   tell_done();
   try {
     announce_error();
-  } catch (const std::bad_alloc&) {  // the next read or write still reports it
+  } catch (const std::bad_alloc&) {  // the next read or write still reports the error
   }
   errno = err;
   return -1;
@@ -210,7 +213,8 @@ int SocketCarrier::shutdown() { return shut_down(SHUT_WR); }
 
 int SocketCarrier::shutdown_both() {
   if (shut_down(SHUT_RDWR) != 0) return -1;
-  if (state() == State::kConnected) move_to(State::kClosed);  // input may still arrive: see close()
+  // Input may still arrive after this; close() takes it into account.
+  if (state() == State::kConnected) move_to(State::kClosed);
   return 0;
 }
 
@@ -218,7 +222,7 @@ int SocketCarrier::shut_down(int how) {
   if (::shutdown(fd_.get(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
-    // ENOTCONN: the peer's reset has already arrived.
+    // ENOTCONN means that the peer's reset has already arrived.
     return static_cast<int>(failed(ECONNRESET, "shutdown towards "));
   }
   write_ended_ = true;
@@ -231,7 +235,7 @@ bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   bool ready;
   do {
     ready = poll_until(fd_.get(), events, deadline);
-  } while (take_completions());  // completions end a poll(2) too
+  } while (take_completions());  // zero-copy completions end poll(2), too
   return ready;
 }
 
@@ -253,7 +257,7 @@ void SocketCarrier::interest_changed() {
       announce_error();
       break;
     default:
-      break;  // dialed() calls this again
+      break;  // once connected, dialed() has this called again
   }
 }
 
@@ -267,7 +271,8 @@ void SocketCarrier::watch(ae::Mask wanted) {
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
-    watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);  // the code below may throw
+    // Recorded at once, since the code below may throw.
+    watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);
   }
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
@@ -279,7 +284,8 @@ void SocketCarrier::watch(ae::Mask wanted) {
   watched_ = wanted;
 }
 
-/// Updates the registration for events that file events do not report (SocketEvents).
+/// Registers with SocketEvents for the events that file events do not report: the peer's close, if
+/// a handler wants it, and errors, during zero-copy sending. Cancels what is no longer needed.
 void SocketCarrier::watch_aside() {
   const bool peer = host().wants_close(), lends = lending_ && lending_->active();
   if (!side_) {
@@ -298,7 +304,8 @@ void SocketCarrier::Side::on_socket_event(bool peer_gone, bool error) noexcept {
   int err = 0;
   socklen_t size = sizeof err;
   if (getsockopt(carrier.fd(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
-  (void)carrier.failed(err, "connection to ");  // SO_ERROR is cleared: no later call reports it
+  // Reading SO_ERROR has cleared it, so no later call reports this error.
+  (void)carrier.failed(err, "connection to ");
 }
 
 void SocketCarrier::ready(ae::Mask direction) {
@@ -321,8 +328,9 @@ void SocketCarrier::stop_watching() {
   error_timer_ = 0;
 }
 
-/// A failed socket stays readable and writable. So it is no longer watched; a timer runs the
-/// handlers until they have collected the error. A host that closes late does not spin.
+/// Makes the handlers run for a failure of the connection. A failed socket stays readable and
+/// writable, so it is no longer watched. Instead, a timer runs the handlers until they have
+/// collected the error. So the loop does not spin if the program closes the connection late.
 void SocketCarrier::announce_error() {
   if (error_timer_ == 0 && host().error_due()) {
     try {
@@ -333,7 +341,8 @@ void SocketCarrier::announce_error() {
       });
     } catch (const std::bad_alloc&) {
       if (watched_ == ae::kNone) throw;
-      return;  // the watched socket runs the handlers, and ready() calls this again
+      // the socket is still watched: its events run the handlers, and ready() calls this again
+      return;
     }
   }
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
@@ -341,13 +350,13 @@ void SocketCarrier::announce_error() {
 }
 
 void SocketCarrier::tell_error() {
-  struct Then {  // runs even if a handler throws
+  struct Then {  // its destructor runs even if a handler throws
     SocketCarrier& carrier;
     ~Then() {
       if (carrier.closing()) return;
       try {
         carrier.announce_error();
-      } catch (const std::bad_alloc&) {  // the next read or write still reports it
+      } catch (const std::bad_alloc&) {  // the next read or write still reports the error
       }
     }
   } then{*this};
@@ -362,9 +371,10 @@ void SocketCarrier::close() noexcept {
   dial_.reset();
   const bool lent = is_lent();
   stop_watching();
-  const bool stands =
-      fd_ && (state() == State::kConnected ||
-              (state() == State::kClosed && (lent || !read_ended_)));  // after shutdown_both()
+  // After shutdown_both() the state is kClosed, but there may be input to read and output to
+  // deliver.
+  const bool stands = fd_ && (state() == State::kConnected ||
+                              (state() == State::kClosed && (lent || !read_ended_)));
   if (aborts()) {
     close_socket(true);
   } else if (peer_.is_unix()) {
@@ -380,21 +390,23 @@ void SocketCarrier::close() noexcept {
                                          });
       linger_->start();
       return;
-    } catch (const std::bad_alloc&) {  // no memory to linger
+    } catch (const std::bad_alloc&) {  // without memory to linger, closes at once
       if (linger_) fd_ = linger_->give_back();
       linger_.reset();
     }
   }
-  // After the peer's end of stream no input can provoke a reset: the kernel delivers the rest.
+  // After the peer's end of stream no input can provoke a reset, so the kernel delivers the rest of
+  // the output by itself.
   close_socket();
   host().release();
 }
 
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  if (!fd_ || peer_.is_unix()) return true;  // all output of a Unix socket has been delivered
+  if (!fd_ || peer_.is_unix()) return true;  // output of a Unix socket is delivered at once
   if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
-  // After the peer's end of stream the kernel finishes delivery by itself.
+  // After the peer's end of stream there is nothing to wait for: the kernel finishes delivery by
+  // itself.
   if ((state() != State::kConnected && state() != State::kClosed) || read_ended_) return true;
   return deliver(fd_.get(), until);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over a stream socket, shared by tcp and unix. Its readiness is that of the
-// descriptor, which the loop watches only while a handler needs it.
+// Carries a connection over a stream socket, shared by tcp and unix. The connection is ready when
+// the descriptor is; the loop watches the descriptor only while a handler needs it.
 
 #include <memory>
 
@@ -53,8 +53,8 @@ class SocketCarrier final : public Carrier {
   bool leave(ae::EventLoop* to) override;
 
  private:
-  /// Watches what file events do not report, for a close handler or for zero-copy sending;
-  /// allocated on demand.
+  /// Receives the socket events that file events do not report, for a close handler or for
+  /// zero-copy sending. Allocated on demand.
   struct Side final : SocketEvents::Item {
     explicit Side(SocketCarrier& its) : carrier(its) {}
     void on_socket_event(bool peer_gone, bool error) noexcept override;
@@ -72,7 +72,7 @@ class SocketCarrier final : public Carrier {
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  // Zero-copy sending, in zero_copy_carrier.cc
+  // Functions of zero-copy sending, defined in zero_copy_carrier.cc
   bool take_completions() noexcept;
   void tell_done() noexcept;
   bool is_lent() noexcept;
@@ -82,14 +82,14 @@ class SocketCarrier final : public Carrier {
   Fd fd_;
   PeerAddress peer_;
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // the peer's end of stream has been read
-  bool write_ended_ = false;  // shutdown() was called
-  bool peer_done_ = false;    // by the protocol above, the peer sends no more
+  bool read_ended_ = false;   // whether the peer's end of stream has been read
+  bool write_ended_ = false;  // whether shutdown() or shutdown_both() was called
+  bool peer_done_ = false;    // expect_no_more(): by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<Lending> lending_;  // with the first reference
-  std::unique_ptr<Dial> dial_;        // while connecting
-  std::unique_ptr<Linger> linger_;    // after close(), while output remains to be delivered
+  std::unique_ptr<Lending> lending_;  // zero-copy sending; null before the first zero-copy send()
+  std::unique_ptr<Dial> dial_;        // the attempt to connect; null at other times
+  std::unique_ptr<Linger> linger_;  // delivers remaining output after close(); null at other times
 };
 
 }}}  // namespace conn::tcp

@@ -17,8 +17,8 @@ constexpr ae::Duration kAgain = std::chrono::milliseconds(100), kNever = std::ch
 
 void SocketEvents::Item::leave() noexcept {
   if (events_ == nullptr) return;
-  // Closing the descriptor would not be enough: if another process inherited the socket, it stays
-  // open and in the epoll instance.
+  // The socket is removed from the epoll instance here. Closing the descriptor would not be enough:
+  // if another process inherited the socket, it stays open and in the epoll instance.
   if (events_->owner_ == getpid()) (void)events_->control(EPOLL_CTL_DEL, *this);
   *link_ = next_;
   if (next_ != nullptr) next_->link_ = link_;
@@ -56,7 +56,7 @@ SocketEvents::~SocketEvents() {
   }
 }
 
-/// Leaves the instance closed if there is no descriptor for it.
+/// Creates the epoll instance. If the process has no descriptor left for it, `epoll_` stays empty.
 void SocketEvents::open() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return;
@@ -66,8 +66,8 @@ void SocketEvents::open() {
 
 bool SocketEvents::control(int operation, Item& item) noexcept {
   epoll_event event{};
-  // Edge-triggered: a closed peer stays closed, and other code also reads the error queue. EPOLLERR
-  // and EPOLLHUP are always reported.
+  // Edge-triggered, because these conditions last: a closed peer stays closed, and the error queue
+  // is also read by other code. EPOLLERR and EPOLLHUP are reported without being requested.
   event.events = EPOLLET;
   if ((item.what_ & kPeerGone) != 0) event.events |= EPOLLRDHUP;
   event.data.ptr = &item;
@@ -99,7 +99,7 @@ void SocketEvents::set(Item& item, int fd, unsigned what) {
   if (!item.added_) (void)loop_.again(again_, kAgain);
 }
 
-/// In a forked child, replaces the inherited instance by a new one.
+/// In a forked child, replaces the inherited epoll instance by a new one.
 void SocketEvents::renew() {
   if (owner_ == getpid()) return;
   if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
@@ -116,7 +116,8 @@ void SocketEvents::add_missing() noexcept {
     if (!item->added_) item->added_ = control(EPOLL_CTL_ADD, *item);
 }
 
-/// Retries what failed before. Adding an item also reports events that happened earlier.
+/// Tries again to create the epoll instance and to register the items that it lacks. Returns the
+/// time until the next try. Registering an item also reports events that happened earlier.
 ae::Duration SocketEvents::try_again() noexcept {
   after_fork();
   try {
@@ -133,7 +134,7 @@ ae::Duration SocketEvents::try_again() noexcept {
 void SocketEvents::after_fork() noexcept {
   try {
     renew();
-  } catch (const std::bad_alloc&) {  // retried at the next set() or ready()
+  } catch (const std::bad_alloc&) {  // the next set() or ready() tries again
   }
 }
 

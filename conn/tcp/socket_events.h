@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Socket events that a file event of the loop cannot report: the peer has closed while no read
+// Reports two socket events that a file event of the loop cannot: the peer has closed while no read
 // handler is set, and the error queue is not empty. Each loop has one epoll instance for them,
 // watched by the loop and created with the first connection that needs it.
 
@@ -17,14 +17,15 @@ class SocketEvents final : public ae::LoopLocal {
   enum What : unsigned { kNothing = 0, kPeerGone = 1, kErrors = 2 };
 
   /// The receiver of one socket's events. Its destructor unregisters it; the end of the loop
-  /// unregisters all.
+  /// unregisters all items.
   class Item {
    public:
     Item() = default;
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
-    /// Called from the loop, once per occurrence; must not run user handlers. `error`: the socket
-    /// has an error, or its error queue is not empty.
+    /// Called from the loop, once for each event; must not run handlers of the program.
+    /// `peer_gone`: the peer has closed or reset the connection. `error`: the socket has an error,
+    /// or its error queue is not empty.
     virtual void on_socket_event(bool peer_gone, bool error) noexcept = 0;
     unsigned watched() const noexcept { return what_; }
     void leave() noexcept;
@@ -39,8 +40,8 @@ class SocketEvents final : public ae::LoopLocal {
     Item** link_ = nullptr;
     int fd_ = -1;
     unsigned what_ = kNothing;
-    bool added_ = false;  // registered with the epoll instance
-    bool over_ = false;   // the loop has ended
+    bool added_ = false;  // whether it is registered with the epoll instance
+    bool over_ = false;   // whether the loop has ended
   };
 
   /// Watches `fd` on `loop` for `what`, a bitwise OR of What; kNothing stops watching. Watching
@@ -65,9 +66,13 @@ class SocketEvents final : public ae::LoopLocal {
 
   ae::EventLoop& loop_;
   Fd epoll_;
-  pid_t owner_;  // a forked child shares the instance with its parent and must not touch it
+  // Process that made the epoll instance. A forked child shares the instance with its parent and
+  // must not touch it.
+  pid_t owner_;
   Item* head_ = nullptr;
-  ae::TimerId again_ = 0;  // retry timer, always present; armed while a registration fails
+  // Timer that retries failed registrations. It always exists; without failures it is set to a
+  // year.
+  ae::TimerId again_ = 0;
 };
 
 }}}  // namespace conn::tcp

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a SocketType creates: connections and listeners, of its own sockets and of adopted ones.
+// How a SocketType creates connections and listeners, on new sockets and on sockets that the
+// program hands over (adopt).
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -105,7 +106,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   const int family = check_socket(fd);
   if (number_of(fd, SO_ACCEPTCONN) == 0)
     refuse(fd, "it does not listen: call listen() on it first, or adopt() if it is connected");
-  // Works on a duplicate: on failure the caller still has the descriptor.
+  // Works on a duplicate of `fd`, so that the caller still owns `fd` if a step fails.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) refuse(fd, errno_text(errno));
   make_ours(copy.get());

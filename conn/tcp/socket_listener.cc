@@ -30,7 +30,7 @@ After after_error(int err) noexcept {
     case EWOULDBLOCK:
 #endif
       return After::kNothingLeft;
-    // accept(2): errors of the pending connection, not of the listening socket.
+    // By accept(2), these are errors of the pending connection, not of the listening socket.
     case EINTR:
     case ECONNABORTED:
     case EPROTO:
@@ -44,14 +44,14 @@ After after_error(int err) noexcept {
     case ENETUNREACH:
     case ETIMEDOUT:
       return After::kNextOne;
-    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; any other error must not spin either
+    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; the loop must not spin on another error either
       return After::kRetryLater;
   }
 }
 
 }  // namespace
 
-/// The part of a listener that may be on the stack while the listener is destroyed.
+/// The part of a SocketListener that may be on the stack while a handler destroys the listener.
 class SocketListener::Acceptor final : public ae::Deferred {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
@@ -62,7 +62,7 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void start();
   /// Ends listening; no handler runs afterwards.
   void stop() noexcept;
-  /// Leaves the loop, with the sockets still listening; start(loop) continues on another one.
+  /// Leaves the loop, with the sockets still listening; start(loop) continues on another loop.
   void leave() noexcept;
   void start(ae::EventLoop& loop);
   void pause() { set_paused(true); }
@@ -88,7 +88,8 @@ class SocketListener::Acceptor final : public ae::Deferred {
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // of a port listener, instead of accepted_
+  // handler of a port listener, set instead of accepted_
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
@@ -97,12 +98,14 @@ class SocketListener::Acceptor final : public ae::Deferred {
   Acceptor** set_link_ = nullptr;
 };
 
-/// The listeners of one loop. The end of the loop stops them, since a listener may outlive it.
+/// The listeners of one loop. The end of the loop stops them, since a listener object may outlive
+/// the loop.
 class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
     static const char key = 0;
-    ConnectionSet& connections = ConnectionSet::of(loop);  // created first, so destroyed last
+    // Created before the ListenerSet, so that it is destroyed after it.
+    ConnectionSet& connections = ConnectionSet::of(loop);
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
     if (!slot) slot = std::make_unique<ListenerSet>(connections);
     return static_cast<ListenerSet&>(*slot);
@@ -173,7 +176,7 @@ void SocketListener::Acceptor::stop() noexcept {
   }
   refused_.clear();
   arrived_.clear();
-  accepted_.clear();  // last: destroying the handler may run any code
+  accepted_.clear();  // last, since destroying the handler may run any code
 }
 
 void SocketListener::Acceptor::set_paused(bool paused) {
@@ -201,8 +204,8 @@ void SocketListener::Acceptor::watch(bool wanted) {
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
     if (n != 0 && !loop_->has_time()) return;
-    // This is an iteration nested in one of our handlers: pending connections stay in the backlog
-    // until the handler returns.
+    // A handler of this listener is on the stack if this iteration is nested in it. Then pending
+    // connections stay in the backlog until the handler returns.
     if (accepted_.running() || arrived_.running() || refused_.running()) return;
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
@@ -238,7 +241,7 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
       arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
-  } catch (const std::bad_alloc&) {  // only this pending connection is lost
+  } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
     ++counters_->accept_errors;
     return;
   }
@@ -260,9 +263,9 @@ void SocketListener::Acceptor::retry_later() {
       return ae::kNoMore;
     });
   } catch (const std::bad_alloc&) {
-    return;  // still watched: the next iteration tries again
+    return;  // the sockets are still watched, so the next iteration tries again
   }
-  watch(false);  // only with the timer set: nothing else would watch again
+  watch(false);  // only now that the timer is set: nothing else would watch the sockets again
   retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
 }
 

@@ -30,7 +30,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     if (timer != 0) loop.remove_time_event(std::exchange(timer, 0));
     waiting.clear();
     refused.clear();
-    accepted.clear();  // last: destroying the handler may run any code
+    accepted.clear();  // last, since destroying the handler may run any code
   }
   void begin(PendingConnectionPtr arrival) {
     auto& socket = static_cast<SocketPending&>(*arrival);
@@ -38,7 +38,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     try {
       owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
                              std::move(socket.place));
-    } catch (const std::bad_alloc&) {  // only this pending connection is lost
+    } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
       ++type.counters(loop).accept_errors;
       return;
     }
@@ -53,7 +53,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
   void schedule() {
     if (timer != 0 || paused || stopped || waiting.empty()) return;
     timer = loop.add_time_event(ae::Duration::zero(), [this] {
-      struct GoOn {  // runs even if a handler throws
+      struct GoOn {  // its destructor runs even if a handler throws
         Core& core;
         ~GoOn() {
           core.timer = 0;
@@ -65,7 +65,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
       } go_on{*this};
       for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
         if (n != 0 && !loop.has_time()) break;
-        if (accepted.running()) break;  // an iteration nested in the handler
+        if (accepted.running()) break;  // this iteration is nested in the accept handler
         begin(take_next());
       }
       return ae::kNoMore;
@@ -77,8 +77,9 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
   const std::shared_ptr<const Settings> settings;
   ae::HandlerSlot<void(ConnectionPtr)> accepted;
   Refusals refused;
-  std::deque<PendingConnectionPtr> waiting;  // came while paused or while the handler ran
-  ae::TimerId timer = 0;                     // set while `waiting` is being worked off
+  // pending connections that arrived while paused or while the handler ran
+  std::deque<PendingConnectionPtr> waiting;
+  ae::TimerId timer = 0;  // timer that works off `waiting`; 0: not set
   bool paused = false, stopped = false;
 };
 
@@ -86,7 +87,7 @@ SocketLoopAcceptor::SocketLoopAcceptor(const SocketType& type, ae::EventLoop& lo
                                        std::shared_ptr<const Settings> settings,
                                        AcceptHandler accepted)
     : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {
-  (void)type.counters(loop);  // allocated now: memory may be short later
+  (void)type.counters(loop);  // Allocates the counters now, since memory may be short later.
 }
 
 SocketLoopAcceptor::~SocketLoopAcceptor() {

@@ -16,8 +16,8 @@ class SocketListener;
 
 /// The handler that receives what a listener accepts; exactly one of the two is set.
 struct ListenTo {
-  AcceptHandler accepted = nullptr;  ///< of a listener: receives connections
-  PendingHandler arrived = nullptr;  ///< of a port listener: receives pending connections
+  AcceptHandler accepted = nullptr;  ///< receives the connections of a listener
+  PendingHandler arrived = nullptr;  ///< receives the pending connections of a port listener
 };
 
 /// The base of TcpType and UnixType.
@@ -31,7 +31,7 @@ class AECONN_API SocketType : public Transport {
             .reset = is_tcp(),
             .reuseport = is_tcp()};
   }
-  /// Replaces the options of an earlier call.
+  /// Sets the options of this type, in place of those of an earlier call.
   void configure(const Options& options) final;
   void check(const Endpoint& endpoint) const final;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -47,9 +47,11 @@ class AECONN_API SocketType : public Transport {
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const final;
 
-  /// The type's own settings, or new ones if the endpoint has options. Throws Error.
+  /// Returns the type's own settings if the endpoint has no options, else new settings with the
+  /// endpoint's options added. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
-  /// The addresses that the type's connections lead to, for option spread.
+  /// Returns the record of the addresses that connections of this type lead to; option spread uses
+  /// it to choose an address.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  protected:
@@ -63,7 +65,7 @@ class AECONN_API SocketType : public Transport {
   virtual bool is_tcp() const noexcept { return false; }
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;
-  /// Throws Error. Never empty.
+  /// Returns the listening sockets of `endpoint`, at least one. Throws Error.
   virtual std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const = 0;
 
  private:

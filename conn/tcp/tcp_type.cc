@@ -13,24 +13,25 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-/// Whether `err` means that this machine does not have the address; an optional host is then
-/// skipped.
+/// Returns whether `err` means that this machine does not have the address. bind() then skips the
+/// address, and fails only if a host that is not optional has no other.
 bool address_missing(int err) noexcept {
   return err == EADDRNOTAVAIL || err == EAFNOSUPPORT || err == ENOPROTOOPT ||
          err == EPROTONOSUPPORT || err == ESOCKTNOSUPPORT || err == EPFNOSUPPORT;
 }
 
-/// Returns 0, or the errno value why `address` cannot be listened on.
+/// Listens on `address` and stores the socket in `out`. Returns 0, or the errno value of the
+/// failure.
 int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
   Fd fd = open_socket(address.family());
   if (!fd) return errno;
   const int yes = 1;
-  // A restart must not wait for old connections in TIME_WAIT.
+  // Lets a restarted server listen at once, while old connections are in TIME_WAIT.
   if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
   if (settings.reuseport && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
     return errno;
   }
-  // IPv6 only, so that "*" and "::" can be listened on together.
+  // The socket accepts IPv6 only, so that "*" and "::" can be listened on together.
   if (address.family() == AF_INET6 &&
       setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0) {
     return errno;

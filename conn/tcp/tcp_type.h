@@ -28,7 +28,8 @@ class AECONN_API TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  const OptionTable& table_ = tcp_options();  // made in the constructor, which may throw
+  // the type's options, made by the constructor, which may throw
+  const OptionTable& table_ = tcp_options();
 };
 
 }}}  // namespace conn::tcp

@@ -19,9 +19,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Locks the socket's folder, so that two servers that start at once do not take each other's new
-/// socket for a stale one: each holds the lock from checking the old socket until its own listens.
-/// A folder that cannot be locked is used without a lock.
+/// Locks the folder of the socket file `path`, so that two servers that start at once do not take
+/// each other's new socket for a stale one: each holds the lock from checking the old socket until
+/// its own listens. Returns an empty Fd if the folder cannot be locked; it is then used without a
+/// lock.
 Fd lock_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -33,8 +34,8 @@ Fd lock_folder(const std::string& path) {
   return fd;
 }
 
-/// Why the existing `path` cannot be replaced; empty if it is gone or is a socket without a
-/// listener.
+/// Returns why the existing file `path` cannot be replaced; an empty text if it is gone or is a
+/// socket without a listener.
 std::string why_not_stale(const std::string& path, const SocketAddress& address) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
@@ -46,11 +47,11 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
   }
   switch (errno) {
     case ECONNREFUSED:
-      return "";  // no listener
+      return "";  // the socket has no listener
     case ENOENT:
-      return "";  // removed meanwhile
+      return "";  // the file was removed meanwhile
     case EAGAIN:
-      return "another process listens on this socket";  // its backlog is full
+      return "another process listens on this socket";  // the backlog of its socket is full
     case EPROTOTYPE:
       return "another process uses this socket (for datagrams)";
     default:
@@ -59,7 +60,8 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
 }
 
 void set_mode(const std::string& path, int mode) {
-  // Not chmod(): if others can write to the folder, the path may by now be a link to another file.
+  // Uses fchmodat() without following links instead of chmod(): if others can write to the folder,
+  // the path may by now be a link to another file.
   if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0) return;
   if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return;
   const int err = errno;
@@ -67,8 +69,9 @@ void set_mode(const std::string& path, int mode) {
   throw Error("set the mode of " + path + ": " + errno_text(err));
 }
 
-/// Returns a function that removes the socket file when listening ends, if it is still ours. In a
-/// forked child it does nothing, since the parent still listens.
+/// Returns a function that removes the socket file when listening ends, if the file is still the
+/// one that bind() created. In a forked child the function does nothing, since the parent still
+/// listens.
 std::function<void()> remover(const std::string& path) {
   struct stat made {};
   if (lstat(path.c_str(), &made) != 0) return nullptr;
@@ -100,8 +103,9 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   Fd fd = open_socket(AF_UNIX);
   if (!fd) fail(errno);
   apply(settings, fd.get(), AF_UNIX);
-  // bind() creates the file with the socket's own mode, less the umask. So the mode is never wider
-  // than requested, not even before set_mode().
+  // bind() creates the socket file with the mode of the socket's descriptor, less the umask.
+  // Setting that mode first means that the file's mode is never wider than requested, not even
+  // before set_mode().
   if (settings.mode >= 0) (void)fchmod(fd.get(), static_cast<mode_t>(settings.mode));
 
   const Fd lock = lock_folder(path);

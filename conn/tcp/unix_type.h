@@ -24,7 +24,8 @@ class AECONN_API UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  const OptionTable& table_ = unix_options();  // made in the constructor, which may throw
+  // the type's options, made by the constructor, which may throw
+  const OptionTable& table_ = unix_options();
 };
 
 }}}  // namespace conn::tcp

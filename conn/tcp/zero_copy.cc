@@ -26,7 +26,7 @@ void ZeroCopyLedger::finish() noexcept {
 }
 
 void ZeroCopyLedger::completed(std::uint32_t from, std::uint32_t to) noexcept {
-  // Computed as distances from first_, since call numbers wrap.
+  // Compares distances from first_, since call numbers wrap around at 2^32.
   const std::uint32_t made = next_ - first_;
   const std::uint32_t end = to - first_ + 1;
   std::uint32_t at = from - first_;
@@ -44,7 +44,8 @@ std::size_t ZeroCopyLedger::take_done() noexcept {
   std::size_t count = 0;
   for (; oldest_ != newest_; ++oldest_, ++count) {
     const bool being_sent = open_ && oldest_ + 1 == newest_;
-    // Complete if its end is not beyond first_: the two are at most kMostCalls apart.
+    // The oldest reference is complete if its end is not beyond first_. Call numbers wrap around,
+    // so the distance is tested: the two are at most kMostCalls apart.
     if (being_sent || ends_[oldest_ % kMostReferences] - first_ - 1 < kMostCalls) break;
   }
   return count;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Bookkeeping for MSG_ZEROCOPY: which references sent by a connection the kernel still reads. The
-// kernel numbers the send calls it accepts from 0 on, modulo 2^32, and reports completed calls on
-// the socket's error queue, in ranges, not always in order
+// Bookkeeping for MSG_ZEROCOPY: which references (pieces of memory passed to send()) of a
+// connection the kernel still reads. The kernel numbers the send calls it accepts from 0 on, modulo
+// 2^32, and reports completed calls on the socket's error queue, in ranges, not always in order
 // (Documentation/networking/msg_zerocopy.rst).
 
 #include <bitset>
@@ -13,11 +13,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Independent of any socket. A reference is sent by one or several calls; references complete in
-/// order.
+/// Keeps account of send calls and their completions, without using a socket itself. A reference is
+/// sent by one or several calls. References complete in the order in which they began.
 class ZeroCopyLedger {
  public:
-  /// Maximum number of calls in flight; beyond it bytes must be sent by ordinary calls.
+  /// Maximum number of zero-copy calls that are not completed; once it is reached, bytes must be
+  /// sent by ordinary calls.
   static constexpr std::uint32_t kMostCalls = 1024;
   /// Maximum number of references begun and not yet returned by take_done(); the caller of begin()
   /// must not exceed it.
@@ -26,45 +27,46 @@ class ZeroCopyLedger {
   explicit ZeroCopyLedger(std::uint32_t first_call = 0) noexcept
       : first_(first_call), next_(first_call) {}
 
-  /// Begins the next reference: calls from here on belong to it.
+  /// Begins the next reference: subsequent calls belong to it.
   void begin() noexcept;
-  /// The kernel accepted a call of the current reference.
+  /// Records that the kernel accepted a zero-copy call of the current reference.
   void sent() noexcept { ++next_; }
-  /// The kernel has all of the current reference, or the rest will never be sent.
+  /// Ends the current reference: the kernel has accepted all of it, or the rest will never be sent.
   void finish() noexcept;
-  bool open() const noexcept { return open_; }  ///< between begin() and finish()
+  bool open() const noexcept { return open_; }  ///< true between begin() and finish()
   bool has_room() const noexcept { return next_ - first_ < kMostCalls; }
 
-  /// The kernel is done with the calls from `from` to `to`, both included. A range that contains
-  /// calls it was never given is ignored.
+  /// Records that the kernel is done with the calls from number `from` to number `to`, both
+  /// included. Ignores a range that contains calls that were never made.
   void completed(std::uint32_t from, std::uint32_t to) noexcept;
-  /// The kernel is done with all calls.
+  /// Records that the kernel is done with all calls.
   void complete_all() noexcept;
-  /// The number of references that completed since the last call of take_done(); they are the
-  /// oldest ones.
+  /// Returns the number of references that completed since the last call of take_done(); they are
+  /// the oldest ones.
   std::size_t take_done() noexcept;
-  /// Whether there are references that are not done, or not yet returned by take_done().
+  /// Whether any reference is not done, or is done but not yet returned by take_done().
   bool waits() const noexcept { return oldest_ != newest_; }
   /// Whether the kernel still reads memory of a reference.
   bool under_way() const noexcept { return first_ != next_; }
 
  private:
-  std::uint32_t first_, next_;    // calls before first_ are completed, calls before next_ made
-  std::bitset<kMostCalls> over_;  // completed calls between them, indexed modulo its size
-  std::uint32_t ends_[kMostReferences];  // for each reference, the call after its last
+  std::uint32_t first_, next_;    // calls before first_ are completed, calls before next_ were made
+  std::bitset<kMostCalls> over_;  // completed calls from first_ on, by number modulo kMostCalls
+  // for each reference, the number of the call after its last one
+  std::uint32_t ends_[kMostReferences];
   std::uint32_t oldest_ = 0, newest_ = 0;
   bool open_ = false;
 };
 
 /// What was read from the error queue of a socket.
 struct ZeroCopyNews {
-  bool any = false;     ///< the queue was not empty
-  bool copied = false;  ///< the kernel copied the bytes after all
+  bool any = false;     ///< whether the queue held anything
+  bool copied = false;  ///< whether the kernel copied the bytes after all
 };
-/// Empties the error queue of `fd` and records the completions in `ledger`.
+/// Reads the error queue of `fd` until it is empty, and records the completions in `ledger`.
 ZeroCopyNews read_completions(int fd, ZeroCopyLedger& ledger) noexcept;
-/// Enables MSG_ZEROCOPY on `fd`. False if that is impossible, or if it was enabled before: other
-/// code may then have made calls, which are not numbered here.
+/// Enables MSG_ZEROCOPY on `fd`. Returns false if that is impossible, or if it was enabled before:
+/// other code may then have made zero-copy calls, which are not counted in the call numbers here.
 bool allow_zero_copy(int fd) noexcept;
 
 }}}  // namespace conn::tcp

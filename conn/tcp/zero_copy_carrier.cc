@@ -14,7 +14,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-/// Whether the connection was reset with bytes unsent: then the kernel also returns lent memory,
+/// Returns whether the connection was reset with bytes unsent. The kernel then returns lent memory
 /// although the peer has not acknowledged the bytes.
 bool is_cut(int fd) noexcept {
   tcp_info info{};
@@ -26,8 +26,8 @@ bool is_cut(int fd) noexcept {
 }  // namespace
 
 bool SocketCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
-  // Without linger the kernel delivers by itself after close(). It cannot do that from memory that
-  // belongs to the caller again.
+  // Only with option linger: without it the kernel delivers output by itself after close(), and it
+  // cannot do that from memory that belongs to the caller again.
   return settings_->zero_copy != 0 && bytes.bytes.size() >= settings_->zero_copy &&
          !(lending_ && lending_->given_up()) && settings_->linger > ae::Duration::zero();
 }
@@ -43,7 +43,8 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
         begun = lending_->begin(fd_.get());
         if (begun && !was_active) watch_aside();
       }
-    } catch (const std::bad_alloc&) {  // completions would not be noticed
+    } catch (const std::bad_alloc&) {
+      // Without watch_aside() completions would not be noticed, so no memory is lent.
       if (lending_) lending_->give_up();
       if (lending_) (void)lending_->end_if_idle();
       begun = false;
@@ -65,7 +66,8 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
   return n;
 }
 
-/// Reads completions; true if there were any.
+/// Reads zero-copy completions and reports the references that are done. Returns true if there were
+/// completions.
 bool SocketCarrier::take_completions() noexcept {
   if (!lending_ || !lending_->take_completions(fd_.get())) return false;
   tell_done();
@@ -74,7 +76,8 @@ bool SocketCarrier::take_completions() noexcept {
 
 void SocketCarrier::tell_done() noexcept {
   if (!lending_ || !lending_->active()) return;
-  if (state() != State::kConnected || closing()) lending_->stop();  // the rest is never sent
+  // the rest of a reference is never sent
+  if (state() != State::kConnected || closing()) lending_->stop();
   if (const std::size_t count = lending_->take_done(); count != 0) {
     std::error_code why;
     if (is_cut(fd_.get()))
@@ -85,21 +88,21 @@ void SocketCarrier::tell_done() noexcept {
   if (!lending_->end_if_idle()) return;
   try {
     if (side_ && side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
-  } catch (const std::bad_alloc&) {  // fewer events are requested: that needs no memory
+  } catch (const std::bad_alloc&) {  // does not happen: requesting fewer events needs no memory
   }
 }
 
-/// Whether the kernel still reads lent memory.
+/// Returns whether the kernel still reads memory that the program lent it by send().
 bool SocketCarrier::is_lent() noexcept {
   if (!lending_ || !lending_->active() || !fd_) return false;
   (void)take_completions();
-  if (unsent_bytes(fd_.get()) == 0) lending_->acknowledged();  // it is not sent again
+  if (unsent_bytes(fd_.get()) == 0) lending_->acknowledged();  // the kernel never sends it again
   tell_done();
   return lending_->is_lent();
 }
 
-/// Closes the socket so that the kernel no longer reads lent memory. `reset`: so that a tcp peer
-/// gets a reset; a unix peer gets one only if bytes are unread here, the kernel offers no other
+/// Closes the socket so that the kernel no longer reads lent memory. With `reset`, a tcp peer gets
+/// a reset; a unix peer gets one only if input is unread here, since the kernel offers no other
 /// way.
 void SocketCarrier::close_socket(bool reset) noexcept {
   if (reset && fd_ && !peer_.is_unix() && !inherited()) reset_when_closed(fd_.get());

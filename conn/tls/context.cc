@@ -24,15 +24,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// TLS 1.2: only ciphers with forward secrecy and authenticated encryption. DHE needs dh-params.
+// Default ciphers for TLS 1.2: only those with forward secrecy and authenticated encryption. DHE
+// needs option dh-params.
 constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20";
-// A server's order of preference for TLS 1.3. The key exchange is X25519 or P-256, with the
-// strength of AES-128: a longer key and SHA-384 in the handshake would only cost more.
+// A server's order of preference for TLS 1.3. AES-128 comes first because the key exchange, X25519
+// or P-256, has the same strength: a longer key and SHA-384 in the handshake would only cost more.
 constexpr const char* kCipherSuites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-/// Runs `work`, swallowing exceptions; false if one was thrown. Callbacks run on OpenSSL's frames,
-/// through which no exception may pass. Only running out of memory can throw here.
+/// Runs `work`, and returns false if it threw an exception. For callbacks, which run on OpenSSL's
+/// stack frames: no exception may pass through those. Only running out of memory can throw here.
 template <class Work>
 bool without_throwing(Work work) noexcept {
   try {
@@ -60,8 +61,8 @@ void on_message(int outgoing, int, int content_type, const void* bytes, std::siz
       [&] { static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message); });
 }
 
-/// Appends a line to the key log, as a whole even if others write to it. Only the owner may access
-/// the file.
+/// Appends `line` to the key log in one write, so that it stays whole even if others write to the
+/// file. Only the owner may access the file.
 void append_key(const SSL* ssl, const char* line);
 
 int index_of_context() {
@@ -93,8 +94,8 @@ std::string alpn_wire(const std::vector<std::string>& names) {
   return wire;
 }
 
-/// The form of a name in SNI and in certificates: without the trailing dot of a fully qualified
-/// name (RFC 6066 3).
+/// Returns a name in the form that SNI and certificates use: without the trailing dot of a fully
+/// qualified name (RFC 6066 3).
 std::string_view without_root(std::string_view name) {
   if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
   return name;
@@ -107,12 +108,14 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, digits.c_str(), &address) == 1;
 }
 
-/// Whether the certificate is signed with a digest, such as SHA-1, that peers of our security level
-/// refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases since 2026 do
-/// not.
+/// Returns whether the certificate is signed with a digest, such as SHA-1, that peers of our
+/// security level refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases
+/// since 2026 do not.
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
-  constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};  // SSL_CTX_set_security_level(3)
-  if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;  // self-signed
+  // Bits required at each security level, by SSL_CTX_set_security_level(3).
+  constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};
+  // The signature of a self-signed certificate is not checked by peers.
+  if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;
   int bits = -1;
   if (X509_get_signature_info(certificate, nullptr, nullptr, &bits, nullptr) != 1 || bits < 0)
     return false;
@@ -129,15 +132,16 @@ struct Context::Server {
       : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
   TicketKeys tickets;
   const std::string alpn;
-  std::string id;                    // digest of the certificates and of the trust in clients
+  std::string id;                    // digest of the certificates and of whom the server trusts
   std::vector<ContextPtr> contexts;  // one per certificate; the first is the default
 };
 
 struct ServerCallbacks {
   static const Context::Server& of(SSL* ssl) { return *context_of(SSL_get_SSL_CTX(ssl)).server_; }
 
-  /// Binds sessions to the requested name: a session must not be resumed under another name (RFC
-  /// 6066 3), and OpenSSL looks up the session before the name.
+  /// Binds sessions to the server name that the client requests. A session must not be resumed
+  /// under another name (RFC 6066 3), and OpenSSL looks up the session before it evaluates the
+  /// name.
   static int bind_sessions(SSL* ssl, int*, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
     std::string bound;
@@ -172,7 +176,8 @@ struct ServerCallbacks {
       SSL_set_SSL_CTX(ssl, context.get());
       return SSL_TLSEXT_ERR_OK;
     }
-    return SSL_TLSEXT_ERR_NOACK;  // use the default; the client decides whether to accept it
+    // The default certificate is used; the client decides whether to accept it.
+    return SSL_TLSEXT_ERR_NOACK;
   }
 
   /// Chooses the first ALPN protocol in our order that the client offers (RFC 7301 3.2).
@@ -192,13 +197,14 @@ struct ServerCallbacks {
     TicketKeys& keys = const_cast<Context::Server&>(of(ssl)).tickets;
     if (sealing != 0) return keys.seal(name, iv, cipher, mac);
     const int opened = keys.open(name, iv, cipher, mac);
-    // 2 makes OpenSSL send a fresh one: in TLS 1.3 no ticket should be used twice (RFC 8446 C.4).
+    // 2 makes OpenSSL send a fresh ticket: in TLS 1.3 no ticket should be used twice (RFC 8446
+    // C.4).
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
-  // In TLS 1.3 each new ticket, or session number sent in its place, restarts the session's
-  // lifetime, so a client could resume for ever after a single check. So a session carries the
-  // time of its full handshake.
+  // Returns the time of the full handshake that a session began with, which the session carries
+  // along. In TLS 1.3 each new ticket, or session number sent in its place, restarts the session's
+  // lifetime. Without that time a client that was checked once could resume for ever.
   static std::optional<std::int64_t> birth_of(SSL_SESSION* session) {
     void* data = nullptr;
     std::size_t size = 0;
@@ -210,7 +216,7 @@ struct ServerCallbacks {
   }
   static int write_birth(SSL* ssl, void*) {
     SSL_SESSION* const session = SSL_get_session(ssl);
-    if (birth_of(session)) return 1;  // resumed: already has the time
+    if (birth_of(session)) return 1;  // a resumed session has the time already
     const std::int64_t now = std::time(nullptr);
     return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
   }
@@ -225,8 +231,8 @@ struct ServerCallbacks {
     }
     return renew ? SSL_TICKET_RETURN_USE_RENEW : SSL_TICKET_RETURN_USE;
   }
-  /// Sets the remaining lifetime of a cached session, because OpenSSL calls no callback before it
-  /// uses one.
+  /// Limits the time-out of a session in the cache to the rest of its lifetime. This is done when
+  /// the server issues it, because OpenSSL calls no callback before it uses a cached session.
   static int cut_life(SSL* ssl, void* argument) {
     if (write_birth(ssl, argument) != 1) return 0;
     SSL_SESSION* const session = SSL_get_session(ssl);
@@ -245,7 +251,7 @@ struct ServerCallbacks {
     without_throwing([&] {
       context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, std::move(owned));
     });
-    return 1;  // we own the session
+    return 1;  // 1: OpenSSL gives us ownership of `session`
   }
 };
 
@@ -286,8 +292,8 @@ SSL_CTX* Context::client() const {
 
 void Context::load() const {
   if (!settings_.identities.empty()) (void)server();
-  // The system's certificates take long to read and are not an option's mistake: they are read when
-  // a client needs them.
+  // The system's certificates take long to read, and no option can be wrong about them. So they are
+  // not read here, but when a client needs them.
   if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
 }
 
@@ -306,15 +312,17 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
     fail("set the versions of TLS");
   }
   SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);  // enabled per connection, on request
+  // Kernel TLS is enabled per connection, on request.
+  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   }
-  // Partial writes and moving buffers give the semantics of write(2). Without AUTO_RETRY, OpenSSL
-  // returns after a message that carries no data.
+  // These two modes give SSL_write() the semantics of write(2): it may take a part of the bytes,
+  // and a retry may pass another buffer. Without AUTO_RETRY, OpenSSL returns after a message that
+  // carries no data.
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
-  SSL_CTX_set_read_ahead(c, 1);  // one system call for a record's header and body
+  SSL_CTX_set_read_ahead(c, 1);  // reads a record's header and body by one system call
   SSL_CTX_set_msg_callback(c, on_message);
   const std::string& ciphers = settings_.ciphers;
   if (SSL_CTX_set_cipher_list(c, ciphers.empty() ? kCiphers : ciphers.c_str()) != 1) {
@@ -336,7 +344,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
 }
 
 void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
-  (void)open_file(identity.cert, "the certificate");  // throws an Error with errno's text
+  (void)open_file(identity.cert, "the certificate");  // only to throw an Error with errno's text
   if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
     if (at_end_of_pem()) {
       throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
@@ -404,8 +412,8 @@ void Context::read_trust(SSL_CTX* context) const {
   }
   load_revocations(context);
   // Threads share these certificates. OpenSSL parses a certificate's extensions at its first use;
-  // this forces it now, before any handshake, for certificates from files. Those in folders are
-  // read when needed.
+  // the loop below forces that now, before any handshake, for certificates from files. Certificates
+  // in folders are read when needed.
   STACK_OF(X509_OBJECT)* const trusted = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
   for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
     X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));
@@ -450,7 +458,7 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     ContextPtr context = make_base(TLS_server_method());
     SSL_CTX* const c = context.get();
     if (settings_.ciphersuites.empty() && SSL_CTX_set_ciphersuites(c, kCipherSuites) != 1)
-      ERR_clear_error();  // an OpenSSL build without them keeps its defaults
+      ERR_clear_error();  // an OpenSSL build that lacks these ciphers keeps its defaults
     load_identity(c, identity);
     unsigned char print[EVP_MAX_MD_SIZE];
     unsigned size = 0;
@@ -476,8 +484,8 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     set_resumption(c);
     server->contexts.push_back(std::move(context));
   }
-  // Sessions of a context with other certificates or other trust are not resumed: what was checked
-  // then may no longer hold.
+  // The id also depends on whom the server trusts. So sessions of a context with other certificates
+  // or other trust are not resumed: what was checked then may no longer hold.
   EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients);
   EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size());
   EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size());
@@ -503,7 +511,8 @@ void Context::load_dh_params(SSL_CTX* context) const {
 }
 
 void Context::set_resumption(SSL_CTX* context) const {
-  constexpr std::size_t kTickets = 1;  // after a TLS 1.3 handshake; a client keeps the newest
+  // tickets sent after a TLS 1.3 handshake; a client keeps the newest
+  constexpr std::size_t kTickets = 1;
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(settings_.session_timeout).count();
   SSL_CTX_set_timeout(context, static_cast<long>(seconds));
@@ -521,7 +530,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_num_tickets(context, kTickets);
       break;
     case Settings::Resumption::kCache:
-      // TLS 1.3 then sends a session number in place of a ticket.
+      // With this option TLS 1.3 sends the number of a cached session in place of a ticket.
       SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
@@ -561,7 +570,7 @@ void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
   const std::string wanted(without_root(name));
-  // With a leading dot OpenSSL would accept any subdomain.
+  // For a name with a leading dot, OpenSSL would accept any subdomain.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;
   const bool address = is_address(wanted);

@@ -22,8 +22,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Engine;
 
-/// Trusted certificates and revocation lists as they were read: contexts whose options name the
-/// same files share them. Any thread.
+/// Keeps trusted certificates and revocation lists as they were read from files, so that contexts
+/// whose options name the same files share them. May be used from any thread.
 class TrustCache {
  public:
   /// Returns the store kept under this name if a context still uses it, else null.
@@ -37,7 +37,7 @@ class TrustCache {
 
 class Context {
  public:
-  /// Reads no files yet.
+  /// Makes a context from options; reads no files yet.
   Context(Settings settings, Secret pass_phrase,
           std::shared_ptr<TrustCache> trust = std::make_shared<TrustCache>());
   Context(const Context&) = delete;
@@ -45,13 +45,13 @@ class Context {
   ~Context();
 
   const Settings& settings() const noexcept { return settings_; }
-  // Each context is made, and its files are read, at the first call. If that fails the call throws
-  // Error; a later call tries again. Any thread.
+  // Return the OpenSSL context of each role. It is made, and its files are read, at the first call.
+  // If that fails, the call throws Error; a later call tries again. May be called from any thread.
   SSL_CTX* server() const;
   SSL_CTX* client() const;
-  /// The context of server() if it has been made, else null.
+  /// Returns the context of server() if that has been made, else null.
   SSL_CTX* made_server() const noexcept;
-  /// Makes the contexts for which the options name files, to find mistakes early.
+  /// Makes those contexts for which the options name files, so that mistakes are found early.
   void load() const;
 
   /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), and a
@@ -75,7 +75,8 @@ class Context {
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
   mutable ae::Mutex mutex_;
-  mutable std::shared_ptr<X509_STORE> trusted_;  // keeps the store in trust_ alive
+  // the store that this context uses; keeps it alive in trust_
+  mutable std::shared_ptr<X509_STORE> trusted_;
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;
   mutable SessionStore sessions_;

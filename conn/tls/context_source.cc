@@ -10,12 +10,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Clients may use ever new options; their contexts, with the sessions to resume, are kept for the
-// next connection to the same place. Beyond this number the least recently used ones that are not
-// in use are dropped.
+// Maximum number of slots, one for each set of endpoint options. Clients may use ever new options;
+// their contexts, with the sessions to resume, are kept for the next connection to the same place.
+// Beyond this number the least recently used slots that are not in use are dropped.
 constexpr std::size_t kMostSlots = 1024;
 
-/// The options that determine a context: all except server-name, which belongs to each connection.
+/// Returns the options that determine a context: all except server-name, which belongs to each
+/// connection.
 Options of_context(const Options& endpoint) {
   Options options;
   for (const auto& [key, value] : endpoint.values())
@@ -31,7 +32,7 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
-  /// The session counts of this slot's server context.
+  /// Returns the session counts of this slot's server context; zeros if that has not been made.
   Sessions sessions() const noexcept {
     const std::shared_ptr<const Context> its = get();
     SSL_CTX* const server = its->made_server();
@@ -40,8 +41,8 @@ struct ContextTable::Slot final : ContextSource {
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
   const Options options;
-  bool serves = false;          // guarded by the table's lock
-  std::uint64_t last_used = 0;  // guarded by the table's lock
+  bool serves = false;          // whether listeners use it; guarded by the table's lock
+  std::uint64_t last_used = 0;  // value of uses_ at its last use; guarded by the table's lock
   mutable ae::Mutex mutex;
   std::shared_ptr<const Context> context;
 };
@@ -67,14 +68,15 @@ void ContextTable::configure(const Options& options) {
   Slots slots;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
-    if (!slot->options.empty() && !held) continue;  // left by a client, no longer used
+    // Slots of clients that are no longer used are dropped.
+    if (!slot->options.empty() && !held) continue;
     renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
                        held && slot->serves});
     renewed.back().context->load();
     if (renewed.back().serves) (void)renewed.back().context->server();
     slots.emplace(key, slot);
   }
-  // Nothing below throws.
+  // Nothing after this line throws, so configure() changes all or nothing.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
   options_ = std::move(its);
   trust_ = std::move(trust);
@@ -127,8 +129,9 @@ ContextTable::Sessions ContextTable::sessions() const {
   return all;
 }
 
-/// Drops a quarter of the slots at a time: finding the oldest is then a small part of the cost of a
-/// new one.
+/// Drops the least recently used slots that are not in use: a quarter of all slots if none is in
+/// use, at least one. With so many at a time, finding the oldest is a small part of the cost of a
+/// new slot.
 void ContextTable::forget_unused() {
   const std::uint64_t kept = kMostSlots - kMostSlots / 4;
   std::vector<std::uint64_t> unused;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The contexts of a TLS type, keyed by the options that endpoints add to the type's own. Any
-// thread.
+// Keeps the OpenSSL contexts of a TLS type, keyed by the options that endpoints add to the type's
+// own. May be used from any thread.
 
 #include <cstdint>
 #include <map>
@@ -27,16 +27,19 @@ class ContextTable {
   /// context that listeners use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
   void set_pass_phrase(std::string_view phrase);
-  /// The type's options merged with an endpoint's; neither has options of the layer below.
+  /// Returns the type's options merged with those of an endpoint; neither has options of the layer
+  /// below.
   Options merged(const Options& endpoint) const;
-  /// The source for an endpoint's options. Equal options share a source, even if server-name
-  /// differs. `serves`: for a listener, which needs a server context now and after each
-  /// configure().
+  /// Returns the source of the context for an endpoint's options. Equal options share a source,
+  /// even if server-name differs. `serves`: whether it is for a listener, which needs a server
+  /// context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
   /// Session counts of all listeners with resumption=cache.
   struct Sessions {
-    std::uint64_t kept = 0, dropped = 0;  ///< now; in total, because session-cache was reached
+    /// `kept`: sessions kept now. `dropped`: sessions dropped so far because session-cache was
+    /// reached.
+    std::uint64_t kept = 0, dropped = 0;
   };
   Sessions sessions() const;
 
@@ -50,9 +53,11 @@ class ContextTable {
   mutable ae::Mutex mutex_;
   Options options_;
   Secret pass_phrase_;
-  std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // new in each configure()
+  // certificates that contexts share; new in each configure()
+  std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();
   std::uint64_t uses_ = 0;
-  std::uint64_t dropped_before_ = 0;  // by contexts that are gone: the counter never falls
+  // sessions dropped by contexts that are gone, so that the count never falls
+  std::uint64_t dropped_before_ = 0;
   Slots slots_;
 };
 

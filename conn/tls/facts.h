@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What an established TLS connection tells about itself, for people.
+// Describes an established TLS connection, for people.
 
 #include <string>
 #include <utility>
@@ -11,9 +11,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Version, cipher, group, resumption, names and kernel TLS, for info().
+/// Returns version, cipher, group, resumption, names and kernel TLS of a connection, for info().
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine);
-/// Version, cipher and kernel TLS in one line, for path().
+/// Returns version, cipher and kernel TLS of a connection in one line, for path().
 std::string path_of(const Engine& engine);
 
 }}}  // namespace conn::tls

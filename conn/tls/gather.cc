@@ -23,7 +23,7 @@ ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
   std::size_t left = 0;
   for (int i = 0; i < count; ++i) left += vectors[i].iov_len;
   std::size_t taken = 0;
-  std::size_t offset = 0;  // into the first vector
+  std::size_t offset = 0;  // bytes taken of the first vector
   const auto advance = [&](std::size_t size) {
     while (count > 0 && size >= vectors->iov_len - offset) {
       size -= vectors->iov_len - offset;

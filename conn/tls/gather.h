@@ -13,13 +13,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-// Both encrypt record by record until all is taken or the wire takes no more. They return the bytes
-// taken, or as Engine::write() if there are none.
+// Both functions encrypt record by record until all bytes are taken or the wire takes no more. They
+// return the number of bytes taken; if none were, what Engine::write() returned.
 
 ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size);
-/// Copies pieces into a shared record, in `scratch`, if that saves a record, since each record
-/// costs the peer and us as much as a full one. Other pieces are encrypted in place. `gathered`
-/// counts the bytes copied.
+/// Encrypts several pieces of memory. Copies pieces into a shared record, in `scratch`, if that
+/// saves a record, since a short record costs both sides as much as a full one. Other pieces are
+/// encrypted in place. Adds the number of bytes copied to `gathered`.
 ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
                          std::array<char, Engine::kRecord>& scratch, std::uint64_t& gathered);
 

@@ -6,13 +6,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr ae::Duration kStepsTime = 1ms;  // time for handshakes in each iteration
-constexpr ae::Duration kIdleAfter = 1s;   // without reads and writes, buffers are released
+constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each iteration
+// Buffers of a connection are released after this long without reads and writes.
+constexpr ae::Duration kIdleAfter = 1s;
 
 }  // namespace
 
 LoopState& LoopState::of(const ConnectionType& type, ae::EventLoop& loop) {
-  ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed after this
+  // Created before the LoopState, so that it is destroyed after it.
+  ConnectionSet& set = ConnectionSet::of(loop);
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(type, loop, set);
   return static_cast<LoopState&>(*slot);
@@ -63,7 +65,9 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
   connection.link_before(warm_);
 }
 
-/// Visits only connections that were in use since the last sweep or the one before it.
+/// Releases the buffers of connections that were not in use since the last sweep, and takes these
+/// connections off the list. So a sweep visits only connections that were in use since the last
+/// sweep or the one before it. Returns the time until the next sweep.
 ae::Duration LoopState::sweep() {
   for (Warm* one = warm_.next(); one != &warm_;) {
     Warm* const next = one->next();

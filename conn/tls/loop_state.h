@@ -15,10 +15,11 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
-  std::uint64_t evicted = 0;         ///< handshakes failed to make room for others (max-handshakes)
+  std::uint64_t evicted = 0;         ///< handshakes ended to make room for others (max-handshakes)
   std::uint64_t handshaking = 0;     ///< handshakes that run now
   std::uint64_t bytes_gathered = 0;  ///< plaintext bytes copied so that pieces share a record
-  std::uint64_t message_floods = 0;  ///< connections failed for sending messages without data
+  /// connections failed for sending too many messages without data
+  std::uint64_t message_floods = 0;
 };
 
 /// Node of the list of connections that hold buffers an idle connection does not need.
@@ -41,7 +42,7 @@ class Warm {
     head.prev_ = this;
   }
   Warm* next() const noexcept { return next_; }
-  bool in_use = false;  ///< since the last sweep
+  bool in_use = false;  ///< whether the connection was in use since the last sweep
 
  protected:
   friend class LoopState;
@@ -52,7 +53,7 @@ class Warm {
   Warm* next_ = this;
 };
 
-/// An acceptor as LoopState knows it: it must stop before the loop's state ends.
+/// Base of a loop's acceptors, which LoopState stops before it is destroyed.
 class Stoppable {
  public:
   Stoppable() = default;
@@ -62,7 +63,7 @@ class Stoppable {
 
  protected:
   virtual ~Stoppable() = default;
-  void forget() noexcept {  ///< leaves LoopState's list
+  void forget() noexcept {  ///< takes the acceptor off LoopState's list
     *link_ = next_;
     if (next_ != nullptr) next_->link_ = link_;
   }
@@ -76,7 +77,7 @@ class Stoppable {
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
   static LoopState& of(const ConnectionType& type, ae::EventLoop& loop);
-  /// Null if there is none yet.
+  /// Returns the state that `type` keeps for `loop`; null if there is none yet.
   static LoopState* find(const ConnectionType& type, ae::EventLoop& loop);
   LoopState(const ConnectionType& type, ae::EventLoop& loop, ConnectionSet& set);
   ~LoopState() override;
@@ -84,9 +85,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop() const noexcept { return loop_; }
   ReadyList& ready() noexcept { return ready_; }  ///< connections with handlers due
   ReadyList& steps() noexcept { return steps_; }  ///< handshakes that can proceed
-  ReadyList& held() noexcept { return held_; }    ///< flushed before the loop sleeps
-  /// Whether another handshake may proceed in this iteration. Their time is limited, so that a
-  /// flood of handshakes leaves time for established connections.
+  ReadyList& held() noexcept { return held_; }    ///< connections flushed before the loop sleeps
+  /// Returns whether another handshake may proceed in this iteration. The time for handshakes is
+  /// limited, so that a flood of them leaves time for established connections.
   bool another_step() noexcept;
 
   void warm(Warm& connection) noexcept {
@@ -113,7 +114,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop_;
   ConnectionSet& set_;
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
-  ae::TimePoint steps_end_{};  // zero: no handshake step in this iteration yet
+  // When the time for handshakes in this iteration ends; zero before its first handshake step.
+  ae::TimePoint steps_end_{};
   Head warm_;
   ae::TimerId sweeper_ = 0;
   Stoppable* acceptors_ = nullptr;

@@ -10,8 +10,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The peer's name in its certificate; empty if the certificate is not verified or has no name of
-/// that kind.
+/// Returns the peer's name, of the given kind, in its certificate; empty if the certificate is not
+/// verified or has no name of that kind.
 std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
 
 }}}  // namespace conn::tls

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sessions that a client may resume, by peer. The number of peers is bounded. Threads may share
-// it.
+// The TLS sessions that a client may resume, stored by peer. The number of peers is bounded.
+// Threads may share a store.
 
 #include <cstddef>
 #include <list>
@@ -22,8 +22,8 @@ class SessionStore {
 
   /// Keeps the newest session of each peer. At the limit the least recently used peer is dropped.
   void put(std::string_view peer, SessionPtr session);
-  /// Returns null if there is none. A session of TLS 1.3 is returned once only (RFC 8446 C.4: an
-  /// observer must not be able to link connections by it).
+  /// Returns the session to resume with `peer`, or null if there is none. A session of TLS 1.3 is
+  /// returned once only (RFC 8446 C.4: an observer must not be able to link connections by it).
   SessionPtr take(std::string_view peer);
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The words of the options, in the order in which the documentation lists them after the default.
+// The words that these options can be set to, in the order in which the documentation lists them
+// after the default.
 constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
                                OptionWord{"chain", Settings::CrlCheck::kChain}};
 constexpr std::array kClientAuth{OptionWord{"no", Settings::ClientAuth::kNo},
@@ -29,7 +30,8 @@ constexpr std::array kResumption{OptionWord{"tickets", Settings::Resumption::kTi
                                  OptionWord{"cache", Settings::Resumption::kCache},
                                  OptionWord{"no", Settings::Resumption::kNo}};
 
-// An option that is gone is ours as well, so that its error message is.
+// Returns whether `key` is an option of TLS and not of the layer below. Options of earlier versions
+// that no longer exist count, so that it is TLS that reports them.
 bool is_ours(std::string_view key) {
   return !is_of_both(key) && (tls_options().has(key) || !tls_options().gone(key).empty());
 }
@@ -61,13 +63,14 @@ std::vector<Settings::Identity> parse_identities(OptionReader& options) {
   }
   std::vector<Settings::Identity> identities;
   for (std::size_t i = 0; i < certs.size(); ++i) {
-    // Without key= the certificate file holds both.
+    // Without option key, the certificate file also holds the private key.
     identities.push_back({certs[i], keys.empty() ? certs[i] : keys[i]});
   }
   return identities;
 }
 
-/// 0: the newest version supported.
+/// Returns the value of option max-version; 0, for the newest version supported, if it is not
+/// given.
 int parse_max_version(OptionReader& options) {
   const int version = options.pick("max-version", kVersion);
   return options.given("max-version") ? version : 0;
@@ -185,7 +188,7 @@ std::vector<Row> rows_of_both(const Settings& d) {
 }  // namespace
 
 const OptionTable& tls_options() {
-  static const Settings d;  // has the defaults of all options
+  static const Settings d;  // holds the defaults of all options
   static const OptionTable table(
       "tls",
       {{"Who we are, and whom we trust", trust_rows(d)},
@@ -218,7 +221,8 @@ Settings parse_settings(const Options& given) {
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients = options.pick("auth-clients", kClientAuth);
   s.verify = options.pick("verify", kVerify);
-  (void)options.text("server-name");  // belongs to a connection, not a context: see TlsType
+  // server-name belongs to a connection, not to a context: TlsType::peer_name() evaluates it.
+  (void)options.text("server-name");
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);
   s.ticket_rotation = options.duration("ticket-rotation");

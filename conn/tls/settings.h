@@ -22,16 +22,19 @@ struct Settings {
     std::string cert, key;  ///< PEM files: the certificate and its chain; its private key
   };
   enum class ClientAuth { kNo, kOptional, kRequired };
-  enum class Verify { kNo, kChain, kFull };  ///< nothing; the chain; the chain and the name
+  /// What a client verifies: nothing; the certificate chain; the chain and the name.
+  enum class Verify { kNo, kChain, kFull };
   enum class CrlCheck { kLeaf, kChain };
   enum class Resumption { kNo, kTickets, kCache };
   enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
 
-  std::vector<Identity> identities;  ///< the first is for clients that ask for no known name
+  /// a server uses the first for clients that ask for no known name
+  std::vector<Identity> identities;
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
-  int min_version = TLS1_2_VERSION, max_version = 0;  ///< OpenSSL's numbers; max 0: the newest
+  /// OpenSSL's version numbers; max_version 0: the newest
+  int min_version = TLS1_2_VERSION, max_version = 0;
   std::string ciphers, ciphersuites, groups, dh_params;
   bool prefer_server_ciphers = true;
   ClientAuth auth_clients = ClientAuth::kNo;
@@ -47,17 +50,18 @@ struct Settings {
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   // Options that also apply to the layer below.
-  ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< for both layers together
+  ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< limit for connecting both layers
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
 };
 
-/// Throws Error for a bad value. Keys that are not TLS options are ignored.
+/// Returns the settings that `options` describe. Throws Error for a bad value. Keys that are not
+/// TLS options are ignored.
 Settings parse_settings(const Options& options);
-/// The options that parse_settings() accepts, including those of both layers.
+/// Returns the options that parse_settings() accepts, including those of both layers.
 const OptionTable& tls_options();
 
-/// Whether the option `key` belongs to both TLS and the layer below.
+/// Returns whether the option `key` belongs to both TLS and the layer below.
 bool is_of_both(std::string_view key) noexcept;
 
 /// Options split by layer; an option of both layers is in both parts.

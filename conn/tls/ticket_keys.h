@@ -16,13 +16,15 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// One per server context; threads may share it.
+/// The ticket keys of one server context; threads may share them.
 class TicketKeys {
  public:
-  /// Throws Error if OpenSSL lacks AES-256-CBC or randomness.
+  /// Makes the first key. Throws Error if OpenSSL lacks AES-256-CBC or randomness.
   explicit TicketKeys(ae::Duration rotation);
 
-  /// For the callback of SSL_CTX_set_tlsext_ticket_key_evp_cb(3), with its return values.
+  /// Choose the key that encrypts a new ticket, or that decrypts a client's ticket, and set up
+  /// `cipher` and `mac` with it. Called by the callback of SSL_CTX_set_tlsext_ticket_key_evp_cb(3);
+  /// they return what that must return.
   int seal(unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac);
   int open(const unsigned char* name, const unsigned char* iv, EVP_CIPHER_CTX* cipher,
            EVP_MAC_CTX* mac);

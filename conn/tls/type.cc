@@ -9,7 +9,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The contexts, and the type's options for the layer below.
+/// Holds the contexts of a TLS type, and the type's options for the layer below.
 class TlsType::Contexts {
  public:
   ContextTable table;
@@ -36,9 +36,9 @@ TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
   Capabilities all = below_.capabilities();
-  all.half_close = true;  // by close_notify, over any transport
+  all.half_close = true;  // TLS half-closes by close_notify, over any transport
   all.integrity = true;
-  all.reset = true;  // by a missing close_notify, over any transport
+  all.reset = true;  // TLS resets by leaving out close_notify, over any transport
   return all;
 }
 
@@ -49,7 +49,7 @@ const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
 
 void TlsType::configure(const Options& options) {
   Options below = split_below(options);
-  if (!below.empty()) {  // the layer below rejects unknown ones
+  if (!below.empty()) {  // the layer below rejects unknown options
     Endpoint probe;
     probe.scheme = below_.name();
     if (probe.scheme.ends_with("unix")) {
@@ -84,7 +84,8 @@ std::string TlsType::peer_name(const Options& endpoint, const std::string& host)
   return name.empty() ? host : name;
 }
 
-/// The options for the layer below; options of both layers only if that layer has them.
+/// Returns those of the `given` options that are for the layer below. An option of both layers is
+/// among them only if the layer below has it.
 Options TlsType::split_below(const Options& given) const {
   const SplitOptions split = split_options(given);
   Options options;
@@ -93,7 +94,8 @@ Options TlsType::split_below(const Options& given) const {
   return options;
 }
 
-/// split_below(), merged over the type's own options for the layer below.
+/// Returns the type's own options for the layer below, replaced or supplemented by those in
+/// `given`.
 Options TlsType::below_options(const Options& given) const {
   return contexts_->below().merged_with(split_below(given));
 }
@@ -104,7 +106,8 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) con
 
 void TlsType::check(const Endpoint& endpoint) const {
   Endpoint shown = endpoint;
-  if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");  // not for logs
+  // a pass phrase must not appear in logs
+  if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");
   const std::string where = shown.to_string() + ": ";
   if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
   try {

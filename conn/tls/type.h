@@ -21,13 +21,13 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 class Context;
 class ContextSource;
 
-/// Unlike other types it may be configured at any time and from any thread: existing connections
-/// keep their settings; new connections, also of existing listeners, use the new certificates and
-/// settings.
+/// The connection type of TLS over one other transport. Unlike other types it may be configured at
+/// any time and from any thread: existing connections keep their settings; new connections, also of
+/// existing listeners, use the new certificates and settings.
 class AECONN_API TlsType final : public Transport {
  public:
-  /// TLS over `below`, which must outlive this type. The type's name is "tls" over tcp, else "tls+"
-  /// followed by the name of `below`.
+  /// Makes the type of TLS over `below`, which must outlive this type. Its name is "tls" over tcp,
+  /// else "tls+" followed by the name of `below`.
   explicit TlsType(const ConnectionType& below);
   ~TlsType() override;
 
@@ -40,27 +40,28 @@ class AECONN_API TlsType final : public Transport {
   /// cannot be read, a key does not match), nothing changes and the previous configuration stays in
   /// use.
   void configure(const Options& options) override;
-  /// The options of this layer; the layer below has its own table.
+  /// Returns the options of this layer; the layer below has its own table.
   const OptionTable* option_table() const noexcept override { return &table_; }
-  /// The option of this layer, or else of the layer below.
+  /// Returns the option `key` of this layer, or else of the layer below; null if neither has it.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const override;
-  /// As adopt_listener() of the type below, with a handshake on each accepted connection. `options`
-  /// may contain options of both layers.
+  /// Takes over a listening socket, as adopt_listener() of the type below does, and runs a
+  /// handshake on each accepted connection. `options` may contain options of both layers.
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
-  /// The port listener of the layer below; each loop's acceptor runs the handshakes.
+  /// Returns the port listener of the layer below. The handshakes are run by the acceptor that each
+  /// loop has (open_acceptor()).
   PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                             PendingHandler arrived) const override;
   PortListenerPtr adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                              const Options& options = {}) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
-  /// Covers this layer and the one below.
+  /// Whether this layer or the one below has work that no descriptor announces.
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
   Statistics statistics(ae::EventLoop& loop) const override;
@@ -82,15 +83,15 @@ class AECONN_API TlsType final : public Transport {
  private:
   friend class Handshake;  // connects the layer below
   class Contexts;
-  /// `endpoint` for the layer below, with the options of that layer.
+  /// Returns `endpoint` as the layer below needs it: with that layer's scheme and options.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   Options split_below(const Options& given) const;
   Options below_options(const Options& given) const;
   std::shared_ptr<const Context> context_for(const Options& endpoint) const;
-  /// Option server-name, or else `host`.
+  /// Returns the value of option server-name if it is given, else `host`.
   std::string peer_name(const Options& endpoint, const std::string& host) const;
-  /// For a listener: the context has a server certificate. Throws Error whose text begins with
-  /// `where`.
+  /// Returns the context source for a listener; its context has a server certificate. Throws an
+  /// Error whose text begins with `where`.
   std::shared_ptr<const ContextSource> source_for(const std::string& where,
                                                   const Options& endpoint) const;
   const ConnectionType& below_;

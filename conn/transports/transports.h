@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// transport that this machine cannot run (no RDMA device) is added as well: using it throws an
 /// Error that says what to do.
 AECONN_API void add_all_transports(Registry& registry);
-/// A registry with all of them.
+/// Returns a registry to which add_all_transports() has added the transports.
 AECONN_API Registry all_transports();
 
 /// Describes this build, with a line for transports and one for rdma, as `--version` of a program
@@ -25,11 +25,11 @@ AECONN_API std::string build_text();
 
 /// The third-party libraries that rdma needs.
 struct RdmaLibraries {
-  std::string missing;             ///< which one is missing and what to install; "" if none
-  std::vector<std::string> files;  ///< those that are loaded, with their directory
+  std::string missing;             ///< which library is missing and what to install; "" if none
+  std::vector<std::string> files;  ///< the loaded libraries, with their directories
 };
-/// Loads them permanently unless they are loaded already. Empty for a build without rdma. Any
-/// thread.
+/// Loads the libraries that rdma needs, permanently, unless they are loaded already, and describes
+/// them. Returns an empty result in a build without rdma. May be called from any thread.
 AECONN_API RdmaLibraries rdma_libraries();
 
 }}  // namespace conn

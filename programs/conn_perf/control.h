@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Control connection: the client asks the server for its facts and for what the load has cost it.
+// The control connection, on which the client asks the server for its facts and for what the load
+// has cost it.
 
 #include "facts.h"
 #include "load.h"
@@ -11,13 +12,13 @@ namespace perf {
 
 class Control {
  public:
-  /// Connects and queries the server's facts once. Throws Failed.
+  /// Connects to the server and queries its facts once. Throws Failed.
   Control(ClientShared& shared, const conn::Endpoint& to, ae::Duration patience);
 
   // Each of these throws Failed.
-  Usage work();        ///< CPU time and system calls
-  Usage everything();  ///< additionally memory and descriptors
-  /// Counts of each server loop so far; empty if the server does not report them.
+  Usage work();        ///< the server's CPU time and system calls
+  Usage everything();  ///< the same, and its memory and descriptors
+  /// Returns the counts of each server loop so far; empty if the server does not report them.
   std::vector<LoopFacts> loops();
   const Facts& facts() const noexcept { return facts_; }
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Facts that make a figure repeatable and its cost: program version, machine, and resource usage.
+// Describes how a figure was measured, so that it can be repeated, and what it cost: program
+// version, machine, and resource usage.
 
 #include <cstdint>
 #include <optional>
@@ -21,11 +22,11 @@ struct Facts {
   std::string device;  ///< the RDMA device, else the network interface
   std::optional<std::uint64_t> mtu;
   std::string path;     ///< Connection::path() of one connection
-  std::string options;  ///< of the command line
+  std::string options;  ///< the options of the command line
 
-  /// Facts of this process, without those that only a connection provides.
+  /// Returns the facts of this process, without those that only a connection provides.
   static Facts of_process(std::string options);
-  /// Adds the path facts (device, MTU, path) of `connection`.
+  /// Adds the facts that `connection` provides: device, MTU and path.
   void add_way(const conn::Connection& connection);
   void store(Fields& fields) const;
   static Facts load(const Fields& fields);
@@ -34,18 +35,19 @@ struct Facts {
 /// Resources this process has used so far. Values that the kernel does not provide are absent.
 struct Usage {
   std::optional<std::uint64_t> cpu_ns, system_calls;
-  std::optional<std::uint64_t> resident, pinned, descriptors;  ///< bytes, bytes, count
-  /// Only for a loop with spinning enabled.
+  /// In bytes, bytes, and as a number.
+  std::optional<std::uint64_t> resident, pinned, descriptors;
+  /// Spinning, in nanoseconds and counts; absent for a loop without spinning.
   std::optional<std::uint64_t> busy_ns = {}, spun_ns = {}, slept_ns = {};
   std::optional<std::uint64_t> spin_hits = {}, spin_misses = {}, spin_probes = {};
-  std::optional<std::uint64_t> spin_budget_ns = {};  ///< current value
+  std::optional<std::uint64_t> spin_budget_ns = {};  ///< current spin budget
 
-  /// Adds nothing for a loop on which spinning was never enabled.
+  /// Adds the times of a loop; nothing if spinning was never enabled on it.
   void add_loop(const ae::LoopTimes& times);
 
   void store(Fields& fields) const;
   static Usage load(const Fields& fields);
-  /// Usage since `before`; memory and descriptors may have shrunk, which counts as 0.
+  /// Returns the usage since `before`. Memory and descriptors may have shrunk, which counts as 0.
   Usage since(const Usage& before) const;
 };
 
@@ -60,11 +62,11 @@ class Meter {
   Meter& operator=(const Meter&) = delete;
   ~Meter();
 
-  /// CPU time and system calls.
+  /// Returns CPU time and system calls.
   Usage work() const;
-  /// Additionally memory and descriptors, which requires reading /proc.
+  /// Returns CPU time, system calls, memory and descriptors. Reading the last two requires /proc.
   Usage everything() const;
-  /// Why system calls are not counted; empty if they are.
+  /// Returns why system calls are not counted; empty if they are.
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }
 
  private:

@@ -12,19 +12,19 @@ namespace perf {
 
 class Fields {
  public:
-  /// Lines without '=' are ignored; the last value of a repeated key wins.
+  /// Parses a message. Lines without '=' are ignored; the last value of a repeated key wins.
   static Fields parse(std::string_view text);
   std::string to_string() const;
 
-  /// Line breaks in `value` are replaced by blanks.
+  /// Sets the value of `key`. Line breaks in `value` are replaced by blanks.
   void set(std::string key, std::string_view value);
   void set(std::string key, std::uint64_t value) { set(std::move(key), std::to_string(value)); }
   void set(std::string key, std::optional<std::uint64_t> value) {
     if (value) set(std::move(key), *value);
   }
 
-  std::string text(std::string_view key) const;  ///< "" if absent
-  /// No value if absent or not a number.
+  std::string text(std::string_view key) const;  ///< "" if `key` is absent
+  /// Returns no value if `key` is absent or its value is not a number.
   std::optional<std::uint64_t> number(std::string_view key) const;
   bool flag(std::string_view key) const { return text(key) == "yes"; }
 

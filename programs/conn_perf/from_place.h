@@ -13,8 +13,8 @@
 
 namespace perf {
 
-/// Shared by all connections of a loop that use the same transport. The memory is released after
-/// the last send from it completes.
+/// Memory to send from in place, shared by all connections of a loop that use the same transport.
+/// It is released after the last send from it completes.
 class FromPlace {
  public:
   FromPlace() = default;

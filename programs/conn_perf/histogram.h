@@ -12,12 +12,12 @@ namespace perf {
 
 class Histogram {
  public:
-  /// Longer times (more than a day) are clamped to this value; max() and mean() stay exact.
+  /// Times longer than this (more than a day) are clamped to it; max() and mean() stay exact.
   static constexpr std::uint64_t kHighest = (std::uint64_t{1} << 47) - 1;
 
   Histogram();
 
-  /// Does not allocate.
+  /// Adds one time; allocates no memory.
   void record(std::uint64_t ns) noexcept {
     ++buckets_[index_of(ns)];
     ++count_;
@@ -30,8 +30,8 @@ class Histogram {
   double mean() const noexcept;                                     ///< exact; 0 when empty
   std::uint64_t min() const noexcept { return count_ ? min_ : 0; }  ///< exact
   std::uint64_t max() const noexcept { return max_; }               ///< exact
-  /// The smallest value such that `p` percent (0 to 100) of all values are not above it, given as
-  /// the middle of its bucket.
+  /// Returns the smallest value such that `p` percent (0 to 100) of all values are not above it;
+  /// more precisely, the middle of that value's bucket.
   std::uint64_t percentile(double p) const noexcept;
 
   void merge(const Histogram& other) noexcept;

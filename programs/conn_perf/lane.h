@@ -14,7 +14,8 @@
 
 namespace perf {
 
-/// Connects, sends the hello, reads and verifies, writes; derived classes decide what to send.
+/// Connects, sends the hello (the first message of a connection), reads and verifies messages, and
+/// writes; derived classes decide what to send.
 class Lane {
  public:
   Lane(Load& load, std::size_t number);
@@ -23,7 +24,7 @@ class Lane {
   virtual ~Lane() = default;
 
   void open();
-  /// A run begins: send whatever is allowed.
+  /// Called when a run begins: the lane sends whatever is allowed.
   virtual void start() = 0;
   const conn::Connection* connection() const noexcept { return connection_.get(); }
 
@@ -32,15 +33,16 @@ class Lane {
  protected:
   /// Handles a data message or an acknowledgement. Returns what is wrong with it, or "".
   virtual std::string take(const Message& message) = 0;
-  /// All messages of one read() have been handled.
+  /// Called when all messages of one read() have been handled.
   virtual void taken() = 0;
   /// Queues in the outbox what may be sent now. Returns false if there is nothing.
   virtual bool refill() = 0;
-  /// The bytes of messages up to the outbox's begun() were passed to the transport at `now`.
+  /// Called when the bytes of all messages before the outbox's begun() have been passed to the
+  /// transport, at the time `now`.
   virtual void handed_over(std::uint64_t now) = 0;
-  /// The connection is established, and the server has answered the hello.
+  /// Called when the connection is established and the server has answered the hello.
   virtual void ready();
-  /// Whether the lane waits for the answer to its hello.
+  /// Whether the lane waits for the answer to its hello before it sends more.
   virtual bool hello_waits() const { return true; }
 
   void pump();

@@ -36,7 +36,7 @@ inline std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/// A load as the measuring thread sees it, on one loop or several: each call waits for the end of
+/// A load as the measuring thread uses it, on one loop or several: each call waits for the end of
 /// its phase.
 class Phases {
  public:
@@ -61,8 +61,8 @@ class Phases {
   virtual void with_sample(const std::function<void(const conn::Connection&)>& use) = 0;
 
   struct Standing {
-    std::size_t opened = 0;   ///< connections
-    std::uint64_t begun = 0;  ///< requests
+    std::size_t opened = 0;   ///< connections opened so far
+    std::uint64_t begun = 0;  ///< requests begun so far
   };
   /// Progress for display; the numbers of other loops may be slightly outdated.
   virtual Standing standing() = 0;
@@ -104,7 +104,7 @@ class Load final : public Phases {
   std::uint64_t requests() const noexcept { return requests_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   ae::Duration elapsed() const noexcept { return ae::Duration(ended_at_ - began_at_); }
-  std::uint64_t began_at() const noexcept { return began_at_; }  ///< as clock_ns()
+  std::uint64_t began_at() const noexcept { return began_at_; }  ///< by clock_ns()
   std::uint64_t ended_at() const noexcept { return ended_at_; }
   Histogram& latency() noexcept { return latency_; }
   LoopShare share() const noexcept;
@@ -115,19 +115,19 @@ class Load final : public Phases {
   /// Returns how many of up to `most` further requests may begin and counts them as in flight.
   std::uint64_t begin(std::uint64_t most) noexcept;
   bool ending() const noexcept { return left_ == 0; }
-  /// The time has elapsed: requests not yet begun are not sent.
+  /// Whether the time has elapsed, so that requests not yet begun are not sent.
   bool cut_short() const noexcept { return cut_short_; }
-  /// A request sent at `since` was answered.
+  /// Called when a request that was sent at the time `since` is answered.
   void answered(std::uint64_t since, std::uint64_t now, std::uint64_t bytes) noexcept;
-  /// Messages of a stream were received.
+  /// Called when messages of a stream were received.
   void delivered(std::uint64_t messages, std::uint64_t bytes) noexcept;
-  /// A lane has become busy, or has nothing in flight any more.
+  /// Called when a lane has become busy, or has nothing in flight any more.
   void lane_busy() noexcept { ++busy_; }
   void lane_idle();
   void lane_opened();
-  /// Bytes were sent or received.
+  /// Called when bytes were sent or received: there is progress.
   void moved() noexcept { ++progress_; }
-  /// Like give_up(), and names the connection.
+  /// Ends the measurement as give_up() does; the reason names the connection.
   void fail(std::size_t lane, const std::string& reason);
 
  private:
@@ -146,8 +146,8 @@ class Load final : public Phases {
   std::uint64_t began_at_ = 0, ended_at_ = 0;
   bool cut_short_ = false;
   Histogram latency_;
-  Over over_;                                 // of the current phase
-  ae::TimerId time_over_ = 0, patience_ = 0;  // of the current phase
+  Over over_;                                 // called when the current phase ends
+  ae::TimerId time_over_ = 0, patience_ = 0;  // timers of the current phase; 0: not set
   std::string failure_;
 };
 

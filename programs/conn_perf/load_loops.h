@@ -26,9 +26,10 @@ class ClientLoops {
   std::size_t size() const noexcept { return shared_.size(); }
   ae::EventLoop& home() noexcept { return home_; }
   ClientShared& shared(std::size_t index) noexcept { return *shared_[index]; }
-  /// Rethrows an exception that escaped a handler: all loops have then ended.
+  /// Rethrows an exception that escaped a handler on one of the loops, if any; all loops have then
+  /// ended.
   void check();
-  /// check() would throw; home's stop() was called for that reason.
+  /// Whether check() would throw; if so, home's stop() was called for that reason.
   bool ended() const noexcept { return *ended_; }
 
  private:
@@ -65,8 +66,9 @@ class LoadOnLoops final : public Phases {
   ClientLoops& loops_;
   const Plan plan_;
   std::vector<Load::Part> parts_;
-  std::vector<std::unique_ptr<Load>> loads_;  // each is used on its loop's thread while that runs
-  std::size_t running_ = 0;                   // loops whose phase has not ended
+  // each is used only on its loop's thread while that runs
+  std::vector<std::unique_ptr<Load>> loads_;
+  std::size_t running_ = 0;  // number of loops whose phase has not ended
   std::string failure_;
   const std::shared_ptr<std::vector<Standing>> standing_;
 };

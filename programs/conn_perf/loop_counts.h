@@ -28,19 +28,19 @@ class Count {
 
 /// Counters of one loop. Connections count from their hello on; control connections do not count.
 struct alignas(64) LoopCounts {
-  Count open;      ///< connections
-  Count begun;     ///< connections, the ended ones included
+  Count open;      ///< connections that are open
+  Count begun;     ///< connections so far, the ended ones included
   Count requests;  ///< messages received; for a stream in both directions, messages sent as well
 };
 
-/// The same numbers as returned by a query.
+/// The counters of one loop, as the answer to a query contains them.
 struct LoopFacts {
   std::uint64_t open = 0, begun = 0, requests = 0;
 
   /// Stores as many loops as fit in one text, starting at `first`, and the total number of loops.
   static void store(const std::vector<LoopCounts>& loops, std::uint64_t first, Fields& fields);
-  /// Appends what store() wrote to `to`; returns the total number of loops, 0 if the answer does
-  /// not report them.
+  /// Appends to `to` the loops that store() wrote to `fields`. Returns the total number of loops,
+  /// or 0 if the answer does not report them.
   static std::size_t load(const Fields& fields, std::vector<LoopFacts>& to);
 };
 

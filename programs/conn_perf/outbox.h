@@ -24,16 +24,16 @@ namespace perf {
 /// another message at the same offset is detected, even if it belongs to another connection.
 class Payload {
  public:
-  /// For messages of up to `size` bytes. Throws std::bad_alloc.
+  /// Provides bytes for messages of up to `size` bytes. Throws std::bad_alloc.
   void reserve(std::size_t size);
   std::span<const char> of(std::uint64_t sequence, std::size_t size) const noexcept {
-    // The upper half identifies the connection. Its factor is odd, so each connection has its own
-    // places, and large, so that places of neighbouring connections do not coincide with those of
-    // the next messages.
+    // The upper half of a sequence number identifies the connection. Its factor is odd, so each
+    // connection has its own places, and large, so that places of neighbouring connections do not
+    // coincide with those of the next messages.
     const std::uint64_t place = sequence + (sequence >> 32) * 0x9e3779b1u;
     return {bytes_->data() + (place * 8) % kPlaces, size - kHeaderSize};
   }
-  /// The whole buffer; replaced by the next reserve() that needs more.
+  /// Returns the whole buffer, which the next reserve() that needs more replaces.
   const std::shared_ptr<std::vector<char>>& bytes() const noexcept { return bytes_; }
 
  private:
@@ -41,7 +41,7 @@ class Payload {
   std::shared_ptr<std::vector<char>> bytes_ = std::make_shared<std::vector<char>>();
 };
 
-/// The bytes of one write. Shared by all connections of a loop.
+/// Collects the bytes of one write; shared by all connections of a loop.
 class Batch {
  public:
   static constexpr std::size_t kMost = 256 << 10;
@@ -67,15 +67,16 @@ class Outbox {
   void set_data(Kind kind, std::size_t size, bool verify, std::uint64_t first);
   /// Allows `count` more data messages.
   void add_data(std::uint64_t count) noexcept { end_ += count; }
-  /// The last data message is the one before `sequence`, or one that has already begun.
+  /// Ends the data messages: the last one is the message before `sequence`, or one that has already
+  /// begun.
   void end_data(std::uint64_t sequence = 0) noexcept { end_ = std::max(begun(), sequence); }
   /// Queues a text, which is sent before data messages that have not begun.
   void add_text(Kind kind, std::uint64_t sequence, std::string_view text);
 
-  /// End of the data messages that may be sent (exclusive sequence number).
+  /// The sequence number after the last data message that may be sent.
   std::uint64_t end() const noexcept { return end_; }
   bool empty() const noexcept { return texts_.empty() && next_ == end_; }
-  /// True if all messages sent so far are complete.
+  /// Whether all messages sent so far are complete.
   bool between_messages() const noexcept { return offset_ == 0 && texts_sent_ == 0; }
   std::size_t text_bytes() const noexcept { return texts_.size(); }
   /// The sequence number after the last data message of which at least one byte was sent.
@@ -85,7 +86,7 @@ class Outbox {
 
   /// Adds the next bytes to `batch`, as many as fit.
   void gather(const Payload& payload, Batch& batch);
-  /// `size` of these bytes were written.
+  /// Records that `size` of the gathered bytes were written.
   void advance(std::size_t size) noexcept;
 
  private:
@@ -96,9 +97,9 @@ class Outbox {
   Kind kind_ = Kind::kData;
   bool verify_ = true;
   std::size_t size_ = kHeaderSize;
-  std::uint64_t next_ = 0, end_ = 0;  // sequence numbers: first not fully sent; where to stop
-  std::size_t offset_ = 0;            // bytes of next_ already sent
-  std::uint32_t checksum_ = 0;        // of known_
+  std::uint64_t next_ = 0, end_ = 0;  // sequence numbers: the first not fully sent; where to stop
+  std::size_t offset_ = 0;            // bytes already sent of message next_
+  std::uint32_t checksum_ = 0;        // checksum of message known_
   std::uint64_t known_ = UINT64_MAX;
 };
 

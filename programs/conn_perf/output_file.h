@@ -14,7 +14,7 @@ namespace perf {
 
 class OutputFile {
  public:
-  /// Throws conn::Error if it cannot be written.
+  /// Opens the file. Throws conn::Error if it cannot be written.
   explicit OutputFile(const std::string& path) : path_(path) {
     if (path == "-") return;
     file_.open(path);

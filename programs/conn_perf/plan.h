@@ -41,7 +41,7 @@ struct Plan {
   Mode mode = Mode::kRequestResponse;
   conn::Endpoint endpoint;
   std::size_t connections = 1, depth = 1, size = 64, reply_size = 64;
-  std::uint64_t requests = 0;  ///< 0: run for `seconds`
+  std::uint64_t requests = 0;  ///< number of requests; 0: run for `seconds`
   ae::Duration seconds = std::chrono::seconds(3), warmup = std::chrono::seconds(1);
   ae::Duration patience = std::chrono::seconds(60);  ///< longest time without progress
   bool verify = true, echo = false, both_ways = false;
@@ -50,24 +50,25 @@ struct Plan {
 
 /// One loop's share of a measurement.
 struct LoopShare {
-  std::uint64_t connections = 0;  ///< open at the end; in Mode::kConnect: made during it
-  std::uint64_t requests = 0;     ///< messages, for a stream
+  /// connections open at the end; in Mode::kConnect, connections made during it
+  std::uint64_t connections = 0;
+  std::uint64_t requests = 0;  ///< requests; for a stream, messages
 };
 
 struct Result {
   Plan plan;
-  std::uint64_t requests = 0;  ///< messages, for a stream; both directions together
-  std::uint64_t bytes = 0;     ///< of messages, both directions together
+  std::uint64_t requests = 0;  ///< requests; for a stream, messages, both directions together
+  std::uint64_t bytes = 0;     ///< bytes of messages, both directions together
   ae::Duration elapsed{};
   Histogram latency;
-  /// During the measured time; for Mode::kIdle: since before the connections were opened.
+  /// Usage during the measured time; in Mode::kIdle, since before the connections were opened.
   Usage client;
   std::optional<Usage> server;
   std::vector<LoopShare> client_loops;
   std::vector<LoopShare> server_loops;  ///< empty if the server does not report them
 };
 
-/// A measurement cannot continue; the text is one sentence.
+/// Thrown if a measurement cannot continue; its text is one sentence.
 class Failed : public conn::Error {
  public:
   using conn::Error::Error;

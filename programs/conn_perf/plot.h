@@ -14,7 +14,7 @@ struct Series {
   struct Point {
     std::size_t depth = 0;
     double requests_per_s = 0, p50_us = 0, p99_us = 0;
-    std::vector<std::pair<double, double>> buckets;  ///< us, count
+    std::vector<std::pair<double, double>> buckets;  ///< time in microseconds, count
   };
   std::string name;
   std::vector<Point> points;  ///< sorted by depth
@@ -24,7 +24,7 @@ struct Series {
 /// conn::Error.
 std::vector<Series> load_series(const std::vector<std::string>& files);
 
-/// The gnuplot script: three pictures, each as PNG and SVG, into `folder`.
+/// Returns a gnuplot script that draws three pictures, each as PNG and SVG, into `folder`.
 std::string plot_script(const std::vector<Series>& all, const std::string& folder);
 
 /// Writes throughput-depth, latency-depth and latency-distribution into `folder`, which is created

@@ -13,7 +13,7 @@
 
 namespace perf {
 
-/// Facts of both sides, for the header. `server` is unknown if the server is a plain echo.
+/// Facts of both sides, for a report's header. `server` has no value if the server is a plain echo.
 struct Sides {
   Facts client;
   std::optional<Facts> server;
@@ -29,19 +29,20 @@ class Report {
   virtual void end() = 0;
 };
 
-/// The usage per connection of an idle measurement.
+/// Returns how much of `what` an idle measurement used per connection.
 std::optional<std::uint64_t> per_connection(const Result& result,
                                             std::optional<std::uint64_t> Usage::*what, bool server);
-/// Seconds of CPU per million requests, and system calls per request.
+/// Return the seconds of CPU per million requests, and the system calls per request.
 std::optional<double> cpu_per_million(const Result& result, bool server);
 std::optional<double> calls_per_request(const Result& result, bool server);
-/// Whether either side has several loops: reports then list each loop's share.
+/// Returns whether either side has several loops; reports then list each loop's share.
 bool on_several_loops(const Result& result);
 double per_second(const Result& result, std::uint64_t what);
 
 using Output = std::function<void(std::string_view)>;
 std::unique_ptr<Report> make_table(Output out);
-/// Writes to a file, or for "-" to standard output. Throws conn::Error if it cannot be written.
+/// Return reports that write to a file, or for "-" to standard output. Throw conn::Error if it
+/// cannot be written.
 std::unique_ptr<Report> make_json(const std::string& path);
 std::unique_ptr<Report> make_csv(const std::string& path);
 

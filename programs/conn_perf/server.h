@@ -18,7 +18,7 @@ namespace perf {
 
 /// State shared by all connections of a server, on all loops.
 struct ServerFacts {
-  std::string options;  ///< of the command line
+  std::string options;  ///< the options of the command line
   std::unique_ptr<const Meter> meter;
   std::vector<LoopCounts> loops;
 };
@@ -30,7 +30,7 @@ struct ServerShared {
   Payload payload;
   Batch batch;
   std::vector<char> room = std::vector<char>(256 << 10);  ///< buffer for one read()
-  const ae::EventLoop* only_loop;                         ///< null if there are several
+  const ae::EventLoop* only_loop;  ///< the server's loop; null if it has several
 
   ServerShared(const ServerFacts& of_all, LoopCounts& of_loop, const ae::EventLoop* only)
       : facts(of_all), counts(of_loop), only_loop(only) {}
@@ -50,24 +50,24 @@ class Server {
  public:
   /// With `echo`, returns all bytes uninterpreted. `options` are recorded in the report.
   Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, std::string options);
-  /// The part on loop `index`. Borrows `facts`.
+  /// Makes the part of a ServerOnLoops on loop `index`. Borrows `facts`.
   Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, ServerFacts& facts,
          std::size_t index);
 
-  /// Throws conn::Error.
+  /// Listens on a URL. Throws conn::Error.
   void listen(const std::string& url);
   std::vector<std::string> urls() const;
 
   /// Serves a connection. `controls`, if not null, counts control connections.
   void accept(conn::ConnectionPtr connection, Count* controls = nullptr);
-  /// For sessions: `connection` has ended; a non-empty reason is logged.
+  /// Called by sessions when `connection` has ended; a non-empty reason is logged.
   void end(conn::Connection& connection, const std::string& reason);
 
  private:
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
   bool echo_;
-  std::unique_ptr<ServerFacts> own_facts_;  // null if this is a part
+  std::unique_ptr<ServerFacts> own_facts_;  // null if this is a part of a ServerOnLoops
   ServerShared shared_;
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<conn::Connection*, std::unique_ptr<Session>> sessions_;

@@ -17,15 +17,17 @@ namespace perf {
 
 class ServerOnLoops {
  public:
-  /// Like Server. `loops` and `registry` are borrowed and must outlive this.
+  /// With `echo`, returns all bytes uninterpreted. `options` are recorded in the report. `loops`
+  /// and `registry` are borrowed and must outlive this.
   ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, bool echo, std::string options);
   ServerOnLoops(const ServerOnLoops&) = delete;
   ServerOnLoops& operator=(const ServerOnLoops&) = delete;
   /// Closes all connections. Must not be called on a thread of the loops.
   ~ServerOnLoops();
 
-  /// Each new connection goes to the loop with the fewest connections. Control connections do not
-  /// count, so the load is spread as evenly as without them (an echo has none). Throws conn::Error.
+  /// Listens on a URL. Each new connection goes to the loop with the fewest connections. Control
+  /// connections do not count, so the load is spread as evenly as without them (an echo has none).
+  /// Throws conn::Error.
   void listen(const std::string& url);
   std::vector<std::string> urls() const;
   /// Sets a handler that runs on a loop's thread once the connections of that loop have ended, with

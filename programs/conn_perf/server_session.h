@@ -27,7 +27,7 @@ class EchoSession final : public Session {
   std::string unsent_;
 };
 
-/// Speaks the protocol of wire.h.
+/// A connection that speaks the protocol of wire.h.
 class ProtocolSession final : public Session {
  public:
   /// `controls` counts control connections; may be null.
@@ -41,7 +41,7 @@ class ProtocolSession final : public Session {
   void pump();
   void count_connection(bool control);
   void count_messages();
-  // Each returns what is wrong with the message, "" if nothing is.
+  // Each returns what is wrong with the message, or "" if nothing is.
   std::string take(const Message& message);
   std::string take_hello(const Message& message);
   std::string take_data(const Message& message);
@@ -57,13 +57,14 @@ class ProtocolSession final : public Session {
   Parser parser_;
   Outbox outbox_;
   bool greeted_ = false, both_ways_ = false, in_place_ = false;
-  bool sending_ = false;            // our own stream is running
-  bool ending_ = false;             // the peer's stream has ended; the acknowledgement is due
+  bool sending_ = false;  // whether our own stream is running
+  bool ending_ = false;   // whether the peer's stream has ended and the acknowledgement is due
   Kind expected_ = Kind::kRequest;  // kind of data messages on this connection
-  std::uint64_t next_ = 0;          // sequence number of the next one
-  std::uint64_t counted_ = 0;       // messages before this one are in the loop's count
-  std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
-  std::uint64_t sent_before_ = 0;              // where our own stream began
+  std::uint64_t next_ = 0;          // sequence number of the next data message
+  std::uint64_t counted_ = 0;       // messages before this number are in the loop's count
+  // messages and bytes received of a stream since its last end
+  std::uint64_t taken_ = 0, taken_bytes_ = 0;
+  std::uint64_t sent_before_ = 0;  // sequence number at which our own stream began
 };
 
 }  // namespace perf

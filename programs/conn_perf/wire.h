@@ -21,21 +21,21 @@
 namespace perf {
 
 inline constexpr std::size_t kHeaderSize = 16;
-inline constexpr std::size_t kMostSize = 64 << 20;  ///< of a data message
+inline constexpr std::size_t kMostSize = 64 << 20;  ///< most bytes of a data message
 inline constexpr std::size_t kMostText = 4096;
 inline constexpr std::uint64_t kSequenceMask = (std::uint64_t{1} << 56) - 1;
 
 enum class Kind : std::uint8_t {
-  kRequest = 1,  ///< client: request to be answered
-  kReply,        ///< server: has the request's sequence number
-  kData,         ///< either: one message of a stream
-  kHello,        ///< client, first message: purpose of the connection
+  kRequest = 1,  ///< from the client: a request to be answered
+  kReply,        ///< from the server: the answer, with the request's sequence number
+  kData,         ///< from either side: one message of a stream
+  kHello,        ///< from the client, first: the purpose of the connection
   kHelloReply,
-  kEnd,         ///< client: the stream ends here, for now
-  kAck,         ///< server: what it received of the stream, and what it sent itself
-  kStats,       ///< client: asks for the server's costs so far
-  kStatsReply,  ///< server
-  kError,       ///< server: why it closes the connection
+  kEnd,         ///< from the client: the stream ends here, for now
+  kAck,         ///< from the server: what it received of the stream, and what it sent itself
+  kStats,       ///< from the client: asks for the server's costs so far
+  kStatsReply,  ///< from the server: its costs so far
+  kError,       ///< from the server: why it closes the connection
 };
 constexpr bool is_data(Kind kind) { return kind <= Kind::kData; }
 std::string_view to_string(Kind kind) noexcept;
@@ -53,17 +53,17 @@ constexpr std::uint64_t word_of(Kind kind, std::uint64_t sequence) {
   return static_cast<std::uint64_t>(kind) << 56 | (sequence & kSequenceMask);
 }
 
-/// The checksum of a message; its payload may be anywhere in memory.
+/// Returns the checksum of a message; its payload may be anywhere in memory.
 std::uint32_t checksum(std::uint64_t word, std::span<const char> payload) noexcept;
-/// Appends a complete message with a text, truncated to kMostText.
+/// Appends a complete text message to `out`; `text` is truncated to kMostText.
 void append_text(std::string& out, Kind kind, std::uint64_t sequence, std::string_view text);
 
 /// A complete, verified message.
 struct Message {
   Kind kind;
   std::uint64_t sequence;
-  std::size_t size;       ///< of the whole message
-  std::string_view text;  ///< empty for data; valid until the parser's next call
+  std::size_t size;       ///< bytes of the whole message
+  std::string_view text;  ///< empty in a data message; valid until the parser's next call
 };
 
 /// Incremental parser; accepts the stream in pieces of any size.
@@ -72,15 +72,15 @@ class Parser {
   Parser();
   ~Parser();
 
-  /// From now on, checksums of data messages are not verified.
+  /// Stops verifying the checksums of data messages.
   void trust_data() noexcept { verify_ = false; }
   /// Returns the next message that ends in `bytes`, and removes it from their front. Without a
   /// value, either all of `bytes` was consumed, or error() is set and the parser must not be used
   /// any more.
   std::optional<Message> next(std::span<const char>& bytes);
-  /// Empty unless an error occurred.
+  /// What was wrong with a message; empty unless an error occurred.
   const std::string& error() const noexcept { return error_; }
-  /// True within a message.
+  /// Whether a message has been received only in part.
   bool midway() const noexcept { return have_ != 0; }
 
  private:
@@ -91,7 +91,8 @@ class Parser {
   bool verifies() const noexcept { return verify_ || !is_data(header_.kind()); }
 
   Header header_;
-  std::size_t have_ = 0;  // received bytes of the message; up to kHeaderSize in partial_
+  // received bytes of the current message; the first kHeaderSize are in partial_
+  std::size_t have_ = 0;
   bool verify_ = true;
   char partial_[kHeaderSize];
   std::unique_ptr<Digest> digest_;  // created for the first message that arrives in pieces

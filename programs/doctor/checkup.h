@@ -16,7 +16,7 @@ namespace doctor {
 struct Plan {
   std::vector<std::string> urls;     ///< URLs to connect to
   std::uint64_t connections = 1000;  ///< number of connections that the limits must allow
-  bool all_connections = false;      ///< limits that allow fewer are a failure
+  bool all_connections = false;      ///< whether limits that allow fewer are a failure
   ae::Duration patience = std::chrono::seconds(5);
 };
 

@@ -21,15 +21,16 @@ struct Dialled {
     bool done = false;
   };
   std::string scheme;
-  std::vector<Step> steps;       ///< in order; the last one is not done if it failed
-  conn::Failure failure;         ///< empty if everything succeeded
-  std::string path;              ///< as Connection::path(); "" if never established
-  bool confirmed = false;        ///< all sent bytes are acknowledged, if only by the peer's machine
-  unsigned mtu = 0;              ///< of the path, over RDMA
-  std::string peer;              ///< kind of peer: "an echo", "a server of RESP", "something else"
-  std::string features;          ///< of the queue pair: "keys window, inline 256, receives shared"
+  std::vector<Step> steps;  ///< the steps in order; the last one is not done if it failed
+  conn::Failure failure;    ///< empty if everything succeeded
+  std::string path;         ///< Connection::path(); "" if the connection was never established
+  /// whether all sent bytes are acknowledged, if only by the peer's machine
+  bool confirmed = false;
+  unsigned mtu = 0;      ///< MTU of the path, over RDMA
+  std::string peer;      ///< kind of peer: "an echo", "a server of RESP", "something else"
+  std::string features;  ///< features of the queue pair: "keys window, inline 256, receives shared"
   std::size_t rounds = 0;        ///< number of measured round trips
-  std::optional<double> median;  ///< of the round trips, in microseconds
+  std::optional<double> median;  ///< median of the round trips, in microseconds
 
   bool good() const noexcept { return !failure; }
   const Step* failed_step() const noexcept {
@@ -40,10 +41,12 @@ struct Dialled {
 /// Connects to `to`, which has a single scheme. Blocks; each wait takes at most `patience`.
 Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration patience);
 
-/// The candidates of a list of schemes, each with the options that it supports; otherwise one.
+/// Returns an endpoint for each candidate of a list of schemes, with the options that its transport
+/// supports; otherwise one endpoint.
 std::vector<conn::Endpoint> ways_of(const conn::Registry& registry, const conn::Endpoint& to);
-/// The same address over the transport to compare with: tcp for rdma, tls for tls+rdma, with the
-/// options that it supports. No value for other schemes, or if that transport is not built in.
+/// Returns the same address over the transport to compare with: tcp for rdma, tls for tls+rdma,
+/// with the options that it supports. Returns no value for other schemes, or if that transport is
+/// not built in.
 std::optional<conn::Endpoint> over_tcp(const conn::Registry& registry, const conn::Endpoint& to);
 
 /// The source address of packets to a target, according to the kernel's routes.
@@ -51,17 +54,17 @@ struct Route {
   conn::SocketAddress target, source;
   conn::Failure failure;  ///< set if there is no route
 };
-/// Resolves the first host of the endpoint within `patience`. The option `source`, if set,
-/// overrides the route.
+/// Finds the route to the first host of the endpoint, resolved within `patience`. The option
+/// `source`, if set, overrides the route.
 Route route_to(const conn::Endpoint& to, ae::Duration patience);
 
-// Verdicts: pure functions.
-/// Whether the source address belongs to an RDMA device.
+// The functions below make verdicts; they are pure.
+/// Judges whether the source address of a route belongs to an RDMA device.
 Verdict judge(const Facts& facts, const Route& route, const std::string& scheme);
-/// All verdicts of one connection attempt. `beside`: the attempt over tcp, if any; it distinguishes
-/// a firewall from a machine that is down.
+/// Returns all verdicts of one connection attempt. `beside`: the attempt over tcp, if any; it
+/// distinguishes a firewall from a machine that is down.
 Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside);
-/// Compares both in one line.
+/// Compares an attempt over RDMA with one over TCP, in one line.
 Verdict compare(const Dialled& rdma, const Dialled& tcp);
 
 }  // namespace doctor

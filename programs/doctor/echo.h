@@ -18,13 +18,14 @@ class Echo {
   explicit Echo(ae::EventLoop& loop, const conn::Registry& registry)
       : loop_(loop), registry_(registry) {}
 
-  /// Returns the endpoints it listens on. Throws conn::Error.
+  /// Listens on `at` and returns the actual endpoints. Throws conn::Error.
   std::vector<conn::Endpoint> listen(const conn::Endpoint& at);
 
  private:
   struct Client {
     conn::ConnectionPtr connection;
-    std::string unsent;  // while not empty, nothing is read: slows the peer down
+    // bytes to echo; while there are any nothing is read, which slows the peer down
+    std::string unsent;
   };
   void serve(Client& client);
 
@@ -37,13 +38,13 @@ class Echo {
 /// An echo server with its own loop and thread, until destruction.
 class EchoThread {
  public:
-  /// Throws conn::Error if it cannot listen.
+  /// Starts the server on `at`. Throws conn::Error if it cannot listen.
   EchoThread(const conn::Registry& registry, const conn::Endpoint& at);
   ~EchoThread();
   EchoThread(const EchoThread&) = delete;
   EchoThread& operator=(const EchoThread&) = delete;
 
-  const conn::Endpoint& at() const noexcept { return at_; }  ///< with the actual port
+  const conn::Endpoint& at() const noexcept { return at_; }  ///< the endpoint, with the actual port
 
  private:
   ae::LibevLoop loop_;

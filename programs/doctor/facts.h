@@ -30,7 +30,7 @@ struct Port {
   std::size_t gid_entries = 0;
   std::vector<Gid> gids;
   std::string cm_mode;  ///< "RoCE v2": used by rdma_cm; "" without a configfs folder
-  std::string cm_tos;   ///< likewise, the default type of service
+  std::string cm_tos;   ///< the default type of service of rdma_cm; "" without a configfs folder
 
   bool active() const noexcept { return state == "ACTIVE"; }
   bool ethernet() const noexcept { return link_layer == "Ethernet"; }
@@ -41,8 +41,8 @@ struct Device {
   std::string driver;           ///< "mlx5_core", "rdma_rxe"; "" if unknown
   std::string kind;             ///< "CA", "RNIC", "usNIC UDP", "unspecified"
   std::string network;          ///< network interface, if sysfs lists it for the device; else ""
-  int node = -1;                ///< NUMA; -1: none
-  std::vector<int> processors;  ///< local to the device; empty: all are equal
+  int node = -1;                ///< NUMA node of the device; -1: none
+  std::vector<int> processors;  ///< processors local to the device; empty: all are equal
   std::vector<Port> ports;
 };
 
@@ -62,19 +62,20 @@ struct Facts {
   bool built_with_rdma = false;
   conn::RdmaLibraries libraries;
   bool core = false, verbs = false, manager = false;  ///< presence of ib_core, ib_uverbs, rdma_ucm
-  std::optional<bool> shared;  ///< all network namespaces see the devices (ib_core.netns_mode)
+  /// whether all network namespaces see the devices (ib_core.netns_mode)
+  std::optional<bool> shared;
   std::vector<DeviceFile> files;
   std::vector<Device> devices;
-  std::map<std::string, unsigned> mtu;  ///< of network interfaces
-  std::vector<LocalAddress> addresses;  ///< without loopback
-  std::vector<int> processors;          ///< on which this process may run
+  std::map<std::string, unsigned> mtu;  ///< MTU by network interface
+  std::vector<LocalAddress> addresses;  ///< local addresses, without loopback
+  std::vector<int> processors;          ///< processors on which this process may run
 };
 
-/// `root`: the folder that contains /sys and /dev. Addresses and processors are those of the
-/// process.
+/// Reads the facts of this machine. `root`: the folder that contains /sys and /dev. Addresses and
+/// processors are those of the process.
 Facts read_facts(const std::filesystem::path& root = "/");
 
-/// The IP address that a RoCE GID encodes.
+/// Returns the IP address that a RoCE GID encodes; no value if it encodes none.
 std::optional<conn::SocketAddress> address_of(const Gid& gid);
 /// The port through which packets from this local address leave; null if none.
 struct Place {
@@ -83,11 +84,12 @@ struct Place {
   explicit operator bool() const noexcept { return device != nullptr; }
 };
 Place place_of(const Facts& facts, const conn::SocketAddress& address);
-/// "rxe0/1".
+/// Returns the name of a port for people, such as "rxe0/1".
 std::string name_of(const Device& device, const Port& port);
-/// The network interface of a port, or "".
+/// Returns the network interface of a port, or "".
 std::string interface_of(const Device& device, const Port& port);
-/// The RoCE MTU for an interface's MTU: 256 to 4096, or 0 if the interface's MTU is too small.
+/// Returns the RoCE MTU for an interface's MTU: 256 to 4096, or 0 if the interface's MTU is too
+/// small.
 unsigned roce_mtu(unsigned of_interface) noexcept;
 
 }  // namespace doctor

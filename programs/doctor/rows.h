@@ -12,25 +12,25 @@
 
 namespace doctor {
 
-// rows_kernel.cc
+// Rows about the kernel and its modules, in rows_kernel.cc
 Verdict build(const Facts& facts);      ///< whether this program includes rdma
 Verdict libraries(const Facts& facts);  ///< libibverbs and librdmacm
 Verdict modules(const Facts& facts);    ///< ib_core, ib_uverbs, rdma_ucm
 Verdict device_files(const Facts& facts);
 Verdict devices(const Facts& facts);  ///< presence, drivers, support for connections
 Verdict ports(const Facts& facts);    ///< link states
-// rows_network.cc
+// Rows about the network, in rows_network.cc
 Verdict packets(const Facts& facts);    ///< the MTU of each port
 Verdict gids(const Facts& facts);       ///< presence, and whether they are usable here
 Verdict addresses(const Facts& facts);  ///< which address belongs to which device
 Verdict marking(const Facts& facts);    ///< settings of rdma_cm: RoCE version, type of service
-// rows_machine.cc
+// Rows about the machine, in rows_machine.cc
 Verdict processors(const Facts& facts);  ///< locality to the device, and number
 /// Compares a limit with `asked_for` connections. A limit that allows some but not all of them is a
 /// failure only if `all` is set.
 Verdict limit(const conn::Capacity& capacity, std::uint64_t asked_for, bool all);
 
-/// All rows that need only facts.
+/// Returns all rows that need only facts.
 using Row = Verdict (*)(const Facts&);
 std::span<const Row> rows() noexcept;
 

@@ -18,18 +18,18 @@ enum class Level : std::uint8_t {
 };
 
 struct Verdict {
-  std::string row;  ///< "modules"; "rdma: connect"
+  std::string row;  ///< what was checked: "modules", "rdma: connect"
   Level level = Level::kOk;
   std::string text{};                    ///< the facts, in one line
   std::string remedy{};                  ///< what to do, if anything can be done
-  std::optional<double> microseconds{};  ///< of a timed step
+  std::optional<double> microseconds{};  ///< duration of a timed step
 };
 using Verdicts = std::vector<Verdict>;
 
-/// The printed form: "FAIL  modules: ...".
+/// Returns the printed form of a verdict: "FAIL  modules: ...".
 std::string line_of(const Verdict& verdict);
 nlohmann::ordered_json json_of(const Verdict& verdict);
-/// Null if no verdict failed.
+/// Returns the first verdict that failed; null if none did.
 const Verdict* first_failure(const Verdicts& verdicts) noexcept;
 
 }  // namespace doctor

@@ -8,9 +8,11 @@
 
 namespace manual {
 
-/// The functions FUNCTION_scan and FUNCTION_value, and those they call.
+/// Returns the bash functions FUNCTION_scan and FUNCTION_value, where FUNCTION stands for
+/// `function`, and those that they call.
 std::string bash_functions(std::string_view function);
-/// The variables `schemes` and `table` that these functions read, as lines of a function body.
+/// Returns the variables `schemes` and `table`, which these functions read, as lines of a function
+/// body.
 std::string bash_tables();
 
 }  // namespace manual

@@ -16,31 +16,30 @@
 
 namespace manual {
 
-/// Possible values of an option, for completion. Words are those that the parser accepts.
+/// The values that an option may have, for completion. Words are those that the parser accepts.
 class Value {
  public:
   static Value words(std::span<const std::string_view> all);  ///< words must not contain a comma
   static Value file() { return Value("@file", "FILE"); }
   static Value files() { return Value("@files", "FILE"); }  ///< one, or several separated by commas
   static Value folder() { return Value("@folder", "FOLDER"); }
-  static Value listen_url() { return Value("@listen", "URL"); }  ///< with options of listeners
-  static Value connect_url() {
-    return Value("@connect", "URL");
-  }  ///< with options of the
-     ///< connecting side
-  static Value spin() {
-    return Value("@spin", "");
-  }  ///< as parsed by
-     ///< conn::parse_spin()
-  /// One of these transports, optionally followed by a question mark and options of listeners.
+  /// a URL with options of listeners
+  static Value listen_url() { return Value("@listen", "URL"); }
+  /// A URL with options of the connecting side.
+  static Value connect_url() { return Value("@connect", "URL"); }
+  /// A value that conn::parse_spin() accepts.
+  static Value spin() { return Value("@spin", ""); }
+  /// The name of one of `all` transports, optionally followed by a question mark and options of
+  /// listeners.
   static Value transport(std::span<const std::string_view> all);
-  /// For an option of a transport's table.
+  /// The value of an option in a transport's table.
   static Value of(const std::vector<std::string>& words, conn::OptionPlace place);
   static Value of(const conn::OptionRow& row) { return of(row.words(), row.place()); }
 
-  /// Comma-separated words, or a kind that the completion knows; "-": any value.
+  /// Comma-separated words, or a kind of value that the completion knows, such as "@file"; "-" is
+  /// any value.
   const std::string& text() const noexcept { return text_; }
-  /// Type shown by --help; empty: unchanged.
+  /// The type of the value that --help shows; empty: what CLI11 shows by itself.
   const std::string& type() const noexcept { return type_; }
 
  private:
@@ -52,16 +51,16 @@ class Value {
 /// The values that a program's options take; an option without an entry takes any value.
 class Values {
  public:
-  /// Registers a value and returns the option, which is borrowed.
+  /// Registers the value of `option` and returns `option`, which is borrowed.
   CLI::Option* add(CLI::Option* option, const Value& value);
-  /// Value::text(), or "-" if none is registered.
+  /// Returns Value::text() of an option's value, or "-" if none is registered.
   std::string text(const CLI::Option& option) const;
 
  private:
   std::map<const CLI::Option*, std::string> texts_;
 };
 
-/// "a, b or c", for help texts.
+/// Joins words for help texts: "a, b or c".
 std::string listed(std::span<const std::string_view> words);
 std::string event_loop_help();  ///< help text of --event-loop
 std::string spin_help();        ///< help text of --spin
@@ -72,7 +71,7 @@ inline constexpr const char* kPlaces =
     "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
     "transport follow, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
 
-/// What the manual page contains besides the options.
+/// What a manual page contains besides the options.
 struct About {
   struct Example {
     std::string what;     ///< "Serves over TCP and RDMA:"
@@ -90,10 +89,11 @@ struct About {
   Values values{};
 };
 
-/// The page of section 1: options by group, subcommands with their options. Hidden options are left
-/// out.
+/// Returns the manual page of section 1: options by group, subcommands with their options. Hidden
+/// options are left out.
 std::string man_page(const CLI::App& app, const About& about);
-/// Completion of options, subcommands, and values: words, files, URLs and their options.
+/// Returns the bash completion of options, subcommands and values: words, files, URLs and their
+/// options.
 std::string bash_completion(const CLI::App& app, const Values& values);
 /// For tests: one line per option with a value and per positional argument,
 /// "subcommand\t--flag\tvalue", with Value::text().

@@ -7,7 +7,7 @@
 
 namespace manual {
 
-/// Text in which roff interprets nothing.
+/// Escapes `text` so that roff interprets nothing in it.
 std::string plain(std::string_view text);
 std::string bold(std::string_view text);
 

@@ -15,11 +15,11 @@ namespace proxy {
 
 /// Sums over all relays of one loop.
 struct Counters {
-  std::uint64_t accepted = 0;  ///< clients
-  std::uint64_t joined = 0;    ///< of these: the server was reached
-  std::uint64_t failed = 0;    ///< the server was not reached
-  std::uint64_t broken = 0;    ///< ended by an error after joining
-  std::uint64_t idle = 0;      ///< closed by the idle time-out
+  std::uint64_t accepted = 0;  ///< clients accepted
+  std::uint64_t joined = 0;    ///< clients for which the server was reached
+  std::uint64_t failed = 0;    ///< clients for which the server was not reached
+  std::uint64_t broken = 0;    ///< relays that an error ended after both sides were connected
+  std::uint64_t idle = 0;      ///< relays closed by the idle time-out
   std::uint64_t upward = 0;    ///< bytes from clients
   std::uint64_t downward = 0;  ///< bytes to clients
 
@@ -31,8 +31,8 @@ class Relay {
   /// The owner of relays.
   class Owner {
    public:
-    /// The relay has ended; `why` is empty for an ordinary end. The owner may destroy the relay in
-    /// this call; the relay does not use `this` afterwards.
+    /// Called when the relay has ended; `why` is empty for an ordinary end. The owner may destroy
+    /// the relay in this call; the relay does not use `this` afterwards.
     virtual void over(Relay& relay, const std::string& why) = 0;
 
    protected:
@@ -51,7 +51,7 @@ class Relay {
   /// Resets both ends, so that they see an unclean end. The owner destroys the relay next.
   void abort() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
-  /// When the last byte was passed on, or the client was accepted.
+  /// The time when the last byte was passed on, or when the client was accepted.
   ae::TimePoint last_byte() const noexcept { return last_byte_; }
 
  private:
@@ -59,9 +59,9 @@ class Relay {
     conn::Connection* from = nullptr;
     conn::Connection* to = nullptr;
     std::uint64_t* counter = nullptr;
-    bool ended = false;     ///< its end of stream was passed on, or nothing more can be
-    bool in_place = false;  ///< the receiver can provide memory to read into
-    std::size_t piece = 0;  ///< size of memory to request from it
+    bool ended = false;     ///< whether end of stream was passed on, or nothing more can be
+    bool in_place = false;  ///< whether the receiver can provide memory to read into
+    std::size_t piece = 0;  ///< bytes of memory to request from the receiver
   };
   template <typename Step>
   void attempt(const Step& step);
@@ -87,8 +87,9 @@ class Relay {
   std::string client_name_;
   Flow up_, down_;
   ae::TimePoint last_byte_;
-  ae::TimePoint cut_by_{};  ///< one end has failed; deadline for delivering the rest to the other
-  ae::TimerId timer_ = 0;   ///< for cut_by_
+  /// after one end has failed: deadline for delivering the rest to the other
+  ae::TimePoint cut_by_{};
+  ae::TimerId timer_ = 0;  ///< timer that ends the relay at cut_by_; 0: not set
 };
 
 }  // namespace proxy

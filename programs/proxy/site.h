@@ -16,10 +16,11 @@ namespace proxy {
 
 struct Settings {
   conn::Endpoint connect;
-  std::chrono::seconds idle_timeout{0};  ///< 0: never
-  bool verbose = false;                  ///< log a line per connection
-  std::function<void(const std::string&)> log = [](const std::string&) {};  ///< on any loop
-  /// Limits the log lines of failed relays of all loops; sum_up() must be called regularly.
+  std::chrono::seconds idle_timeout{0};  ///< silence after which a relay is closed; 0: never
+  bool verbose = false;                  ///< whether to log a line for each connection
+  /// called on any loop's thread
+  std::function<void(const std::string&)> log = [](const std::string&) {};
+  /// Limits how many lines the failed relays of all loops log; sum_up() must be called regularly.
   mutable service::LimitedLog failures{"connections failed"};
 };
 

@@ -8,7 +8,8 @@
 
 namespace service {
 
-/// Raises the soft limit to the hard limit; returns the new limit.
+/// Raises the soft limit of open descriptors to the hard limit; returns the new limit, 0 on
+/// failure.
 inline std::uint64_t allow_descriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

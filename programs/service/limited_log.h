@@ -15,14 +15,15 @@ namespace service {
 class LimitedLog {
  public:
   using Log = std::function<void(const std::string&)>;
-  /// `what` completes "N more WHAT", e.g. "refused".
+  /// `what` completes the line "N more WHAT": "refused", for example.
   explicit LimitedLog(std::string_view what) : what_(what) {}
 
-  /// The current second of the steady clock.
+  /// Returns the current second of the steady clock.
   static std::int64_t now() noexcept;
-  /// Writes the line or counts it as suppressed. `log` may be empty.
+  /// Writes `line` to `log`, or counts it as suppressed. `log` may be empty.
   void add(std::int64_t second, const std::string& line, const Log& log);
-  /// Writes "N more WHAT" after a second with suppressed lines. Call it about once a second.
+  /// Writes "N more WHAT" to `log` after a second with suppressed lines. Call it about once a
+  /// second.
   void sum_up(std::int64_t second, const Log& log);
 
  private:

@@ -17,6 +17,7 @@ namespace service {
 
 class Signals {
  public:
+  /// Begins to catch the signals: `asked_to_end` runs for SIGINT and SIGTERM, `hung_up` for SIGHUP.
   /// Without `hung_up`, SIGHUP keeps its previous disposition.
   Signals(ae::EventLoop& loop, std::function<void()> asked_to_end,
           std::function<void()> hung_up = nullptr)

@@ -11,7 +11,7 @@
 
 namespace service {
 
-/// Standard input or output failed.
+/// Thrown if standard input or output fails.
 class StreamError : public conn::Error {
  public:
   using conn::Error::Error;
@@ -28,13 +28,15 @@ void print(std::string_view text);
 /// contains.
 void complain(std::string_view program, std::string text) noexcept;
 
-/// Blocks for bytes of standard input; returns 0 at its end. Throws StreamError.
+/// Reads bytes of standard input, blocking until there are some; returns 0 at its end. Throws
+/// StreamError.
 std::size_t read_input(char* to, std::size_t size);
 
 /// Reads standard input line by line.
 class InputLines {
  public:
-  /// Returns false at the end. The last line may lack a line break. Throws StreamError.
+  /// Reads the next line. Returns false at the end of input. The last line may lack a line break.
+  /// Throws StreamError.
   bool next(std::string& line);
 
  private:

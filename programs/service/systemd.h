@@ -13,11 +13,11 @@
 
 namespace service {
 
-/// Returns the number of descriptors passed, starting at 3; removes the variables from the
-/// environment.
+/// Returns the number of descriptors that systemd passed, starting at descriptor 3, and removes its
+/// variables from the environment.
 int take_listening_descriptors();
 
-/// The protocol of such sockets: "tcp" or "tls", optionally with options as in
+/// The protocol of sockets that systemd passed: "tcp" or "tls", optionally with options as in
 /// "tls?cert=FILE&key=FILE". On a Unix socket the same protocol is used. Throws conn::Error for
 /// other words.
 class Activated {
@@ -29,7 +29,7 @@ class Activated {
 
   explicit Activated(const std::string& text);
 
-  /// The transport for a listening socket, as a name in the registry.
+  /// Returns the transport for a listening socket, as a name in the registry.
   std::string transport(int fd) const;
   const conn::Options& options() const { return options_; }
 
@@ -38,7 +38,8 @@ class Activated {
   conn::Options options_;
 };
 
-/// Sends "READY=1", "STOPPING=1" and so on. Does nothing without a notification socket.
+/// Sends a notification such as "READY=1" or "STOPPING=1" to systemd. Does nothing without a
+/// notification socket.
 void notify(std::string_view state) noexcept;
 
 }  // namespace service

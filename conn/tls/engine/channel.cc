@@ -14,7 +14,8 @@ constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
 }  // namespace
 
 BIO* Channel::make_bio() {
-  static BIO_METHOD* const method = make_method();  // never freed: connections may outlive main()
+  // never freed, since connections may outlive main()
+  static BIO_METHOD* const method = make_method();
   BIO* bio = BIO_new(method);
   if (bio == nullptr) throw std::bad_alloc();
   BIO_set_data(bio, this);
@@ -42,14 +43,16 @@ int Channel::read(BIO* bio, char* buffer, int size) {
   return static_cast<int>(n);
 }
 
-/// As BIO_read(3): 0 at end of stream, -1 if nothing is available or on failure.
+/// Reads ciphertext for OpenSSL. Returns what BIO_read(3) returns: the number of bytes, 0 at end of
+/// stream, -1 if nothing is available or on failure.
 ssize_t Channel::receive(char* buffer, std::size_t size) {
   if (!supply.ask(output.unsent() >= kMostUnsent)) return -1;
   if (kernel.has_receive_key()) return receive_from_kernel(buffer, size);
   const ssize_t n = wire.receive(buffer, size);
   if (n > 0) {
-    // After a short read, another one would cost a system call and find nothing. After a failed
-    // write everything that is left is read.
+    // After a short read the wire is taken to be empty: another read would cost a system call and
+    // find nothing. But if a write has failed, reading continues until everything that is left has
+    // been read.
     supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < size && !wire.failed());
     return n;
   }
@@ -58,7 +61,7 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
 }
 
 ssize_t Channel::receive_from_kernel(char* buffer, std::size_t size) {
-  if (wire.refuses_reads()) return -1;  // a forked child has no wire
+  if (wire.refuses_reads()) return -1;  // for example in a forked child, which has no wire
   bool later = false;
   const int n = kernel.receive_record(buffer, size, later);
   if (n > 0) {
@@ -94,7 +97,8 @@ long Channel::control(BIO* bio, int command, long number, void* pointer) {
     case BIO_CTRL_EOF:
       return channel.wire.ended() ? 1 : 0;
     case kSetKeys:
-      // Bytes that are already encrypted must not be encrypted again by the kernel.
+      // The kernel must not take over while encrypted bytes are unsent: it would encrypt them
+      // again.
       if (channel.output.unsent() != 0) return 0;
       return channel.kernel.control(command, number, pointer);
     case BIO_CTRL_GET_KTLS_SEND:

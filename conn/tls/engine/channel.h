@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The ciphertext side of an engine: the BIO (BIO_meth_new(3)) by which OpenSSL reads and writes,
-// and what it needs for that. The engine opens and closes the taps; OpenSSL reads and writes.
+// and the objects that the BIO needs. The engine decides what may be read and when output is kept;
+// OpenSSL reads and writes.
 
 #include <cstddef>
 
@@ -14,23 +15,24 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Channel {
-  /// With this many bytes unsent nothing more is read: reading would only cause more replies.
+  /// Once this many bytes are unsent, nothing more is read from the wire: reading would only cause
+  /// more replies.
   static constexpr std::size_t kMostUnsent = 32768;
 
-  /// As Engine().
+  /// `to`: the wire. `socket`: the descriptor under the wire, for kernel TLS; else -1.
   Channel(Wire& to, int socket) : wire(to), kernel(socket) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// A new BIO that refers to this object. Throws std::bad_alloc.
+  /// Returns a new BIO that reads and writes through this object. Throws std::bad_alloc.
   BIO* make_bio();
 
   CheckedWire wire;
   Supply supply;
   Output output{wire};
   KernelTls kernel;
-  /// OpenSSL is not told of failed writes: it would return no more data that the peer had sent. The
-  /// engine checks the wire after a write.
+  /// Whether failed writes are hidden from OpenSSL. If it knew of one, it would return no more data
+  /// that the peer had sent. The engine checks the wire after a write instead.
   bool hides_write_failures = false;
 
  private:

@@ -11,9 +11,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Limits of one call: records read (kReads), attempts of look() (kLooks) and bytes read from the
-// wire beyond what was asked for (kBudget). A peer that sends messages, or records of single bytes,
-// must not keep the loop busy.
+// Limits of one call of the engine: records read (kReads), attempts of look() (kLooks) and bytes
+// read from the wire beyond what was asked for (kBudget). A peer that sends messages, or records of
+// single bytes, must not keep the loop busy.
 constexpr int kReads = 256;
 constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
@@ -35,7 +35,8 @@ Engine::Engine(SSL_CTX* context, Role role, Wire& wire, int socket)
   SSL_set_bio(ssl_.get(), bio, bio);
   if (channel_.kernel.possible()) {
     SSL_set_options(ssl_.get(), SSL_OP_ENABLE_KTLS);
-    // The kernel takes over at a record boundary, so nothing beyond it may have been read.
+    // The kernel takes over decryption at a record boundary, so OpenSSL must not have read beyond
+    // it.
     SSL_set_read_ahead(ssl_.get(), 0);
   }
   if (role == Role::kServer) {
@@ -71,7 +72,7 @@ void Engine::move_to(Sending next) noexcept {
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   channel_.supply.begin(kBudget);
-  ERR_clear_error();  // errors of another connection must not be taken for ours
+  ERR_clear_error();  // errors of another connection must not be taken for errors of this one
   if (phase_ == Phase::kNew) {
     move_to(Phase::kShaking);
   } else if (may_hold_ && !established()) {
@@ -86,11 +87,11 @@ Engine::Step Engine::handshake() {
   }
   const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
   if (!waits) fail(result);
-  if (collected) (void)flush();  // after a failure, the alert
+  if (collected) (void)flush();  // after a failure, this sends the alert
   return failed() ? Step::kFailed : Step::kWantRead;
 }
 
-/// The handshake is over: decides who encrypts.
+/// Called at the end of the handshake: finds out in which directions the kernel encrypts.
 void Engine::settle() {
   move_to(Phase::kEstablished);
   channel_.hides_write_failures = true;
@@ -104,7 +105,8 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   Supply& supply = channel_.supply;
   std::size_t got = 0;
   maybe_more_ = false;
-  supply.begin(failed() ? SIZE_MAX : kBudget + size);  // after a failure nothing more arrives
+  // After a failure no limit is needed, since nothing more arrives.
+  supply.begin(failed() ? SIZE_MAX : kBudget + size);
   for (int reads = 0; got < size && receiving_ == Receiving::kOpen; ++reads) {
     if (reads >= kReads && !failed()) {
       maybe_more_ = true;
@@ -123,7 +125,8 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
     if (!goes_on(n)) break;
   }
   resume_sending();
-  // The remaining bytes may be a whole record, which no event will announce, or part of one.
+  // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
+  // or part of one: look() finds out.
   if (!supply.starved() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
@@ -132,7 +135,8 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   return -1;
 }
 
-/// After a read that returned no data: whether another read may return some.
+/// Called after SSL_read() or SSL_peek() has returned `result` and no data. Returns whether another
+/// try may return data; records the end of the stream or a failure.
 bool Engine::goes_on(int result) {
   const Supply& supply = channel_.supply;
   switch (SSL_get_error(ssl_.get(), result)) {
@@ -189,7 +193,8 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
     return -1;
   }
   if (failed()) return -1;
-  channel_.supply.begin(kBudget);  // OpenSSL may have to read; data is left unread
+  // OpenSSL may have to read messages in order to write; data is left unread.
+  channel_.supply.begin(kBudget);
   ERR_clear_error();
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
@@ -234,7 +239,7 @@ void Engine::close_notify() {
   resume_sending();
 }
 
-/// Goes on with what waits until the peer's message is complete.
+/// Continues a write or close_notify that had to wait until a message of the peer was complete.
 void Engine::resume_sending() {
   if (sending_ == Sending::kOpen || sending_ == Sending::kCloseSent) return;
   if (SSL_in_init(ssl_.get()) != 0) return;
@@ -263,7 +268,7 @@ void Engine::release_buffers() {
 
 void Engine::on_bad_certificate(X509_STORE_CTX* store) {
   if (!bad_certificate_.empty()) return;
-  bad_certificate_ = "a certificate";  // short: needs no memory
+  bad_certificate_ = "a certificate";  // a string so short that it needs no memory
   bad_certificate_ = describe_bad_certificate(store, wanted_name);
 }
 
@@ -273,16 +278,17 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
     objection_ = {Errc::kTooManyMessages,
                   "the peer sends handshake messages (KeyUpdate, tickets) without end"};
   } else if (message == SSL3_MT_KEY_UPDATE && channel_.kernel.works()) {
-    // OpenSSL 3.0 would change its own key and not the kernel's.
+    // With kernel TLS, OpenSSL 3.0 would change its own key and not the kernel's.
     objection_ = {Errc::kProtocol, "the peer changes its keys, which ktls=yes cannot follow"};
   }
   if (objection_) channel_.supply.shut();
 }
 
-/// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. From it, a client
-/// with a protocol of its own can tell its user that the server expects TLS.
+/// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
+/// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
 void Engine::refuse_plain_text() {
-  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";  // RFC 8446 6
+  // the alert unexpected_message, RFC 8446 6
+  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
   if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
   (void)channel_.output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }

@@ -27,7 +27,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 class Engine {
  public:
   static constexpr std::size_t kRecord = 16384;  ///< plaintext bytes of the largest record
-  static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;  ///< then nothing is read
+  /// With so many bytes unsent nothing is read from the wire.
+  static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
   static_assert(kMostUnsent == 2 * kRecord);
 
   /// `socket`: the descriptor under the wire, for kernel TLS; else -1. Throws std::bad_alloc.
@@ -42,46 +43,49 @@ class Engine {
   /// Holds back the last flight of the handshake (tickets, or in TLS 1.2 its end) until the next
   /// write(), close_notify() or flush(), to send both together. No effect with kernel TLS.
   void hold_last_flight() noexcept { may_hold_ = !channel_.kernel.possible(); }
-  /// Whether a flight is held back.
+  /// Whether the last flight of the handshake is held back.
   bool holds() const noexcept { return channel_.output.holds(); }
 
   // --- data --------------------------------------------------------------------------------------
-  /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true. If a write to
-  /// the wire failed, data that the peer had sent is returned first, as far as the wire has it.
+  /// Reads decrypted data. Returns the number of bytes, 0 after the peer's close_notify, or -1:
+  /// with errno EAGAIN, or with failed() true. If a write to the wire failed, data that the peer
+  /// had sent is returned first, as far as the wire has it.
   ssize_t read(void* buffer, std::size_t size);
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. Returns the
-  /// number of bytes it took, fewer if the peer asked for small records; -1 with EAGAIN while
-  /// unsent() is not 0 or write_needs_read(), or with failed() true.
+  /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
+  /// -1 with errno EAGAIN while unsent() is not 0 or write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
-  /// Whether read() would not return EAGAIN, as far as is known (see only_maybe()). With `ask_wire`
-  /// the wire is read if necessary.
+  /// Returns whether read() would return something else than EAGAIN, as far as is known (see
+  /// only_maybe()). With `ask_wire` reads the wire if necessary.
   bool look(bool ask_wire);
-  /// As look(), but from what is already known: reads nothing.
+  /// Returns what look() would return, as far as it is known without reading or decrypting
+  /// anything.
   bool readable() const;
-  /// readable() is true only because looking stopped early: read() may still return EAGAIN.
+  /// Whether readable() is true only because read() or look() stopped early: read() may still
+  /// return EAGAIN.
   bool only_maybe() const { return maybe_more_ && !surely_readable(); }
   /// Whether a write or close_notify waits for the rest of a message of the peer (a ticket, a
-  /// KeyUpdate): in the middle of one TLS can send nothing.
+  /// KeyUpdate). While such a message is incomplete TLS can send nothing.
   bool write_needs_read() const;
   /// Sends close_notify as soon as that is possible. No write() may follow.
   void close_notify();
-  /// Offers the wire the bytes it did not take before. True if none is left.
+  /// Offers the wire the bytes that it did not take before. Returns true if none are left to send.
   bool flush();
-  /// Number of bytes the wire did not take; bytes held back do not count.
+  /// Number of bytes that the wire did not take yet; bytes held back do not count.
   std::size_t unsent() const noexcept { return channel_.output.unsent(); }
-  /// A write to the wire outside the engine (kernel TLS) failed, with the reason in errno.
+  /// Reports that a write to the wire outside the engine (kernel TLS) failed; errno has the reason.
   void on_wire_failure();
   /// Frees the buffers that an idle connection does not need.
   void release_buffers();
 
   // --- facts -------------------------------------------------------------------------------------
   bool failed() const noexcept { return static_cast<bool>(failure_); }
-  /// read() returns no more data, not even data received before the failure.
+  /// Whether read() returns no more data, not even data received before the failure.
   bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
-  /// The wire failed; it has the reason.
+  /// Whether reading or writing the wire has failed.
   bool wire_failed() const noexcept { return channel_.wire.failed(); }
   const Failure& failure() const noexcept { return failure_; }
-  /// The peer's close_notify was received.
+  /// Whether the peer's close_notify was received.
   bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
   const KernelTls& kernel() const noexcept { return channel_.kernel; }
   SSL* ssl() const noexcept { return ssl_.get(); }
@@ -90,7 +94,7 @@ class Engine {
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
   void on_bad_certificate(X509_STORE_CTX* store);
   void on_message(bool outgoing, int content_type, int message);
-  std::string wanted_name;   ///< the peer name a client expects, for messages
+  std::string wanted_name;   ///< the peer name that a client expects, for error messages
   std::string session_name;  ///< the key under which a client's sessions are kept
 
  private:
@@ -106,12 +110,13 @@ class Engine {
   bool surely_readable() const;
 
   Channel channel_;
-  SslPtr ssl_;  // refers to channel_
+  SslPtr ssl_;  // OpenSSL's object for this connection; refers to channel_
   Phase phase_ = Phase::kNew;
   Receiving receiving_ = Receiving::kOpen;
   Sending sending_ = Sending::kOpen;
   bool may_hold_ = false;
-  bool maybe_more_ = false;  // looking stopped early, to leave time for other connections
+  // whether read() or look() stopped early, to leave time for other connections
+  bool maybe_more_ = false;
   MessageLimit messages_;
   Failure objection_;  // why a received message ends the connection
   std::string bad_certificate_;

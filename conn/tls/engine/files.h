@@ -13,15 +13,15 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// Throws an Error with the text `what` and OpenSSL's reason.
 [[noreturn]] void fail(const std::string& what);
-/// Opens for reading. If that fails, the Error gives the description of errno. `what`: what the
-/// file contains, for that text.
+/// Opens the file `path` for reading. Throws an Error if that fails; its text names `what`, the
+/// kind of contents (such as "the key"), and the description of errno.
 BioPtr open_file(const std::string& path, const std::string& what);
-/// To be called after a PEM function found nothing: true if the file simply ended, which is not an
-/// error.
+/// Must be called after a PEM function found nothing. Returns true, and clears OpenSSL's error, if
+/// the file simply ended, which is not an error.
 bool at_end_of_pem();
-/// Reads the first line of the file.
+/// Returns the first line of the file `path`.
 Secret read_pass_phrase(const std::string& path);
-/// Reads a private key and decrypts it with `phrase` if it is encrypted.
+/// Returns the private key in the file `path`, decrypted with `phrase` if it is encrypted.
 KeyPtr read_key(const std::string& path, std::string_view phrase);
 
 }}}  // namespace conn::tls

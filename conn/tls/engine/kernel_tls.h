@@ -13,27 +13,31 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class KernelTls {
  public:
-  /// What the kernel does. It is known, and does not change, from settle() on.
+  /// Which directions the kernel encrypts or decrypts. Known from settle() on, and then constant.
   enum class Share : std::uint8_t { kNone, kSends, kReceives, kBoth };
 
-  /// `socket`: its descriptor, or -1 if the kernel takes no part. Throws std::bad_alloc.
+  /// `socket`: the descriptor of the connection's socket, or -1 if the kernel takes no part. Throws
+  /// std::bad_alloc.
   explicit KernelTls(int socket);
 
-  bool possible() const noexcept { return socket_ != nullptr; }  ///< there is a socket
-  /// Reads what the handshake has arranged.
+  /// Whether the kernel may take part: there is a socket.
+  bool possible() const noexcept { return socket_ != nullptr; }
+  /// Finds out, after the handshake, which directions the kernel has taken over.
   void settle() noexcept;
   bool sends() const noexcept { return share_ == Share::kSends || share_ == Share::kBoth; }
   bool receives() const noexcept { return share_ == Share::kReceives || share_ == Share::kBoth; }
   bool works() const noexcept { return share_ != Share::kNone; }
-  /// Whether the kernel decrypts now; during the handshake it may begin to at any time.
+  /// Whether the kernel decrypts now; it may begin to at any time during the handshake.
   bool has_receive_key() const noexcept {
     return socket_ != nullptr && BIO_get_ktls_recv(socket_.get()) != 0;
   }
 
-  /// Passes a control command of OpenSSL on to the socket. 0 without one.
+  /// Passes a control command of OpenSSL on to the socket's BIO and returns its result; 0 if there
+  /// is no socket.
   long control(int command, long number, void* pointer) noexcept;
-  /// Reads one record, with a header that the kernel makes for OpenSSL: as BIO_read(3). If it
-  /// returns -1, then `later` says whether there is nothing for now; else errno has the reason.
+  /// Reads one record that the kernel has decrypted, with the header that OpenSSL expects, and
+  /// returns what BIO_read(3) returns. After -1, `later` tells whether there is merely nothing to
+  /// read now; otherwise errno has the reason.
   int receive_record(char* buffer, std::size_t size, bool& later) noexcept;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits the handshake messages after the handshake. RFC 8446 lets a peer send KeyUpdate and
-// tickets at any time; one that sends more than kMessages of them per kPer bytes of data, both ways
-// counted, only wastes our time.
+// Limits the handshake messages that a peer may send after the handshake. RFC 8446 lets a peer send
+// KeyUpdate and tickets at any time. A peer that sends more than kMessages of them per kPer bytes
+// of data (both directions counted) only wastes time.
 
 #include <cstdint>
 
@@ -14,9 +14,9 @@ class MessageLimit {
  public:
   static constexpr std::uint64_t kMessages = 64, kPer = 1 << 20;
 
-  /// Plaintext bytes were read or written.
+  /// Counts plaintext bytes that were read or written.
   void count_data(std::uint64_t bytes) noexcept { data_ += bytes; }
-  /// A message came. Returns whether it is one too many.
+  /// Counts a message of the peer. Returns whether it is one too many.
   bool count_message() noexcept {
     if (data_ - counted_from_ >= kPer) {
       messages_ = 0;
@@ -27,8 +27,8 @@ class MessageLimit {
 
  private:
   std::uint64_t data_ = 0;
-  std::uint64_t messages_ = 0;      // since counted_from_
-  std::uint64_t counted_from_ = 0;  // data_ when messages_ was 0
+  std::uint64_t messages_ = 0;      // messages since data_ was counted_from_
+  std::uint64_t counted_from_ = 0;  // value of data_ when messages_ was last 0
 };
 
 }}}  // namespace conn::tls

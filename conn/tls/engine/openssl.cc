@@ -37,7 +37,7 @@ std::string name_text(const GENERAL_NAME& name) {
 }
 
 std::string alert_text(int alert) {
-  switch (alert) {  // the cases are alerts that OpenSSL 3.0 calls "unknown"
+  switch (alert) {  // The cases are alerts that OpenSSL 3.0 calls "unknown".
     case SSL_AD_CERTIFICATE_REQUIRED:
       return "certificate required";
     case SSL_AD_MISSING_EXTENSION:
@@ -82,7 +82,8 @@ std::string contents_of(BIO* memory) {
 std::string subject_of(const X509* certificate) {
   const BioPtr memory(BIO_new(BIO_s_mem()));
   if (!memory) return {};
-  // Order and escapes of RFC 2253, in UTF-8; control characters become \XX.
+  // Prints the subject in the order and with the escapes of RFC 2253, in UTF-8; control characters
+  // become \XX.
   X509_NAME_print_ex(memory.get(), X509_get_subject_name(certificate), 0,
                      (XN_FLAG_RFC2253 | XN_FLAG_SEP_CPLUS_SPC) &
                          ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB));

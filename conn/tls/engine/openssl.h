@@ -34,18 +34,21 @@ using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 using StorePtr = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 using CipherPtr = std::unique_ptr<EVP_CIPHER, FreeWith<EVP_CIPHER_free>>;
 
-/// The text of an OpenSSL error code, without its numbers; for an alert of the peer it says so.
+/// Returns the text of an OpenSSL error code, without its numbers; for an alert of the peer, the
+/// text says that the peer sent it.
 std::string reason_text(unsigned long error);
 /// Clears the thread's error queue. Returns the text of its first entry, or `otherwise` if it was
 /// empty.
 std::string take_errors(const std::string& otherwise);
 
-/// "CN=server, O=Example", for messages; control characters are escaped or shown as '?'.
+/// Returns the subject of a certificate for messages, such as "CN=server, O=Example"; control
+/// characters are escaped or shown as '?'.
 std::string subject_of(const X509* certificate);
-/// "DNS:localhost, IP:127.0.0.1", at most `limit` names; empty if there are none.
+/// Returns the alternative names of a certificate, such as "DNS:localhost, IP:127.0.0.1", at most
+/// `limit` of them; empty if there are none.
 std::string names_of(const X509* certificate, std::size_t limit);
 std::string to_pem(X509* certificate);
-/// The contents of a memory BIO.
+/// Returns the contents of a memory BIO.
 std::string contents_of(BIO* memory);
 
 }}}  // namespace conn::tls

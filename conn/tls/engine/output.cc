@@ -11,7 +11,8 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
     case State::kThrough: {
       const ssize_t n = wire_.send(next_type_, bytes, size);
       if (n < 0) return 0;
-      type_ = std::exchange(next_type_, 0);  // for one write, as in OpenSSL's socket BIO
+      // A record type applies to one write, as in OpenSSL's socket BIO.
+      type_ = std::exchange(next_type_, 0);
       const std::size_t taken = static_cast<std::size_t>(n);
       if (taken == size) return size;
       if (!keep(bytes + taken, size - taken)) return 0;
@@ -32,7 +33,7 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
       if (unsent() == 0) forget();
       return size;
     case State::kUnsent:
-      if (next_type_ != 0 || type_ != 0) return 0;  // OpenSSL retries
+      if (next_type_ != 0 || type_ != 0) return 0;  // OpenSSL tries again later
       return keep(bytes, size) ? size : 0;
   }
   return 0;
@@ -58,7 +59,7 @@ bool Output::keep(const char* bytes, std::size_t size) {
   try {
     bytes_.insert(bytes_.end(), bytes, bytes + size);
     return true;
-  } catch (const std::bad_alloc&) {  // must not pass through OpenSSL's frames
+  } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
     wire_.fail(ENOMEM);
     return false;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Ciphertext on its way from OpenSSL to the wire. What the wire does not take is kept, in order, so
-// that OpenSSL never retries a half-written record. The last flight of a handshake can be held
+// Passes ciphertext from OpenSSL to the wire. Bytes that the wire does not take are kept, in order,
+// so that OpenSSL never retries a half-written record. The last flight of a handshake can be held
 // back, to be sent together with the first data.
 //
 //   from          to            when
@@ -52,12 +52,12 @@ class Output {
 
   explicit Output(CheckedWire& wire) noexcept : wire_(wire) {}
 
-  /// Keeps the bytes that follow, if none are kept yet.
+  /// Makes put() keep the bytes that follow, unless it keeps some already.
   void collect() noexcept {
     if (state_ == State::kThrough) move_to(State::kCollecting);
   }
-  /// Ends collect(). `complete`: the bytes are held back; else, if there are any, the caller must
-  /// call flush(). Returns whether there are any.
+  /// Ends what collect() began. With `complete` the collected bytes are held back; otherwise the
+  /// caller must call flush() if there are any. Returns whether there are any.
   bool end_collecting(bool complete) noexcept {
     if (state_ != State::kCollecting) return false;
     move_to(bytes_.empty() ? State::kThrough : complete ? State::kHeld : State::kUnsent);
@@ -65,14 +65,16 @@ class Output {
   }
   bool holds() const noexcept { return state_ == State::kHeld; }
 
-  /// The next bytes are a record of this type, which the kernel encrypts; 0: they are ciphertext.
+  /// Sets what the next bytes passed to put() are: a record of type `type`, which the kernel
+  /// encrypts, or ciphertext if `type` is 0.
   void set_type(std::uint8_t type) noexcept { next_type_ = type; }
   /// Takes all bytes and returns `size`, or takes none and returns 0: the wire has failed, or the
   /// bytes are a record for the kernel, which must wait for the bytes before it.
   std::size_t put(const char* bytes, std::size_t size);
-  /// Offers the wire what is kept. If the wire fails, it is dropped.
+  /// Offers the kept bytes to the wire. If the wire fails, they are dropped.
   Flushed flush();
-  /// Bytes that the wire did not take; those that are collected or held back do not count.
+  /// Number of bytes that the wire did not take; bytes that are collected or held back do not
+  /// count.
   std::size_t unsent() const noexcept {
     return state_ == State::kUnsent ? bytes_.size() - sent_ : 0;
   }
@@ -92,10 +94,10 @@ class Output {
 
   CheckedWire& wire_;
   std::vector<char> bytes_;
-  std::size_t sent_ = 0;  // bytes of bytes_ that the wire took
+  std::size_t sent_ = 0;  // number of bytes of bytes_ that the wire took
   State state_ = State::kThrough;
   std::uint8_t next_type_ = 0;
-  std::uint8_t type_ = 0;  // of the record in bytes_
+  std::uint8_t type_ = 0;  // type of the record in bytes_; 0: ciphertext
 };
 
 }}}  // namespace conn::tls

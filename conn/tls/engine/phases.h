@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How far a TLS connection has come: its handshake, and the end of each direction. Steps are
-// one-way except that a blocked write may go on.
+// one-way, except that a blocked write may continue.
 //
 //   handshake       from           to             when
 //                   kNew           kShaking       handshake() was called

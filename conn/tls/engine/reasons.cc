@@ -8,7 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// Whether the error means that a certificate is missing, or is an alert about our certificate.
+/// Returns whether `error` means that a certificate is missing, or is an alert of the peer about
+/// our certificate.
 bool is_about_certificates(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   if (ERR_GET_REASON(error) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return true;
@@ -27,7 +28,7 @@ bool is_about_certificates(unsigned long error) {
   }
 }
 
-/// For a failure that the wire did not cause.
+/// Returns the text of a failure that the wire did not cause.
 std::string text_of(const Circumstances& known) {
   if (!known.bad_certificate.empty()) return known.bad_certificate;
   if (known.wire.ended() && known.in_handshake)
@@ -65,7 +66,8 @@ bool is_plain_text(unsigned long error) {
 
 Failure judge(const Circumstances& known) noexcept {
   const bool good_certificate = known.bad_certificate.empty();
-  // End of stream came first; the failed write may be a reply to it.
+  // The wire ended without close_notify. That came first, and is the reason given even if a write
+  // has failed since, which may be a reply to it.
   const bool truncated = known.wire.ended() && !known.peer_ended && !known.in_handshake;
   const bool by_wire = known.wire.failed() && good_certificate && !truncated;
   Failure why = out_of_memory();

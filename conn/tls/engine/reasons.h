@@ -16,22 +16,23 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// What is known when an engine fails.
 struct Circumstances {
-  unsigned long error;  ///< from take_reason()
-  int result;           ///< SSL_get_error(3); of interest if there is no error
+  unsigned long error;  ///< the error code from take_reason(), or 0
+  int result;           ///< the result of SSL_get_error(3); used if `error` is 0
   bool in_handshake;
-  bool peer_ended;                     ///< the peer's close_notify was received
-  const CheckedWire& wire;             ///< and how it ended
-  const std::string& bad_certificate;  ///< from describe_bad_certificate(), or empty
+  bool peer_ended;                     ///< whether the peer's close_notify was received
+  const CheckedWire& wire;             ///< the wire, which knows how it ended
+  const std::string& bad_certificate;  ///< the text of describe_bad_certificate(), or empty
 };
 
-/// If memory runs out only the text is lost; the code is always set.
+/// Returns why an engine failed. If memory runs out only the text is lost; the code is always set.
 Failure judge(const Circumstances& known) noexcept;
-/// Takes the error about the connection from OpenSSL's queue. Errors of a cipher or a signature
-/// precede it; since OpenSSL 3.2 a further error, that the record layer failed, follows it.
+/// Takes the error about the connection from OpenSSL's error queue; 0 if the queue is empty. Errors
+/// of a cipher or a signature precede that error; since OpenSSL 3.2 another one, that the record
+/// layer failed, follows it.
 unsigned long take_reason();
-/// Whether the error is typical of a first record that is not TLS.
+/// Returns whether `error` is typical of a first record that is not TLS.
 bool is_plain_text(unsigned long error);
-/// Why a certificate was rejected. `wanted` is the name that the client expects.
+/// Returns why a certificate was rejected, as a text. `wanted` is the name that the client expects.
 std::string describe_bad_certificate(X509_STORE_CTX* store, const std::string& wanted);
 
 }}}  // namespace conn::tls

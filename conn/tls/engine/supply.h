@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Whether OpenSSL gets input when it asks for some. Each call of the engine may read a limited
-// number of bytes from the wire, so that a peer that sends without end does not keep the loop busy,
-// and does not ask a wire again that is known to be empty.
+// Decides whether OpenSSL gets input when it asks for some. Each call of the engine may read a
+// limited number of bytes from the wire, so that a peer that sends without end does not keep the
+// loop busy. A wire that is known to be empty is not read again.
 //
 //   from       to         when
 //   kOpen      kDrained   a read was short: another one would cost a system call and find nothing
@@ -48,8 +48,8 @@ class Supply {
     return false;
   }
 
-  // A call of the engine begins, which may read `budget` bytes from the wire: with begin_drained()
-  // only bytes that were read before are used.
+  // Begin a call of the engine. After begin() it may read `budget` bytes from the wire; after
+  // begin_drained() it uses only bytes that were read before.
   void begin(std::size_t budget) noexcept {
     state_ = State::kOpen;
     budget_ = budget;
@@ -58,14 +58,15 @@ class Supply {
     state_ = State::kDrained;
     budget_ = 0;
   }
-  /// OpenSSL is called once more by the same call of the engine.
+  /// Must be called before OpenSSL is called again within one call of the engine.
   void again() noexcept {
     if (paused()) move_to(State::kOpen);
   }
   /// Withholds all further input, in later calls as well.
   void shut() noexcept { shut_ = true; }
 
-  /// OpenSSL asks for input: whether to read the wire. `withhold`: not now.
+  /// Called when OpenSSL asks for input. Returns whether to read the wire. `withhold`: input must
+  /// be withheld for now.
   bool ask(bool withhold) noexcept {
     again();
     if (state_ == State::kDrained) move_to(State::kStarved);
@@ -74,7 +75,8 @@ class Supply {
     move_to(State::kPaused);
     return false;
   }
-  // What the wire gave: bytes, or nothing for now. `drained`: it is known to be empty.
+  // Record what the wire gave: `size` bytes, or nothing for now. `drained`: the wire is known to be
+  // empty.
   void got(std::size_t size, bool drained) noexcept {
     budget_ -= std::min(budget_, size);
     if (drained) move_to(State::kDrained);

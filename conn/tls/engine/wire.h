@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What carries the ciphertext of an engine, and what is known about its end.
+// The interface through which an engine exchanges ciphertext, and what is known about its end.
 
 #include <sys/types.h>
 
@@ -18,7 +18,7 @@ class Wire {
  public:
   virtual ssize_t receive(void* buffer, std::size_t size) = 0;
   virtual ssize_t transmit(const void* buffer, std::size_t size) = 0;
-  /// Only with kernel TLS: sends a record that is not data, which the kernel encrypts.
+  /// Sends a record that is not data and that the kernel encrypts. Called only with kernel TLS.
   virtual ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) = 0;
 
  protected:
@@ -33,7 +33,7 @@ class CheckedWire {
 
   explicit CheckedWire(Wire& wire) noexcept : wire_(wire) {}
 
-  /// Returns the number of bytes, 0 at end of stream, kNothingNow or kFailed.
+  /// Reads ciphertext. Returns the number of bytes, 0 at end of stream, kNothingNow or kFailed.
   ssize_t receive(void* buffer, std::size_t size) {
     const ssize_t n = wire_.receive(buffer, size);
     if (n > 0) return n;
@@ -45,7 +45,8 @@ class CheckedWire {
     fail(errno);
     return kFailed;
   }
-  /// Whether reads would be refused, which is then a failure: for input that comes another way.
+  /// Returns whether the wire refuses reads, and if so records a failure. For input that is read
+  /// without receive() (kernel TLS).
   bool refuses_reads() {
     if (wire_.receive(nullptr, 0) >= 0) return false;
     fail(errno);
@@ -62,10 +63,10 @@ class CheckedWire {
     return kFailed;
   }
 
-  bool ended() const noexcept { return ended_; }  ///< receive() has found the end of stream
+  bool ended() const noexcept { return ended_; }  ///< whether the end of stream was found
   bool failed() const noexcept { return error_ != 0; }
-  int error() const noexcept { return error_; }  ///< of the last failure, or 0
-  void end() noexcept { ended_ = true; }         ///< the end of stream was found without it
+  int error() const noexcept { return error_; }  ///< errno value of the last failure, or 0
+  void end() noexcept { ended_ = true; }  ///< records an end of stream that receive() did not find
   void fail(int error) noexcept { error_ = error != 0 ? error : EIO; }
 
  private:
