@@ -14,7 +14,7 @@
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {

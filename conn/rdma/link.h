@@ -27,16 +27,16 @@
 #include "ae/core/fork.h"
 #include "conn/rdma/config/settings.h"
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/memory/completion_queues.h"
 #include "conn/rdma/memory/domain.h"
-#include "conn/rdma/memory/queues.h"
-#include "conn/rdma/memory/receives.h"
+#include "conn/rdma/memory/receive_queue.h"
 #include "conn/rdma/path.h"
 #include "conn/rdma/protocol/stage.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/sender.h"
-#include "conn/rdma/windows.h"
+#include "conn/rdma/window_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -12,8 +12,8 @@
 #include "conn/core/make_connection.h"
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/config/limits.h"
-#include "conn/rdma/device/here.h"
-#include "conn/rdma/device/near.h"
+#include "conn/rdma/device/device_list.h"
+#include "conn/rdma/device/numa.h"
 #include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

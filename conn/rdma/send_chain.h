@@ -9,8 +9,8 @@
 
 #include "ae/abi.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/staging.h"
-#include "conn/rdma/memory/window.h"
+#include "conn/rdma/memory/receive_window.h"
+#include "conn/rdma/memory/staging_queue.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -25,11 +25,11 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/config/settings.h"
-#include "conn/rdma/memory/send_buffer.h"
-#include "conn/rdma/memory/staging.h"
+#include "conn/rdma/memory/send_buffer_tuning.h"
+#include "conn/rdma/memory/staging_queue.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/send_chain.h"
-#include "conn/rdma/windows.h"
+#include "conn/rdma/window_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
-#include "conn/tcp/zero_copy.h"
+#include "conn/tcp/zero_copy_ledger.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 

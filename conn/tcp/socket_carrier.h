@@ -8,11 +8,11 @@
 #include "ae/abi.h"
 #include "conn/spi/carrier.h"
 #include "conn/tcp/dial.h"
-#include "conn/tcp/lending.h"
 #include "conn/tcp/linger.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_events.h"
+#include "conn/tcp/zero_copy_sender.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 

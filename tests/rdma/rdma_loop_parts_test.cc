@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/due_connections.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/user_lists.h"
-#include "conn/rdma/loop/wheel_timer.h"
+#include "conn/rdma/loop/tick_dispatch.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 

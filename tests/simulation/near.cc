@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Replaces conn/rdma/device/near.cc, which reads sysfs: the processors near a simulated device.
+// Replaces conn/rdma/device/numa.cc, which reads sysfs: the processors near a simulated device.
 
-#include "conn/rdma/device/near.h"
+#include "conn/rdma/device/numa.h"
 
 #include "tests/simulation/objects.h"
 

@@ -4,8 +4,8 @@
 // AECONN_TEST_TALLY names; tests/run sums them up.
 //
 // A test with tag [conformance] or [busy] also counts as failed if a handler was called in vain
-// twice in a row (conn/core/vain.h), which Catch2 does not know. A test in which that must happen
-// resets the counter.
+// twice in a row (conn/core/spurious_wakeups.h), which Catch2 does not know. A test in which that
+// must happen resets the counter.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 
 // Defined in tests/mutate/visits.cc, for the programs that link it.
 extern "C" void test_begins() __attribute__((weak));

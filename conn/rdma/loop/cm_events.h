@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/device/device.h"
-#include "conn/rdma/loop/completions.h"
+#include "conn/rdma/loop/completion_polling.h"
 #include "conn/rdma/loop/domains.h"
 #include "conn/rdma/loop/queue_pair_users.h"
 #include "conn/rdma/loop/statistics.h"

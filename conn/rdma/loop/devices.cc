@@ -14,7 +14,7 @@
 #include "conn/core/connection_set.h"
 #include "conn/kit/interruption.h"
 #include "conn/rdma/config/limits.h"
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/device_list.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

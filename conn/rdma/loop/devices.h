@@ -13,10 +13,10 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/loop/context.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/device_context.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/port_watch.h"
-#include "conn/rdma/loop/removal_watches.h"
+#include "conn/rdma/loop/watched_devices.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -7,7 +7,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/rdma/loop/users.h"
+#include "conn/rdma/loop/loop_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -21,16 +21,16 @@
 #include "conn/kit/ready_list.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/cm_events.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/due_connections.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/maintenance.h"
+#include "conn/rdma/loop/loop_connection.h"
+#include "conn/rdma/loop/periodic_cleanup.h"
 #include "conn/rdma/loop/preparation.h"
 #include "conn/rdma/loop/statistics.h"
-#include "conn/rdma/loop/user_lists.h"
-#include "conn/rdma/loop/users.h"
-#include "conn/rdma/loop/wheel_timer.h"
+#include "conn/rdma/loop/tick_dispatch.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

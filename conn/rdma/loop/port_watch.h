@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/device_context.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -8,9 +8,9 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/maintenance.h"
+#include "conn/rdma/loop/periodic_cleanup.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

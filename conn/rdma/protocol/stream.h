@@ -31,12 +31,12 @@
 #include "ae/time.h"
 #include "conn/rdma/protocol/control_budget.h"
 #include "conn/rdma/protocol/flow_control.h"
-#include "conn/rdma/protocol/inbound.h"
 #include "conn/rdma/protocol/liveness.h"
 #include "conn/rdma/protocol/peer_facts.h"
 #include "conn/rdma/protocol/peer_windows.h"
 #include "conn/rdma/protocol/proof.h"
-#include "conn/rdma/protocol/window_line.h"
+#include "conn/rdma/protocol/receive_window_queue.h"
+#include "conn/rdma/protocol/stream_receiver.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/completion_polling.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <span>
+
+#include "conn/rdma/protocol/flow_control.h"
+#include "conn/rdma/protocol/wire.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+std::size_t Completions::poll(std::size_t budget, bool* more) {
+  const auto& queues = queues_.unarmed();
+  // Each queue gets a share, so that a busy one does not starve the others.
+  const std::size_t share =
+      std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
+  std::size_t total = 0;
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  for (std::size_t i = 0; i < queues.size(); ++i) {
+    const std::size_t taken = poll_queue(*queues[i], share);
+    if (more != nullptr && taken >= share) *more = true;
+    total += taken;
+  }
+  return total;
+}
+
+// Reentrant: a dispatch may drain this queue. Completions that were already polled come first.
+std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) {
+  std::size_t total = 0;
+  for (bool more = true; more && total < budget;) {
+    if (queue.next == queue.end) {
+      const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
+      if (count <= 0) break;
+      queue.next = 0;
+      queue.end = static_cast<std::uint32_t>(count);
+    }
+    more = queue.end == kPollBatch;
+    while (queue.next != queue.end) {
+      const ibv_wc completion = queue.polled[queue.next++];
+      ++total;
+      try {
+        dispatch(completion);
+      } catch (const std::exception&) {  // that connection ends, others are unaffected
+        if (QueuePairUser* user = users_.find(completion.qp_num)) user->on_no_memory();
+      }
+    }
+    // Before handlers run: the peers' next messages need receives.
+    if (ReceiveQueue* receives = domains_.shared_receives()) {
+      const std::size_t batch =
+          std::min<std::size_t>(flow::kSharedBatch, receives->depth() / flow::kReceiveBatches);
+      if (receives->missing() != 0 && receives->missing() >= batch) (void)receives->replenish();
+    }
+  }
+  counters_.completions += total;
+  return total;
+}
+
+void Completions::drain(CompletionQueue& queue) {
+  // New completions are behind those that were there, which are at most as many as its depth.
+  const std::size_t most = queue.cq.entries();
+  for (std::size_t taken = 0; taken <= most;) {
+    const std::size_t now = poll_queue(queue, 1024);
+    if (now == 0) return;
+    taken += now;
+  }
+}
+
+void Completions::drain() {
+  for (const auto& queue : queues_.all()) drain(*queue);
+}
+
+void Completions::dispatch(const ibv_wc& completion) {
+  // A destroyed queue pair may leave completions behind; only their receives matter.
+  QueuePairUser* user = users_.find(completion.qp_num);
+  if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
+  if (user == nullptr) return;
+  const auto sequence = static_cast<std::uint32_t>(completion.wr_id);
+  if (completion.status == IBV_WC_SUCCESS)
+    user->on_sends_done(sequence);
+  else
+    user->on_work_failed(completion.status, true, sequence);
+}
+
+void Completions::on_receive(const ibv_wc& completion, QueuePairUser* user) {
+  const auto slot = static_cast<std::uint32_t>(completion.wr_id);
+  const bool own = (completion.wr_id & kOwnReceiveId) != 0;
+  ReceiveQueue* receives = user != nullptr ? user->receives() : nullptr;
+  if (!own && user == nullptr) receives = domains_.shared_receives();
+  if (receives == nullptr) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    (void)receives->consumed(slot);
+    if (user != nullptr) user->on_work_failed(completion.status, false, 0);
+    return;
+  }
+  const bool immediate =
+      completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM ||
+      (device_.immediates_by_flag() && (completion.wc_flags & IBV_WC_WITH_IMM) != 0);
+  ControlBytes copy{};
+  std::size_t length = 0;
+  if (!immediate) {
+    const std::span<const std::byte> bytes = receives->buffer(slot, completion.byte_len);
+    length = completion.byte_len <= kControlSize ? bytes.size() : 0;
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+  }
+  if (!receives->consumed(slot) || user == nullptr) return;
+  const bool common = receives == domains_.shared_receives();
+  if (!common && receives->missing() * flow::kReceiveBatches >= receives->depth())
+    (void)receives->replenish();
+  if (immediate)
+    user->on_immediate(ntohl(completion.imm_data));
+  else
+    user->on_message({copy.data(), length});
+}
+
+bool Completions::arm() {
+  bool lost = false;
+  const auto& armed = queues_.arm(lost);
+  counters_.arms += armed.size();
+  if (lost) return true;  // the device is gone; its events report it
+  // Completions between the last poll and the arming raised no event.
+  constexpr std::size_t kBudget = 256;
+  const std::size_t share =
+      std::max<std::size_t>(kBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
+  std::size_t total = 0;
+  for (CompletionQueue* queue : armed) {
+    const std::size_t taken = poll_queue(*queue, share);
+    // More may remain: the queue is polled again before its event counts.
+    if (taken >= share) queues_.look_again(*queue);
+    total += taken;
+  }
+  return total == 0;
+}
+
+}}}  // namespace conn::rdma

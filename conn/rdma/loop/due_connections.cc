@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/due_connections.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// Connections that retry for memory in one iteration: each that finds none has searched everything
+// that could be given back.
+constexpr std::size_t kWokenInTurn = 16;
+
+}  // namespace
+
+void UserLists::make_room(std::size_t connections) {
+  for (auto* list : {&dirty_, &flushing_, &reap_, &waiting_for_memory_, &paced_})
+    if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
+}
+
+void UserLists::attach(LoopUser& user) noexcept {
+  if (!std::exchange(user.in_.attached, true)) ++attached_;
+}
+
+void UserLists::remove(LoopUser& user) noexcept {
+  if (std::exchange(user.in_.memory, false)) std::erase(waiting_for_memory_, &user);
+  if (std::exchange(user.in_.pace, false)) std::erase(paced_, &user);
+  if (!user.in_.flush) return;
+  user.in_.flush = false;
+  std::erase(dirty_, &user);
+  std::replace(flushing_.begin(), flushing_.end(), &user, static_cast<LoopUser*>(nullptr));
+}
+
+void UserLists::forget(LoopUser& user) noexcept {
+  remove(user);
+  if (std::exchange(user.in_.attached, false)) --attached_;
+  if (std::exchange(user.in_.reap, false)) std::erase(reap_, &user);
+}
+
+bool UserLists::add_to_flush(LoopUser& user) noexcept {
+  if (user.in_.flush) return false;
+  user.in_.flush = true;
+  dirty_.push_back(&user);
+  return true;
+}
+
+bool UserLists::post_due() noexcept {
+  flushing_.swap(dirty_);
+  bool posted = false;
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  for (std::size_t i = 0; i < flushing_.size(); ++i) {
+    LoopUser* user = std::exchange(flushing_[i], nullptr);
+    if (user == nullptr) continue;
+    user->in_.flush = false;
+    user->post_due();
+    posted = true;
+  }
+  flushing_.clear();
+  return posted;
+}
+
+bool UserLists::add_to_reap(LoopUser& user) noexcept {
+  if (user.in_.reap) return false;
+  user.in_.reap = true;
+  reap_.push_back(&user);
+  return true;
+}
+
+LoopUser& UserLists::take_to_reap() noexcept {
+  LoopUser& user = *reap_.front();
+  reap_.erase(reap_.begin());
+  user.in_.reap = false;
+  return user;
+}
+
+void UserLists::wait_for_memory(LoopUser& user) {
+  if (!std::exchange(user.in_.memory, true)) waiting_for_memory_.push_back(&user);
+}
+
+void UserLists::wake_some() {
+  if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
+  const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
+  to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
+  // Removed from the list first, because its capacity allows each connection once.
+  std::array<LoopUser*, kWokenInTurn> woken{};
+  std::copy_n(waiting_for_memory_.begin(), count, woken.begin());
+  waiting_for_memory_.erase(waiting_for_memory_.begin(),
+                            waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
+  for (std::size_t i = 0; i < count; ++i) woken[i]->in_.memory = false;
+  for (std::size_t i = 0; i < count; ++i) woken[i]->on_memory();
+}
+
+void UserLists::keep_pace_of(LoopUser& user) {
+  if (!std::exchange(user.in_.pace, true)) paced_.push_back(&user);
+}
+
+ae::TimePoint UserLists::next_pace() const noexcept {
+  ae::TimePoint next = ae::TimePoint::max();
+  for (const LoopUser* user : paced_)
+    if (const auto at = user->pace_at()) next = std::min(next, *at);
+  return next;
+}
+
+bool UserLists::flush_paced(ae::TimePoint now) noexcept {
+  bool added = false;
+  for (LoopUser* user : paced_)
+    if (const auto at = user->pace_at(); at && *at <= now) added = add_to_flush(*user) || added;
+  return added;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The timer wheel of a loop's connections with the one timer of the loop that turns it. While a
+// connection is scheduled, either the timer is set for then or earlier, or must_not_sleep() is
+// true.
+
+#include <cstddef>
+#include <optional>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/rdma/loop/loop_connection.h"
+#include "conn/rdma/loop/tick_wheel.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class WheelTimer {
+ public:
+  explicit WheelTimer(ae::EventLoop& loop) noexcept : loop_(loop) {}
+  /// Calls on_tick() at `due` or a little later; replaces an earlier time of this user.
+  void look_at(LoopUser& user, ae::TimePoint due) noexcept;
+  void remove(LoopUser& user) noexcept { wheel_.remove(user); }
+  /// Calls on_tick() of connections that are due, of a limited number.
+  void run_due();
+  /// For when the loop's timers do not run: finds what is due for run_due().
+  void collect(ae::TimePoint now) noexcept;
+  /// When a connection may be due; no value if none is scheduled.
+  std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
+  bool has_due() const noexcept { return wheel_.has_due(); }
+  /// A connection is due, or there was no memory for the timer.
+  bool must_not_sleep() const noexcept {
+    return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);
+  }
+  bool empty() const noexcept { return wheel_.size() == 0; }
+  /// Removes the timer; the loop ends.
+  void stop() noexcept;
+
+ private:
+  void wake_at(ae::TimePoint when) noexcept;
+  ae::Duration on_timer();
+
+  ae::EventLoop& loop_;
+  TickWheel wheel_;
+  ae::TimerId timer_ = 0;
+  ae::TimePoint wakes_{};
+};
+
+}}}  // namespace conn::rdma
