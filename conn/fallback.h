@@ -4,35 +4,15 @@
 // skipped, and why. The library uses a later scheme only if the URL lists it, and always reports
 // the reason.
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/failure_kind.h"
 
 namespace conn { inline namespace AECONN_ABI {
-
-/// Reasons why a scheme was not taken, as the counters distinguish them.
-enum class SkipReason : std::uint8_t {
-  kUnavailable,  ///< not in this build, or not in this program
-  kNoDevice,     ///< this machine, or its network namespace, has no device for it
-  kUnreachable,  ///< no route, or the link is down
-  kRefused,      ///< the peer answered that it does not listen there
-  kTimedOut,     ///< no answer before the time-out
-  kSlower,       ///< another scheme was ready first
-  kOther,        ///< any other reason: a certificate, a limit, a protocol
-};
-inline constexpr std::size_t kSkipReasons = 7;  ///< number of reasons
-/// The name of its counter in statistics(), for example "fallback_no_device".
-AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
-/// The reason that an error code is counted as.
-AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
-using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;  ///< one counter for each reason
 
 /// A scheme that was not taken.
 struct Skipped {

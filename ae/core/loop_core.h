@@ -4,29 +4,16 @@
 // may do, how many handlers ran, and how long an iteration may run them. All handlers run through
 // guarded().
 
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <ctime>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
-
-/// Checks the arguments of add_file_event() for every loop. Throws LoopError.
-inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
-  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
-  if ((mask & (kReadable | kWritable)) == 0)
-    throw LoopError("a file event needs kReadable or kWritable");
-  if (!handler) throw LoopError("a file event needs a handler");
-}
-[[noreturn]] inline void refuse_closed_descriptor() {
-  throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
-}
 
 /// How long each of the two parts of an iteration may run handlers: one part is files, posts and
 /// timers, the other is sources. After that each kind with due handlers runs at most one more.
@@ -38,9 +25,6 @@ inline TimePoint coarse_now() noexcept {
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
-
-/// Delay until file events are retried that the kernel refused for lack of resources.
-inline constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class LoopCore {
  public:

@@ -3,11 +3,8 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 
-#include "ae/core/fork.h"
 #include "conn/connection_type.h"
-#include "conn/core/close_watch.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/probes.h"
@@ -26,56 +23,6 @@ Failure loop_gone() noexcept {
 }
 
 }  // namespace
-
-/// State of the post that moves a connection to another loop. It outlives a connection that is
-/// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
-/// post may run immediately, until the connection has left its old loop.
-struct ConnectionCore::Moving {
-  ae::Mutex leaving;
-  ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
-};
-
-// --- memory
-// ----------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::size_t aligned(std::size_t size) noexcept {
-  constexpr std::size_t kAlignment = alignof(std::max_align_t);
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-constexpr std::size_t kCoreAt = sizeof(ConnectionBlock);
-constexpr std::size_t kCarrierAt = aligned(kCoreAt + sizeof(ConnectionCore));
-static_assert(alignof(ConnectionCore) <= kCoreAt);
-
-}  // namespace
-
-ConnectionBlock& ConnectionBlock::allocate(std::size_t size_of_carrier) {
-  return *::new (::operator new(kCarrierAt + size_of_carrier)) ConnectionBlock;
-}
-
-ConnectionBlock& ConnectionBlock::of_core(void* core) noexcept {
-  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(core) - kCoreAt);
-}
-
-ConnectionBlock& ConnectionBlock::of_carrier(void* carrier) noexcept {
-  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(carrier) - kCarrierAt);
-}
-
-void* ConnectionBlock::core() noexcept { return reinterpret_cast<std::byte*>(this) + kCoreAt; }
-
-void* ConnectionBlock::carrier() noexcept {
-  return reinterpret_cast<std::byte*>(this) + kCarrierAt;
-}
-
-void ConnectionBlock::part_gone() noexcept {
-  if (--parts_ == 0) ::operator delete(this);
-}
-
-void CarrierBase::operator delete(void* carrier) noexcept {
-  ConnectionBlock::of_carrier(carrier).part_gone();
-}
 
 ConnectionCore::Rare& ConnectionCore::rare() {
   if (!rare_) rare_ = std::make_unique<Rare>();
@@ -101,13 +48,13 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 
 ConnectionCore::~ConnectionCore() {
   carrier_.reset();  // it can no longer read the memory that is released below
-  if (moves()) rare_->moving->connection = nullptr;
+  will_not_arrive();
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
 }
 
 void ConnectionCore::leave_set() noexcept {
-  if (close_watch_) close_watch_->unqueue();
+  unqueue_close();
   if (set_link_ != nullptr) {
     *set_link_ = set_next_;
     if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
@@ -282,41 +229,6 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (in_place_ != nullptr) in_place_->handler_changed();
 }
 
-bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
-
-bool ConnectionCore::close_due() const noexcept {
-  return gone() && (close_watch_->when == CloseOn::kEnd || carrier_->why_ended());
-}
-
-void ConnectionCore::queue_close() noexcept {
-  if (!close_watch_ || set_ == nullptr || !close_due()) return;
-  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
-}
-
-/// Runs the close handler.
-std::size_t CloseWatch::run_ready() {
-  ConnectionCore& connection = connection_;
-  if (connection.connect_due()) {  // the connect handler is also due and runs first
-    connection.queue_close();
-    return 0;
-  }
-  // This object is kept until the handler has returned: setting another then needs no memory.
-  const Connection::Handler due = std::exchange(handler, nullptr);
-  if (!due) return 0;  // the handler is running; this is a nested iteration
-  {
-    ConnectionCore::Running running{connection.running_};
-    struct Then {  // also after an exception; the handler may have destroyed this object
-      ConnectionCore& connection;
-      ~Then() {
-        if (connection.close_watch_ && !connection.close_watch_->handler)
-          connection.close_watch_.reset();
-      }
-    } then{connection};
-    due(connection);
-  }
-  return 1;
-}
-
 // --- data ----------------------------------------------------------------------------------------
 
 void ConnectionCore::finish_read(ssize_t n) noexcept {
@@ -402,77 +314,6 @@ int ConnectionCore::end_output(bool both) {
     if (state_ != State::kConnected) return 0;
   }
   return both ? carrier_->shutdown_both() : carrier_->shutdown();
-}
-
-// --- moving to another loop ----------------------------------------------------------------------
-
-bool ConnectionCore::move(ae::EventLoop* to) {
-  if (!carrier_->type().capabilities().rebind) {
-    errno = EOPNOTSUPP;
-    return false;
-  }
-  if (given_up() || abandoned_ || loop_ == nullptr) {
-    errno = ENOTCONN;
-    return false;
-  }
-  if (to == loop_) return true;
-  // A running handler is taken out of its slot: the new loop's thread would race for the slot. A
-  // connect handler that is due would have to arrive before the others.
-  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
-      reserved_ != 0 || connect_due()) {
-    errno = EBUSY;
-    return false;
-  }
-  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
-    errno = EAGAIN;
-    return false;
-  }
-  try {
-    (void)rare();
-    const auto moving = std::make_shared<Moving>();
-    const std::lock_guard leaving(moving->leaving);
-    if (to != nullptr) {
-      to->post([moving, to] {
-        const std::lock_guard left(moving->leaving);
-        if (moving->connection != nullptr) moving->connection->arrive(*to);
-      });
-    }
-    if (!carrier_->leave(to)) return false;  // the post then finds no connection
-    leave_set();
-    if (in_place_ != nullptr) in_place_->leave_loop();
-    loop_ = to;
-    rare_->moving = moving;
-    moving->connection = this;
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return false;
-  }
-  return true;
-}
-
-void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
-  rare_->moving.reset();  // the calling post holds another reference; join() needs none
-  try {
-    set_ = &ConnectionSet::of(loop);
-    if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
-    if (close_watch_) (void)set_->due_to_close(loop);
-    set_->add(*this);  // only its own thread may access it
-  } catch (const std::bad_alloc&) {
-    if (!given_up()) fail(out_of_memory());
-    abandon();  // it is in no set, so the loop's end would not reach it
-    return;
-  }
-  queue_close();
-  try {
-    counters_ = &set_->counters(carrier_->type());
-    ++counters_->open;
-  } catch (const std::bad_alloc&) {
-    if (!given_up()) fail(out_of_memory());
-  }
-  // Before carrier_->interest_changed(), which asks the connection below for events.
-  if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
-  if (events_wanted()) watch_or_fail();
 }
 
 }}  // namespace conn

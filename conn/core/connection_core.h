@@ -20,25 +20,13 @@
 namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch;
+/// Destroys a CloseWatch, which is not complete here.
+struct DropCloseWatch {
+  void operator()(CloseWatch* watch) const noexcept;
+};
 class ConnectionSet;
 class InPlace;
 struct LoopCounters;
-
-/// The memory of a connection and of the carrier that was made with it. Either may go first: a
-/// connection can change its carrier.
-class AECONN_API ConnectionBlock {
- public:
-  /// Throws std::bad_alloc.
-  static ConnectionBlock& allocate(std::size_t size_of_carrier);
-  static ConnectionBlock& of_core(void* core) noexcept;
-  static ConnectionBlock& of_carrier(void* carrier) noexcept;
-  void* core() noexcept;
-  void* carrier() noexcept;
-  void part_gone() noexcept;  ///< called once for the connection and once for the carrier
-
- private:
-  std::size_t parts_ = 2;
-};
 
 /// A connection of a program. On the thread of its loop.
 class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
@@ -54,7 +42,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
-  static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
+  static void operator delete(void* core) noexcept;        ///< of memory of a ConnectionBlock
   Carrier& carrier() const noexcept { return *carrier_; }  ///< what carries it now
   /// For a layer that is set up on a connection: as the handler of connect(). Throws
   /// std::bad_alloc.
@@ -130,8 +118,10 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
+  void will_not_arrive() noexcept;  ///< a post that moves this connection then does nothing
   bool close_due() const noexcept;  ///< the event of the close handler has happened
   void queue_close() noexcept;
+  void unqueue_close() noexcept;
 
   void finish_read(ssize_t n) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
@@ -141,11 +131,11 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void refused_write() noexcept;
   InPlace* borrow() noexcept;
 
-  const ConnectionType& type_;               // by which the program created it
-  ConnectionSet* set_;                       // null between loops and after the end of the loop
-  LoopCounters* counters_;                   // as set_
-  InPlace* in_place_ = nullptr;              // while read-ahead data or in-place output is pending
-  std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
+  const ConnectionType& type_;   // by which the program created it
+  ConnectionSet* set_;           // null between loops and after the end of the loop
+  LoopCounters* counters_;       // as set_
+  InPlace* in_place_ = nullptr;  // while read-ahead data or in-place output is pending
+  std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // while there is a close handler
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // handlers on the stack

@@ -193,13 +193,13 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
   // Destroying what the old handler owns may call this function.
-  std::unique_ptr<CloseWatch> before;
+  decltype(c.close_watch_) before;
   if (!handler) {
     before = std::move(c.close_watch_);
   } else {
     if (!c.close_watch_) {
       if (c.set_ != nullptr) (void)c.set_->due_to_close(*c.loop_);
-      c.close_watch_ = std::make_unique<CloseWatch>(c);
+      c.close_watch_.reset(new CloseWatch(c));
     }
     c.close_watch_->handler.swap(handler);
     c.close_watch_->when = when;
@@ -217,7 +217,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
 void Connection::clear_handlers() noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
-  const std::unique_ptr<CloseWatch> before = std::move(c.close_watch_);
+  const auto before = std::move(c.close_watch_);
   c.drop_handlers();
   if (!c.events_wanted()) return;
   try {
@@ -258,27 +258,6 @@ void Connection::abort() noexcept {
   if (c.given_up()) return;
   c.aborts_ = true;
   c.give_up();
-}
-
-// --- moving to another loop ----------------------------------------------------------------------
-
-bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).move(&loop); }
-
-bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
-
-// A layer that arrives calls this for the connection below; after rebind() that already has a loop.
-bool Connection::join(ae::EventLoop& loop) {
-  ConnectionCore& c = ConnectionCore::of(*this);
-  if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {
-    errno = EINVAL;
-    return false;
-  }
-  const bool stood = c.state_ != State::kError;
-  c.loop_ = &loop;
-  c.arrive(loop);
-  if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
-  errno = stood ? c.failed_errno() : ENOMEM;
-  return false;
 }
 
 // --- for the program -----------------------------------------------------------------------------

@@ -27,6 +27,7 @@
 #include "ae/core/fork.h"
 #include "conn/rdma/config/settings.h"
 #include "conn/rdma/device/cm.h"
+#include "conn/rdma/device/queue_pair.h"
 #include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/memory/completion_queues.h"

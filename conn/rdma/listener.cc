@@ -12,6 +12,7 @@
 #include "conn/core/make_connection.h"
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/config/limits.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/rdma/device/device_list.h"
 #include "conn/rdma/device/numa.h"
 #include "conn/rdma/type.h"

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ae/abi.h"
+#include "conn/rdma/device/device.h"
 #include "conn/rdma/device/verbs.h"
 #include "conn/rdma/memory/receive_window.h"
 #include "conn/rdma/memory/staging_queue.h"

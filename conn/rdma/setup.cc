@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "conn/kit/retry_after.h"
-#include "conn/rdma/device/device_list.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/setup_trace.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

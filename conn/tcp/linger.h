@@ -19,13 +19,6 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// rest by itself, because no further input can provoke a reset.
 bool closes_clean(int fd, bool peer_done) noexcept;
 
-/// Makes the next close() drop unsent bytes and reset the connection.
-void reset_when_closed(int fd) noexcept;
-
-/// Discards the unread input of a Unix socket and closes it, so that the peer sees end of stream.
-/// A Unix socket never lingers: everything written has already reached the peer.
-void close_unix(Fd fd) noexcept;
-
 /// Blocks until the peer's kernel has everything written to a TCP socket, the peer is gone, or
 /// `until`. Input is discarded meanwhile, so that a subsequent close() provokes no reset. Returns
 /// true if further waiting would make no difference. With a ledger the kernel still reads the

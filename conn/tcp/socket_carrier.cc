@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <new>
 
 #include "conn/endpoint.h"
 #include "conn/setup_trace.h"
+#include "conn/tcp/socket_close.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -235,6 +237,84 @@ bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   return ready;
 }
 
+// --- zero-copy -----------------------------------------------------------------------------------
+
+// Memory lent to the kernel comes back with the completions or when the socket is closed. In the
+// latter case the socket is reset, because the kernel would otherwise continue to read the memory.
+
+bool SocketCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
+  // Without linger the kernel delivers by itself after close(). It cannot do that from memory that
+  // belongs to the caller again.
+  return settings_->zero_copy != 0 && bytes.bytes.size() >= settings_->zero_copy &&
+         !(lending_ && lending_->given_up()) && settings_->linger > ae::Duration::zero();
+}
+
+ssize_t SocketCarrier::send(const Outgoing& bytes) {
+  const bool goes_on = lending_ && lending_->goes_on();
+  if (!goes_on) {
+    bool begun = false;
+    try {
+      if (sends_in_place(bytes)) {
+        if (!lending_) lending_ = std::make_unique<Lending>();
+        const bool was_active = lending_->active();
+        begun = lending_->begin(fd_.get());
+        if (begun && !was_active) watch_aside();
+      }
+    } catch (const std::bad_alloc&) {  // completions would not be noticed
+      if (lending_) lending_->give_up();
+      if (lending_) (void)lending_->end_if_idle();
+      begun = false;
+    }
+    if (!begun) {
+      errno = EOPNOTSUPP;
+      return -1;
+    }
+  }
+  bool all_done = false;
+  const ssize_t n = lending_->send(fd_.get(), bytes.bytes, all_done);
+  if (n < 0) {
+    const int err = errno;
+    if (err != EAGAIN && err != EWOULDBLOCK) return failed(err, "write to ");
+    errno = EAGAIN;
+    return -1;
+  }
+  if (all_done) tell_done();
+  return n;
+}
+
+/// Reads completions; true if there were any.
+bool SocketCarrier::take_completions() noexcept {
+  if (!lending_ || !lending_->take_completions(fd_.get())) return false;
+  tell_done();
+  return true;
+}
+
+void SocketCarrier::tell_done() noexcept {
+  if (!lending_ || !lending_->active()) return;
+  if (state() != State::kConnected || closing()) lending_->stop();  // the rest is never sent
+  if (const std::size_t count = lending_->take_done(); count != 0) {
+    std::error_code why;
+    if (is_cut(fd_.get()))
+      why = host().failure().code ? host().failure().code
+                                  : std::make_error_code(std::errc::connection_reset);
+    host().references_done(count, why);
+  }
+  if (!lending_->end_if_idle()) return;
+  try {
+    if (side_ && side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
+  } catch (const std::bad_alloc&) {  // fewer events are requested: that needs no memory
+  }
+}
+
+/// Whether the kernel still reads lent memory.
+bool SocketCarrier::is_lent() noexcept {
+  if (!lending_ || !lending_->active() || !fd_) return false;
+  (void)take_completions();
+  if (unsent_bytes(fd_.get()) == 0) lending_->acknowledged();  // it is not sent again
+  tell_done();
+  return lending_->is_lent();
+}
+
 // --- events --------------------------------------------------------------------------------------
 
 void SocketCarrier::interest_changed() {
@@ -388,6 +468,15 @@ void SocketCarrier::close() noexcept {
   // After the peer's end of stream no input can provoke a reset: the kernel delivers the rest.
   close_socket();
   host().release();
+}
+
+/// Closes the socket so that the kernel no longer reads lent memory. `reset`: so that a tcp peer
+/// gets a reset; a unix peer gets one only if bytes are unread here, the kernel offers no other
+/// way.
+void SocketCarrier::close_socket(bool reset) noexcept {
+  if (reset && fd_ && !peer_.is_unix() && !inherited()) reset_when_closed(fd_.get());
+  if (is_lent() && lending_->is_ours()) reset_when_closed(fd_.get());
+  fd_.reset();
 }
 
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {

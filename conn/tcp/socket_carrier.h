@@ -72,7 +72,7 @@ class SocketCarrier final : public Carrier {
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  // Zero-copy sending, in zero_copy_carrier.cc
+  // Zero-copy sending
   bool take_completions() noexcept;
   void tell_done() noexcept;
   bool is_lent() noexcept;

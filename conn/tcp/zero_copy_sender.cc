@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/zero_copy_sender.h"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 
+#include "conn/tcp/socket.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
+
+bool is_cut(int fd) noexcept {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return info.tcpi_state == TCP_CLOSE && unsent_bytes(fd) != 0;
+}
 
 bool Lending::begin(int fd) {
   if (active()) return true;

@@ -17,6 +17,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
+/// Whether the connection was reset with bytes unsent: then the kernel also returns lent memory,
+/// although the peer has not acknowledged the bytes.
+bool is_cut(int fd) noexcept;
+
 class Lending {
  public:
   /// Prepares `fd` for it, at the first call. False: it is impossible, now and later. Throws

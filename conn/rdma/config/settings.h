@@ -14,9 +14,9 @@
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"
 #include "conn/kit/quota.h"
-#include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/fabric.h"
 #include "conn/rdma/device/memory.h"
+#include "conn/rdma/device/queue_pair.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/url/option_table.h"
 

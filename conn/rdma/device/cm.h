@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of rdma_cm objects, and connection set-up with queue pairs of our own.
-//
-// The queue pair does not belong to rdma_cm (id->qp stays null). So we set its time-outs and
-// retries ourselves instead of taking those of the peer's accept (Valkey's allows no
-// receiver-not-ready retry), and it lives on the loop's own device handle, whose asynchronous
-// events therefore reach the right loop.
+// Owners of rdma_cm objects, and what their events mean.
 
 #include <unistd.h>
 
@@ -15,15 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
 #include "conn/kit/resolver.h"
-#include "conn/rdma/device/fabric.h"
 #include "conn/rdma/device/functions.h"
-#include "conn/rdma/device/route.h"
 #include "conn/rdma/device/verbs.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -97,56 +88,12 @@ class CmChannel {
   std::unique_ptr<rdma_event_channel, Destroy> channel_;
 };
 
-/// Time-outs and retries of a queue pair.
-struct QpTimeouts {
-  /// How long the peer must wait after we had no receive: code of ibv_modify_qp(3); 12 is 0.64 ms.
-  std::uint8_t min_rnr_timer = 12;
-  /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path is detected after about
-  /// 0.5-1 s.
-  std::uint8_t ack_timeout = 14;
-  /// The largest retry_count; some drivers take it as "for ever".
-  static constexpr std::uint8_t kMaybeForEver = 7;
-  std::uint8_t retry_count = kMaybeForEver - 1;
-  std::uint8_t rnr_retry_count = 7;  ///< for ever; our own deadlines detect dead peers
-};
-
-/// Rejects a request; the requester can read the first 100 bytes of the reason.
-void reject(rdma_cm_id* request, std::string_view why) noexcept;
-
 /// Sets the traffic class of what rdma_cm sends for an id, and of the path that it finds; must be
 /// set before the id looks for a path or listens. Throws VerbsError.
 void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class);
 /// The MTU of the path that rdma_cm has found, or that the peer asks for; 0: unknown.
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
 
-// Steps of a queue pair's set-up. They throw VerbsError.
-void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric);
-/// Requested properties of a queue pair.
-struct QpWishes {
-  QpTimeouts timeouts;
-  Fabric fabric;
-  ibv_mtu mtu{};            ///< 0: the path's MTU
-  bool infiniband = false;  ///< its port's link layer is InfiniBand
-};
-/// Moves it to ready to receive, then to ready to send. Not for iWARP, where the kernel does this
-/// with the connection. Returns how its packets are routed.
-Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes);
-
-// Enhanced connection establishment (ECE): features beyond the standard that both devices have.
-// These functions do nothing where one of the devices has none.
-/// For a queue pair that connects: puts what its device supports into the request.
-void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// Applies what the peer offers, or has accepted; before the queue pair is ready to receive.
-void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// For a queue pair that accepts and is ready: puts the options in use into the answer.
-inline void answer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept { offer_ece(id, qp); }
-/// "0x2c9:3", the vendor and the enabled options; "" if there are none.
-std::string ece_text(ibv_qp* qp);
-/// Ends all traffic: posted requests complete as flushed.
-void qp_to_error(ibv_qp* qp) noexcept;
-
-/// All current addresses of this machine; empty if they cannot be read.
-std::vector<SocketAddress> local_addresses();
 /// Makes librdmacm release a device that is being removed: librdmacm keeps a handle of its own on
 /// every device it has met, and for some (rxe) the kernel waits until the last handle is closed.
 /// `its_handle` is the `verbs` of an id that still exists. As a side effect librdmacm opens every

@@ -14,6 +14,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// Most pieces of memory that one request is sent from: with any driver, this many take no more
+/// space on a send queue than the inline data that is requested anyway.
+inline constexpr std::size_t kMostPieces = 6;
+
 /// The error means that this device does not support the operation.
 bool refused_as_such(int err) noexcept;
 

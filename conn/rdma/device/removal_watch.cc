@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "conn/rdma/device/device_list.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/rdma/device/verbs.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -9,7 +9,6 @@
 
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -87,45 +86,8 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
 /// available.
 Mw alloc_mw(ibv_pd* pd) noexcept;
 
-/// Most pieces of memory that one request is sent from: with any driver, this many take no more
-/// space on a send queue than the inline data that is requested anyway.
-inline constexpr std::size_t kMostPieces = 6;
-
 /// The errno that ibv_post_send() and similar calls returned: some drivers return it negated
 /// (erdma, cxgb4, siw, bnxt_re), some return -1 and set errno.
 int post_error(int result) noexcept;
-
-/// A completion queue that counts the events it must acknowledge: ibv_destroy_cq() waits until
-/// every event taken from the channel was acknowledged, and each acknowledgement takes a mutex, so
-/// they are made in batches.
-class Cq {
- public:
-  /// `user` is returned with its events. Throws VerbsError.
-  Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
-  Cq(const Cq&) = delete;
-  Cq& operator=(const Cq&) = delete;
-  ~Cq() {
-    if (!cq_.get_deleter().made_here.inherited()) acknowledge();
-  }
-
-  ibv_cq* get() const noexcept { return cq_.get(); }
-  /// Usable entries: what was asked for, although the queue may be deeper (bnxt_re makes twice as
-  /// many and needs the rest for itself).
-  std::uint32_t entries() const noexcept { return entries_; }
-  /// One event was taken from the channel for this queue, which must be armed again.
-  void on_event() noexcept;
-  bool armed() const noexcept { return armed_; }
-  /// Makes the queue be polled again although it is armed; an extra event does no harm.
-  void forget_armed() noexcept { armed_ = false; }
-  /// Requests an event for the next completion. Poll once more afterwards, before sleeping.
-  bool arm() noexcept;
-
- private:
-  void acknowledge() noexcept;
-  std::unique_ptr<ibv_cq, detail::Deleter<ibv_destroy_cq>> cq_;
-  std::uint32_t entries_;
-  unsigned unacknowledged_ = 0;
-  bool armed_ = false;
-};
 
 }}}  // namespace conn::rdma

@@ -122,9 +122,8 @@ bool Completions::arm() {
   counters_.arms += armed.size();
   if (lost) return true;  // the device is gone; its events report it
   // Completions between the last poll and the arming raised no event.
-  constexpr std::size_t kBudget = 256;
   const std::size_t share =
-      std::max<std::size_t>(kBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
+      std::max<std::size_t>(kArmBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
   std::size_t total = 0;
   for (CompletionQueue* queue : armed) {
     const std::size_t taken = poll_queue(*queue, share);

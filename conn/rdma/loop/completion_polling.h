@@ -16,6 +16,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// Completions taken in one iteration, so that a flood leaves time for timers and sockets.
+inline constexpr std::size_t kPollBudget = 256;
+/// The same after the queues were armed, before the loop sleeps.
+inline constexpr std::size_t kArmBudget = 256;
+
 class Completions {
  public:
   /// Borrows all of them. Throws VerbsError.

@@ -14,15 +14,9 @@
 #include "conn/core/connection_set.h"
 #include "conn/kit/interruption.h"
 #include "conn/rdma/config/limits.h"
-#include "conn/rdma/device/device_list.h"
+#include "conn/rdma/device/availability.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-namespace {
-
-// Completions taken in one iteration, so that a flood leaves time for timers and sockets.
-constexpr std::size_t kPollBudget = 256;
-
-}  // namespace
 
 std::shared_ptr<Context> Devices::context(const CmId& id, const Settings& settings) {
   require_device(id);

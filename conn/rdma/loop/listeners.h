@@ -2,14 +2,36 @@
 #pragma once
 // The listeners of one loop.
 
+#include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/rdma/loop/loop_connection.h"
+#include "conn/rdma/config/settings.h"
+
+struct rdma_cm_id;
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// One for each listener.
+class LoopListener {
+ public:
+  virtual const Settings& settings() const noexcept = 0;
+  /// True if connections are made on this loop and should find prepared queue pairs.
+  virtual bool wishes_prepared() const noexcept = 0;
+  /// Requests may arrive on this device.
+  virtual bool is_on(const std::string& device) const = 0;
+  /// Schedules the retry for lost devices if there was no memory for its timer before.
+  virtual void retry_if_down() noexcept = 0;
+  /// A queued request has lost its sender or its device.
+  virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
+  /// Stops, after which the loop is not accessed any more.
+  virtual void loop_gone() noexcept = 0;
+
+ protected:
+  virtual ~LoopListener() = default;
+};
 
 class LoopListeners {
  public:

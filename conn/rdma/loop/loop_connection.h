@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What LoopState knows of connections and of listeners.
+// What LoopState knows of a connection.
 
 #include <optional>
-#include <string>
 
 #include "ae/abi.h"
 #include "ae/time.h"
-#include "conn/rdma/config/settings.h"
 #include "conn/rdma/loop/tick_wheel.h"
-
-struct rdma_cm_id;
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -39,25 +35,6 @@ class LoopUser : public TickItem {
   struct In {  // the lists of UserLists that it is in
     bool flush = false, reap = false, memory = false, pace = false, attached = false;
   } in_;
-};
-
-/// One for each listener.
-class LoopListener {
- public:
-  virtual const Settings& settings() const noexcept = 0;
-  /// True if connections are made on this loop and should find prepared queue pairs.
-  virtual bool wishes_prepared() const noexcept = 0;
-  /// Requests may arrive on this device.
-  virtual bool is_on(const std::string& device) const = 0;
-  /// Schedules the retry for lost devices if there was no memory for its timer before.
-  virtual void retry_if_down() noexcept = 0;
-  /// A queued request has lost its sender or its device.
-  virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
-  /// Stops, after which the loop is not accessed any more.
-  virtual void loop_gone() noexcept = 0;
-
- protected:
-  virtual ~LoopListener() = default;
 };
 
 }}}  // namespace conn::rdma

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/loop/watched_devices.h"
+#include "conn/kit/local_addresses.h"
 
 #include <algorithm>
 #include <exception>

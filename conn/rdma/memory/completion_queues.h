@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "conn/rdma/device/completion_queue.h"
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"

@@ -28,6 +28,7 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/rdma/protocol/window_size.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
@@ -66,10 +67,6 @@ constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(t
 
 /// Windows that may be announced and not full, including the one being written.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// A peer that sent no data for this long gets one short window in place of several windows, or
-/// (kLongWindowQuiet) of one long window.
-inline constexpr ae::Duration kWindowsQuiet = std::chrono::seconds(1);
-inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
 /// Control messages that may be unhandled at one time: an offer, a keepalive, a probe, an answer
 /// and a mark.
 inline constexpr std::uint64_t kControlAtOnce = 5;

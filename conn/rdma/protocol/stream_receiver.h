@@ -21,21 +21,16 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/protocol/receive_window_queue.h"
+#include "conn/rdma/protocol/window_size.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Inbound {
  public:
-  struct Config {
-    std::uint32_t window = 0, max_window = 0, max_windows = 0;  ///< as in StreamConfig
-  };
-  struct Peer {                ///< what it understands
-    bool may_change = false;   ///< windows of another length
-    bool marks = false;        ///< it marks where it leaves a window
-    bool takes_ahead = false;  ///< several windows at a time
-  };
+  using Config = WindowSize::Config;
+  using Peer = WindowSize::Peer;
   Inbound(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
-  void set_peer(const Peer& peer) noexcept { peer_ = peer; }
+  void set_peer(const Peer& peer) noexcept { size_.set_peer(peer); }
   /// The stream has failed, or the peer has closed: no window is wanted or offered any more.
   void end() noexcept { ended_ = true; }
 
@@ -103,28 +98,23 @@ class Inbound {
   bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
   /// The peer has more than one window of the first length; tick() may recall that later.
   bool has_long_window() const noexcept {
-    return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
+    return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }
-  std::uint32_t window_length() const noexcept { return desired_; }
+  std::uint32_t window_length() const noexcept { return size_.length(); }
   /// Number of windows that the peer should hold.
-  std::size_t windows_wanted() const noexcept { return wanted_; }
+  std::size_t windows_wanted() const noexcept { return size_.count(); }
   std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   void check() const;
 
  private:
   bool wants_another() const noexcept {
-    return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
+    return !line_.leaving() && line_.outstanding() < size_.count() &&
+           line_.count() <= size_.count();
   }
   bool may_recall() const noexcept;
-  std::uint32_t most_wanted() const noexcept;
   void offer_spares() noexcept;
-  void grow() noexcept;
-  bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
-  void on_peer_waited(ae::TimePoint now) noexcept;
-  ae::Duration long_quiet() const noexcept;
 
-  Config config_;
-  Peer peer_;
+  WindowSize size_;
   bool ended_ = false;
   bool released_ = false;       // leave_windows() was called
   bool reader_late_ = false;    // no window was left because full ones had not been read
@@ -132,17 +122,8 @@ class Inbound {
   bool window_failed_ = false;  // no memory for another window
   bool drop_spare_ = false;     // nothing has filled a window for a while
   WindowLine line_;
-  std::uint32_t desired_;     // length of the next window
-  std::uint32_t useful_ = 0;  // the longest that filled fast in the last burst
-  // Of the window that became full last: its length, and the bytes after its first write.
-  std::uint32_t last_length_ = 0, last_rest_ = 0;
   std::uint32_t window_turns_ = 0;
-  std::uint32_t wanted_ = 1;       // number of windows that should be outstanding
-  std::uint32_t wanted_next_ = 2;  // the same, when the peer first waits in a burst
   ae::TimePoint window_failed_until_{};
-  ae::TimePoint more_since_{};  // when wanted_ last grew
-  ae::Duration last_rest_took_{};
-  ae::TimePoint last_full_at_, last_data_at_;
 };
 
 }}}  // namespace conn::rdma
