@@ -212,8 +212,8 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
 
 void ConnectionCore::look_at_run(bool reads, std::uint64_t before) noexcept {
   const unsigned row = vain_.look(reads, (reads ? bytes_read_ : bytes_written_) != before);
-  if (row > Vain::longest_row.load(std::memory_order_relaxed))
-    Vain::longest_row.store(row, std::memory_order_relaxed);
+  if (row > SpuriousWakeups::longest_row.load(std::memory_order_relaxed))
+    SpuriousWakeups::longest_row.store(row, std::memory_order_relaxed);
 }
 
 /// After a handler was replaced: tells those who run it.

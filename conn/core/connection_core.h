@@ -139,7 +139,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // handlers on the stack
-  Vain vain_;
+  SpuriousWakeups vain_;
   bool reads_fill_ = false;  // the last peek() filled its chunk
   bool abandoned_ = false;   // the loop has ended, or is about to
   ae::TimePoint began_{};    // when connecting or accepting began

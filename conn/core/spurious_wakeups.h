@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// Counts for one connection.
-class Vain {
+class SpuriousWakeups {
  public:
   /// Call before a handler runs.
   void begin() noexcept { bits_ &= kRows; }

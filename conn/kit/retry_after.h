@@ -14,10 +14,10 @@ namespace conn { inline namespace AECONN_ABI {
 /// "max-connections reached; try again in 1000 ms".
 AECONN_API std::string format_retry_after(std::string_view why, std::chrono::milliseconds time);
 /// The time given in such a text; 0 if there is none or it exceeds an hour.
-AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
+AECONN_API std::chrono::milliseconds retry_after_in(std::string_view text) noexcept;
 
 /// max-connections is reached: places become free as connections end.
-AECONN_API std::string patience_when_full();
+AECONN_API std::string retry_after_when_full();
 /// Too many connections are pending: places become free within the next iterations.
 AECONN_API std::string retry_after_under_overload();
 

@@ -30,13 +30,13 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
-  const Iteration::Spending spending(state_->iteration());
+  const IterationBudget::Spending spending(state_->iteration());
   // The awaited event may have arrived without being processed, if the loop stood still or this
   // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm event.
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
-    state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll
-                                                  : Iteration::Most::kShare);
+    state_->catch_up(late && what == Of::kAddress ? IterationBudget::Most::kAll
+                                                  : IterationBudget::Most::kShare);
   } catch (const std::exception&) {
     user_.on_no_memory();
   }

@@ -227,7 +227,7 @@ bool Link::keys_work() {
 // --- while it is open ----------------------------------------------------------------------------
 
 void Link::manage_windows() {
-  LoopUser& user = users_.loop;
+  LoopConnection& user = users_.loop;
   if (windows.manage({domain_.get(), settings_.limit(), state_.statistics(), was_connected()},
                      state_.now()))
     state_.want_flush(user);
@@ -236,9 +236,10 @@ void Link::manage_windows() {
 }
 
 void Link::on_keys_changed() {
-  const Windows::Changed changed = windows.on_done(sender.done(), domain_.get());
-  if (changed == Windows::Changed::kBound) context_->device().prove_binding();
-  if (changed != Windows::Changed::kNone) manage_windows();  // there may be a place for another
+  const WindowMemory::Changed changed = windows.on_done(sender.done(), domain_.get());
+  if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
+  if (changed != WindowMemory::Changed::kNone)
+    manage_windows();  // there may be a place for another
 }
 
 bool Link::on_key_refused(ReceiveWindow& window) {

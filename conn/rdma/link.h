@@ -44,7 +44,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Link {
  public:
   struct Users {  ///< who is told what happens to it
-    LoopUser& loop;
+    LoopConnection& loop;
     QueuePairUser& queue_pair;
     CmUser& cm;
   };
@@ -61,7 +61,7 @@ class Link {
 
   CmId& id() noexcept { return id_; }
   /// Null before a queue pair is made, and after it is torn down.
-  Context* context() const noexcept { return context_.get(); }
+  DeviceContext* context() const noexcept { return context_.get(); }
   Domain* domain() const noexcept { return domain_.get(); }
   ibv_qp* queue_pair() const noexcept { return qp_.get(); }
   ReceiveQueue* receives() const noexcept;
@@ -144,7 +144,7 @@ class Link {
 
   // Destroyed bottom to top, but release() has done that.
   CmId id_;
-  std::shared_ptr<Context> context_;
+  std::shared_ptr<DeviceContext> context_;
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Domain> kept_;  // keeps memory of a view or reservation that outlives domain_
   std::unique_ptr<ReceiveQueue> receives_;
@@ -155,7 +155,7 @@ class Link {
  public:
   Stage stage;
   Stream stream;
-  Windows windows{stream};
+  WindowMemory windows{stream};
   Sender sender;
   Path path;
 };

@@ -4,15 +4,15 @@
 // link and its parts, and at last ends the connection. What the core asks of a carrier is in the
 // class derived from this one, RdmaCarrier.
 //
-//   Setup     finds an address and makes the link (connecting side only; freed afterwards)
-//   Link      what rdma_cm and the device have of the connection
-//     Stream    the protocol
-//     Windows   receive windows and their keys
-//     Sender    staged bytes, chains of requests, completions
-//     Path      addresses, device, route
-//   Reader    read budget, and what is looked at in place
-//   Ending    the steps after the last byte, or after a failure
-//   Deadline  the time-out of the present phase
+//   Setup          finds an address and makes the link (connecting side only; freed afterwards)
+//   Link           what rdma_cm and the device have of the connection
+//     Stream         the protocol
+//     WindowMemory   receive windows and their keys
+//     Sender         staged bytes, chains of requests, completions
+//     Path           addresses, device, route
+//   Reader         read budget, and what is looked at in place
+//   Ending         the steps after the last byte, or after a failure
+//   Deadline       the time-out of the present phase
 //
 // The parts know nothing of this class. They return what is to be done, and it is done here; Setup
 // and Deadline, which wait for something, report through SetupUser and DeadlineUser.
@@ -48,7 +48,7 @@ class AcceptOwner {
 };
 
 class LinkedCarrier : public QueuedCarrier,
-                      protected LoopUser,
+                      protected LoopConnection,
                       protected QueuePairUser,
                       protected CmUser,
                       protected DeadlineUser,
@@ -65,7 +65,7 @@ class LinkedCarrier : public QueuedCarrier,
   LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, Role role,
                 AcceptOwner* listener);
 
-  // LoopUser
+  // LoopConnection
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {

@@ -105,7 +105,7 @@ void LinkedCarrier::on_refusal() {
 }
 
 void LinkedCarrier::on_device_event(const std::string& what) {
-  Context* const context = link_.context();
+  DeviceContext* const context = link_.context();
   if (link_.stage.open() && context != nullptr && !context->lost())
     link_.drain();  // it may say more
   Failure failure{std::make_error_code(std::errc::network_down), {}};

@@ -45,7 +45,7 @@ class Reader {
     bool turned;  ///< a window was read to its end: another may have to be offered
   };
   /// `into` may be null: the bytes are then consumed without a copy.
-  Taken take(Inbound& inbound, std::byte* into, std::size_t size) {
+  Taken take(StreamReceiver& inbound, std::byte* into, std::size_t size) {
     const std::uint32_t turns = inbound.window_turns();
     const std::size_t n = inbound.read(into, size);
     left_ -= std::min(n, left_);

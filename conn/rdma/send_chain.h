@@ -40,7 +40,7 @@ class SendChain {
   /// Writes at most kMostPieces pieces, contiguous at the peer. Only a single piece may be `copied`
   /// into the request: of several, irdma before rdma-core 44 copies only the first, and hns before
   /// 47 copies beyond their capacity.
-  void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
+  void write(std::span<const StagingQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
   /// Turns the last write() into a WRITE_WITH_IMM.
   void with_immediate(std::uint32_t value);
@@ -57,7 +57,7 @@ class SendChain {
 
  private:
   ibv_send_wr& add(ibv_wr_opcode opcode);
-  void attach(ibv_send_wr& request, std::span<const TxQueue::Segment> from);
+  void attach(ibv_send_wr& request, std::span<const StagingQueue::Segment> from);
 
   std::size_t room_, size_ = 0, pieces_used_ = 0;
   std::uint32_t next_;

@@ -42,7 +42,7 @@ class Sender {
   // --- the queue pair comes and goes -------------------------------------------------------------
   /// Before any queue pair: other sizes than at construction.
   void set_sizes(const Settings& settings) {
-    buffer_ = SendBuffer(settings.send_buffer, settings.max_send_buffer);
+    buffer_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
   }
   /// Bytes are staged in blocks of `pool`. Null: nowhere.
   void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
@@ -62,8 +62,8 @@ class Sender {
   /// Empty with EAGAIN, and wants_memory() if memory is what is lacking; or with EOPNOTSUPP: a
   /// smaller block may be available, through which the data is written in parts.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
-  TxQueue& queue() noexcept { return tx_; }
-  const TxQueue& queue() const noexcept { return tx_; }
+  StagingQueue& queue() noexcept { return tx_; }
+  const StagingQueue& queue() const noexcept { return tx_; }
   /// A waiting writer should be called: at least a quarter of the buffer is free, so that it does
   /// not send tiny pieces.
   bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
@@ -98,9 +98,9 @@ class Sender {
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
   /// the peer's window. `keys_alone`: a key change needs the send queue to itself. `prove`: request
   /// completions of everything.
-  Posted post(ibv_qp* qp, Windows& windows, bool keys_alone, bool prove, ae::TimePoint now);
+  Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
   /// Posts key changes and nothing else.
-  SendChain::Result post_keys(ibv_qp* qp, Windows& windows);
+  SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
   /// No more is posted for now.
   void on_idle(ae::TimePoint now) noexcept;
   /// The device's send queue was fuller than our count says: post again soon.
@@ -148,8 +148,8 @@ class Sender {
     return buffer_.size() - std::min<std::size_t>(tx_.buffered(), buffer_.size());
   }
   std::size_t room_to_wait_for() const noexcept { return std::max(1u, buffer_.size() / 4); }
-  void plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows);
-  void plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows);
+  void plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
+  void plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
   void plan_control(SendChain& chain, ChainPlan& plan);
   void plan_data(SendChain& chain, ChainPlan& plan);
   void plan_probe(SendChain& chain, ChainPlan& plan);
@@ -163,8 +163,8 @@ class Sender {
   }
 
   Stream& stream_;
-  TxQueue tx_;
-  SendBuffer buffer_;
+  StagingQueue tx_;
+  SendBufferTuning buffer_;
   Block* control_ = nullptr;  // for control messages, if they do not fit inline
   Limits limits_;
   std::vector<Sent> ring_;  // indexed by sequence modulo its size

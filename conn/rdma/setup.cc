@@ -199,7 +199,7 @@ void Setup::on_event(const CmEvent& event) {
         if (event.type == RDMA_CM_EVENT_ADDR_ERROR && is_no_device(err))
           return on_address_failed(not_reached(link_.path.peer(), err).failure());
         std::string why = describe(event);
-        const auto patience = patience_in(why);
+        const auto patience = retry_after_in(why);
         return on_address_failed(
             {std::error_code(err, std::generic_category()), std::move(why), patience});
       }

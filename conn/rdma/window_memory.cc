@@ -7,7 +7,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-bool Windows::manage(const Source& from, ae::TimePoint now) {
+bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
   bool to_post = false;
   do {
     while (const WindowBuffer old = stream_.inbound().take_discarded())
@@ -17,7 +17,7 @@ bool Windows::manage(const Source& from, ae::TimePoint now) {
 }
 
 // True: another may be wanted.
-bool Windows::provide(const Source& from, ae::TimePoint now) {
+bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
@@ -48,31 +48,31 @@ bool Windows::provide(const Source& from, ae::TimePoint now) {
 
 // --- keys ----------------------------------------------------------------------------------------
 
-void Windows::look_at_keys() noexcept {
+void WindowMemory::look_at_keys() noexcept {
   key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
     return window.waits_for_key() || window.key_under_way();
   });
 }
 
-std::size_t Windows::find_waiting(std::span<ReceiveWindow*> out) noexcept {
+std::size_t WindowMemory::find_waiting(std::span<ReceiveWindow*> out) noexcept {
   std::size_t found = 0;
   for (ReceiveWindow& window : windows_)
     if (window.waits_for_key() && found < out.size()) out[found++] = &window;
   return found;
 }
 
-bool Windows::key_under_way() const noexcept {
+bool WindowMemory::key_under_way() const noexcept {
   return std::any_of(windows_.begin(), windows_.end(),
                      [](const ReceiveWindow& window) { return window.key_under_way(); });
 }
 
-bool Windows::is_bound_by(std::uint32_t sequence) const noexcept {
+bool WindowMemory::is_bound_by(std::uint32_t sequence) const noexcept {
   return key_to_change_ &&
          std::any_of(windows_.begin(), windows_.end(),
                      [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
 }
 
-Windows::Changed Windows::complete(std::uint32_t sequence, Domain* domain) noexcept {
+WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* domain) noexcept {
   Changed changed = Changed::kNone;
   for (ReceiveWindow& window : windows_) {
     if (!window.key_under_way() || !window.completed(sequence, *domain)) continue;
@@ -84,17 +84,17 @@ Windows::Changed Windows::complete(std::uint32_t sequence, Domain* domain) noexc
   return changed;
 }
 
-bool Windows::drop_refused(ReceiveWindow& window) noexcept {
+bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
   if (window.state() != ReceiveWindow::State::kToInvalidate) return false;
   window.drop();  // slow, but it removes the key as well
   return true;
 }
 
-// While no bind has worked, this connection is the only one in its domain (Context::domain()), and
-// no window has been announced. So the windows are made again with the key of the region, which for
-// that reason can reach this queue pair only.
-bool Windows::go_on_without_binding(Context& context, Domain& domain, CqLease& lease,
-                                    const Settings& settings) noexcept {
+// While no bind has worked, this connection is the only one in its domain
+// (DeviceContext::domain()), and no window has been announced. So the windows are made again with
+// the key of the region, which for that reason can reach this queue pair only.
+bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
+                                         const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {
     return window.state() != ReceiveWindow::State::kFree &&
            window.state() != ReceiveWindow::State::kToBind;
@@ -123,7 +123,7 @@ bool Windows::go_on_without_binding(Context& context, Domain& domain, CqLease& l
   }
 }
 
-Failure bind_failure(const Context& context, const Settings& settings, int err) {
+Failure bind_failure(const DeviceContext& context, const Settings& settings, int err) {
   if (context.device().binding() == Device::Binding::kNo &&
       settings.isolation == Isolation::kWindow)
     return context.no_windows();

@@ -23,10 +23,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class Windows {
+class WindowMemory {
  public:
   /// Borrows `stream`.
-  explicit Windows(Stream& stream) noexcept : stream_(stream) {}
+  explicit WindowMemory(Stream& stream) noexcept : stream_(stream) {}
 
   struct Source {    ///< where memory comes from
     Domain* domain;  ///< null: no window can be had
@@ -65,7 +65,7 @@ class Windows {
   /// The device refused to change this key. True: it was no longer needed, and is gone now.
   bool drop_refused(ReceiveWindow& window) noexcept;
   /// Makes the windows again with the key of their region. False: that is not possible.
-  bool go_on_without_binding(Context& context, Domain& domain, CqLease& lease,
+  bool go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                              const Settings& settings) noexcept;
 
   // --- the end of the queue pair -----------------------------------------------------------------
@@ -86,12 +86,12 @@ class Windows {
 
   Stream& stream_;
   // The windows of the stream, and two whose keys are being invalidated.
-  std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
+  std::array<ReceiveWindow, ReceiveWindowQueue::kSlots + 2> windows_;
   bool key_to_change_ = false;  // false: no window has a key to change, or a change in flight
   Failure failure_;
 };
 
 /// The error of a connection whose key could not be bound.
-Failure bind_failure(const Context& context, const Settings& settings, int err);
+Failure bind_failure(const DeviceContext& context, const Settings& settings, int err);
 
 }}}  // namespace conn::rdma

@@ -255,7 +255,7 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
     bool begun = false;
     try {
       if (sends_in_place(bytes)) {
-        if (!lending_) lending_ = std::make_unique<Lending>();
+        if (!lending_) lending_ = std::make_unique<ZeroCopySender>();
         const bool was_active = lending_->active();
         begun = lending_->begin(fd_.get());
         if (begun && !was_active) watch_aside();

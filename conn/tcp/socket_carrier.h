@@ -87,9 +87,9 @@ class SocketCarrier final : public Carrier {
   bool peer_done_ = false;    // by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<Lending> lending_;  // with the first reference
-  std::unique_ptr<Dial> dial_;        // while connecting
-  std::unique_ptr<Linger> linger_;    // after close(), while output remains to be delivered
+  std::unique_ptr<ZeroCopySender> lending_;  // with the first reference
+  std::unique_ptr<Dial> dial_;               // while connecting
+  std::unique_ptr<Linger> linger_;           // after close(), while output remains to be delivered
 };
 
 }}}  // namespace conn::tcp

@@ -17,7 +17,7 @@ bool is_cut(int fd) noexcept {
   return info.tcpi_state == TCP_CLOSE && unsent_bytes(fd) != 0;
 }
 
-bool Lending::begin(int fd) {
+bool ZeroCopySender::begin(int fd) {
   if (active()) return true;
   if (given_up_ || !allow_zero_copy(fd)) {
     given_up_ = true;
@@ -28,7 +28,7 @@ bool Lending::begin(int fd) {
   return true;
 }
 
-ssize_t Lending::send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept {
+ssize_t ZeroCopySender::send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept {
   const bool went_on = goes_on();
   ssize_t n;
   bool lent;
@@ -51,7 +51,7 @@ ssize_t Lending::send(int fd, std::span<const std::byte> bytes, bool& all_done) 
   return n;
 }
 
-bool Lending::take_completions(int fd) noexcept {
+bool ZeroCopySender::take_completions(int fd) noexcept {
   if (!is_lent() || !is_ours()) return false;
   const ZeroCopyNews news = read_completions(fd, *ledger_);
   if (news.copied) given_up_ = true;
@@ -59,13 +59,13 @@ bool Lending::take_completions(int fd) noexcept {
   return news.any;
 }
 
-bool Lending::end_if_idle() noexcept {
+bool ZeroCopySender::end_if_idle() noexcept {
   if (!active() || !given_up_ || ledger_->waits()) return false;
   ledger_.reset();
   return true;
 }
 
-void Lending::acknowledged() noexcept {
+void ZeroCopySender::acknowledged() noexcept {
   if (active() && is_ours()) ledger_->complete_all();
 }
 

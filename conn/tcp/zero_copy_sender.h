@@ -21,7 +21,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// although the peer has not acknowledged the bytes.
 bool is_cut(int fd) noexcept;
 
-class Lending {
+class ZeroCopySender {
  public:
   /// Prepares `fd` for it, at the first call. False: it is impossible, now and later. Throws
   /// std::bad_alloc.

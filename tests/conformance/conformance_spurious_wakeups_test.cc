@@ -283,6 +283,6 @@ TEST_CASE("in vain: a reader whose bytes somebody else has read is called again 
     // The event existed before the other handler took its bytes, so the reader may find none: once
     // per such run, possibly several times in a row.
     CHECK(reader.in_vain <= taken);
-    conn::Vain::longest_row = 0;
+    conn::SpuriousWakeups::longest_row = 0;
   }
 }

@@ -32,7 +32,7 @@ struct Link {
   }
   double round_trip, bytes_per_second;
   MemoryLimit limit{};
-  SendBuffer buffer{kUsual, kMost};
+  SendBufferTuning buffer{kUsual, kMost};
   ae::TimePoint now{1000s};
   std::uint32_t longest = kUsual;
 };
@@ -101,7 +101,7 @@ TEST_CASE("rdma send buffer: a refusal and a quiet second end it", "[rdma][send-
 }
 
 TEST_CASE("rdma send buffer: who is not short of room has no more", "[rdma][send-buffer]") {
-  SendBuffer buffer(kUsual, kMost);
+  SendBufferTuning buffer(kUsual, kMost);
   ae::TimePoint now{1000s};
   buffer.on_full(now);
   for (int i = 0; i < 10'000; ++i) {
@@ -114,7 +114,7 @@ TEST_CASE("rdma send buffer: who is not short of room has no more", "[rdma][send
 
 TEST_CASE("rdma send buffer: one that may not grow does not", "[rdma][send-buffer]") {
   Link link{2e-3, 1.25e9};
-  link.buffer = SendBuffer(kUsual, 4096);  // the maximum is at least the usual size
+  link.buffer = SendBufferTuning(kUsual, 4096);  // the maximum is at least the usual size
   link.run(2s);
   CHECK(link.longest == kUsual);
   CHECK(link.buffer.size() == kUsual);

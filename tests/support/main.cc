@@ -49,7 +49,7 @@ class Tally : public Listener {
   using Listener::Listener;
 
   void testCaseStarting(const Catch::TestCaseInfo& /*test*/) override {
-    conn::Vain::longest_row = 0;
+    conn::SpuriousWakeups::longest_row = 0;
     if (test_begins != nullptr) test_begins();
   }
 
@@ -60,7 +60,7 @@ class Tally : public Listener {
     const Catch::TestCaseInfo& test = stats.testInfo;
 #endif
     if (test_ends != nullptr) test_ends(test.name.c_str());
-    const unsigned row = conn::Vain::longest_row;
+    const unsigned row = conn::SpuriousWakeups::longest_row;
     const bool in_vain = row > 1 && (has_tag(test, "conformance") || has_tag(test, "busy"));
     if (in_vain) {
       ++called_in_vain;

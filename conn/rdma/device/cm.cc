@@ -14,6 +14,7 @@
 
 #include "conn/kit/local_addresses.h"
 #include "conn/rdma/device/reject_reason.h"
+#include "conn/rdma/device/route.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

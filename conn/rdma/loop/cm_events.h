@@ -16,15 +16,15 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class CmEvents {
  public:
   /// Borrows all of them. Counts events in `taken`.
-  CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners, Iteration& iteration,
-           std::uint64_t& taken) noexcept
+  CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners,
+           IterationBudget& iteration, std::uint64_t& taken) noexcept
       : channel_(channel),
         devices_(devices),
         listeners_(listeners),
         iteration_(iteration),
         taken_(taken) {}
   /// Takes a limited number of events, or those for which the iteration has time.
-  void take(Iteration::Most most);
+  void take(IterationBudget::Most most);
   /// Takes all events.
   void drain();
 
@@ -34,7 +34,7 @@ class CmEvents {
   CmChannel& channel_;
   Devices& devices_;
   LoopListeners& listeners_;
-  Iteration& iteration_;
+  IterationBudget& iteration_;
   std::uint64_t& taken_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-std::size_t Completions::poll(std::size_t budget, bool* more) {
+std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
   const auto& queues = queues_.unarmed();
   // Each queue gets a share, so that a busy one does not starve the others.
   const std::size_t share =
@@ -29,7 +29,7 @@ std::size_t Completions::poll(std::size_t budget, bool* more) {
 }
 
 // Reentrant: a dispatch may drain this queue. Completions that were already polled come first.
-std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) {
+std::size_t CompletionPolling::poll_queue(CompletionQueue& queue, std::size_t budget) {
   std::size_t total = 0;
   for (bool more = true; more && total < budget;) {
     if (queue.next == queue.end) {
@@ -59,7 +59,7 @@ std::size_t Completions::poll_queue(CompletionQueue& queue, std::size_t budget) 
   return total;
 }
 
-void Completions::drain(CompletionQueue& queue) {
+void CompletionPolling::drain(CompletionQueue& queue) {
   // New completions are behind those that were there, which are at most as many as its depth.
   const std::size_t most = queue.cq.entries();
   for (std::size_t taken = 0; taken <= most;) {
@@ -69,11 +69,11 @@ void Completions::drain(CompletionQueue& queue) {
   }
 }
 
-void Completions::drain() {
+void CompletionPolling::drain() {
   for (const auto& queue : queues_.all()) drain(*queue);
 }
 
-void Completions::dispatch(const ibv_wc& completion) {
+void CompletionPolling::dispatch(const ibv_wc& completion) {
   // A destroyed queue pair may leave completions behind; only their receives matter.
   QueuePairUser* user = users_.find(completion.qp_num);
   if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
@@ -85,7 +85,7 @@ void Completions::dispatch(const ibv_wc& completion) {
     user->on_work_failed(completion.status, true, sequence);
 }
 
-void Completions::on_receive(const ibv_wc& completion, QueuePairUser* user) {
+void CompletionPolling::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
   const bool own = (completion.wr_id & kOwnReceiveId) != 0;
   ReceiveQueue* receives = user != nullptr ? user->receives() : nullptr;
@@ -116,7 +116,7 @@ void Completions::on_receive(const ibv_wc& completion, QueuePairUser* user) {
     user->on_message({copy.data(), length});
 }
 
-bool Completions::arm() {
+bool CompletionPolling::arm() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();

@@ -21,11 +21,11 @@ inline constexpr std::size_t kPollBudget = 256;
 /// The same after the queues were armed, before the loop sleeps.
 inline constexpr std::size_t kArmBudget = 256;
 
-class Completions {
+class CompletionPolling {
  public:
   /// Borrows all of them. Throws VerbsError.
-  Completions(const Device& device, int vector, QueuePairUsers& users, Domains& domains,
-              ContextCounters& counters)
+  CompletionPolling(const Device& device, int vector, QueuePairUsers& users, Domains& domains,
+                    ContextCounters& counters)
       : device_(device),
         users_(users),
         domains_(domains),

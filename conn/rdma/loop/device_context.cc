@@ -7,8 +7,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
-                 std::optional<std::size_t> loop)
+DeviceContext::DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
+                             std::optional<std::size_t> loop)
     : device_(device, settings.inline_data),
       domains_(device_, pages),
       completions_(device_, device_.completion_vector(settings.completion_vector, loop), users_,
@@ -17,23 +17,23 @@ Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
   begin_port_counters(name());
 }
 
-Context::~Context() {
+DeviceContext::~DeviceContext() {
   prepared_.clear();
   domains_.leave_device();
 }
 
-void Context::give_up_parked(Orphans& to) noexcept {
+void DeviceContext::give_up_parked(Orphans& to) noexcept {
   while (!lost() && may_release_parked()) release_one_parked();
   parked_.give_up(to);
 }
 
-void Context::give_up_binding(Domain& domain) {
+void DeviceContext::give_up_binding(Domain& domain) {
   device_.give_up_binding();
   prepared_.drop_of(domain);
   domains_.give_up_binding(domain);
 }
 
-bool Context::prepare_one(const Settings& settings) {
+bool DeviceContext::prepare_one(const Settings& settings) {
   if (lost()) return false;
   Domain* domain = domains_.for_prepared(settings);
   if (domain == nullptr) return false;
@@ -56,17 +56,17 @@ bool Context::prepare_one(const Settings& settings) {
   return ready + 1 < settings.prepared;
 }
 
-bool Context::drop_one_prepared() noexcept {
+bool DeviceContext::drop_one_prepared() noexcept {
   domains_.drop_ready_keys();
   return prepared_.drop_one();
 }
 
-void Context::attach(std::uint32_t qp_number, QueuePairUser* user) {
+void DeviceContext::attach(std::uint32_t qp_number, QueuePairUser* user) {
   parked_.reserve(users_.size() + 1);
   users_.add(qp_number, user);
 }
 
-void Context::tick(ae::TimePoint now) noexcept {
+void DeviceContext::tick(ae::TimePoint now) noexcept {
   events_.tick();
   if (ReceiveQueue* receives = domains_.shared_receives()) {
     if (receives->has_overtaken()) {

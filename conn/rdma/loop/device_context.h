@@ -2,7 +2,7 @@
 #pragma once
 // What one loop shares on one device: its own device handle, and on it the owners of queue pairs,
 // the protection domains, the completions, the device's events, prepared queue pairs and ids that
-// cannot be destroyed yet, each a part with a header of its own. Context creates the parts,
+// cannot be destroyed yet, each a part with a header of its own. DeviceContext creates the parts,
 // destroys them in the right order, and does what concerns several of them.
 
 #include <cstdint>
@@ -25,17 +25,17 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class Context {
+class DeviceContext {
  public:
   /// Opens the device. Borrows `pages`. `loop`: index in the listener group. Throws VerbsError.
-  Context(ibv_device* device, const Settings& settings, PagePool& pages,
-          std::optional<std::size_t> loop);
-  ~Context();
+  DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
+                std::optional<std::size_t> loop);
+  ~DeviceContext();
 
   Device& device() noexcept { return device_; }
   const Device& device() const noexcept { return device_; }
   const std::string& name() const noexcept { return device_.name(); }
-  Completions& completions() noexcept { return completions_; }
+  CompletionPolling& completions() noexcept { return completions_; }
   /// The device was removed or failed: no new connections on it.
   bool lost() const noexcept { return events_.lost(); }
   void set_lost() noexcept { events_.set_lost(); }
@@ -108,7 +108,7 @@ class Context {
   ParkedIds parked_;
   QueuePairUsers users_;
   Domains domains_;
-  Completions completions_;
+  CompletionPolling completions_;
   PreparedQueuePairs prepared_;
   DeviceEvents events_;
 };

@@ -19,8 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class DeviceEvents {
  public:
   /// Borrows all of them.
-  DeviceEvents(Device& device, QueuePairUsers& users, Domains& domains, Completions& completions,
-               ContextCounters& counters) noexcept
+  DeviceEvents(Device& device, QueuePairUsers& users, Domains& domains,
+               CompletionPolling& completions, ContextCounters& counters) noexcept
       : device_(device),
         users_(users),
         domains_(domains),
@@ -48,7 +48,7 @@ class DeviceEvents {
   Device& device_;
   QueuePairUsers& users_;
   Domains& domains_;
-  Completions& completions_;
+  CompletionPolling& completions_;
   ContextCounters& counters_;
   bool lost_ = false;
   bool addresses_changed_ = false;  // but users could not be notified yet

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The devices that one loop uses: a Context for each, whose descriptors the loop watches from the
-// moment it is in the list until it leaves it. A lost Context gets no new connections; it leaves
-// the list, and its device is closed, when nothing on it is in use any more.
+// The devices that one loop uses: a DeviceContext for each, whose descriptors the loop watches from
+// the moment it is in the list until it leaves it. A lost DeviceContext gets no new connections; it
+// leaves the list, and its device is closed, when nothing on it is in use any more.
 
 #include <cstddef>
 #include <map>
@@ -26,15 +26,15 @@ class Devices {
   Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
 
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
-  std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
-  const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
+  std::shared_ptr<DeviceContext> context(const CmId& id, const Settings& settings);
+  const std::vector<std::shared_ptr<DeviceContext>>& contexts() const noexcept { return contexts_; }
   /// Counters of destroyed contexts, by device, so that statistics never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
   /// Queue pairs prepared on all devices.
   std::size_t prepared() const noexcept;
-  /// See RemovalWatches.
+  /// See WatchedDevices.
   void watch_removal(const CmId& id) { watches_.watch(id); }
   /// If a port is down, queries it periodically until it is up. Throws std::bad_alloc.
   void watch_ports() { port_watch_.start(); }
@@ -65,10 +65,10 @@ class Devices {
     return false;
   }
   /// Destroys parked ids, for which `iteration` has time if `most` says so.
-  void release_parked(Iteration& iteration, Iteration::Most most);
+  void release_parked(IterationBudget& iteration, IterationBudget::Most most);
   /// Closes lost devices that are not in use. Freeing what many connections left behind may take
   /// several iterations.
-  void drop_lost(Iteration& iteration);
+  void drop_lost(IterationBudget& iteration);
   /// Closes devices that are not in use.
   void drop_idle();
   /// drop_idle(), and frees memory kept for future connections.
@@ -89,19 +89,19 @@ class Devices {
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) visit(*contexts_[i]);
   }
-  static bool may_go(const std::shared_ptr<Context>& context) noexcept {
+  static bool may_go(const std::shared_ptr<DeviceContext>& context) noexcept {
     return context->lost() && !context->has_parked() && context.use_count() == 1;
   }
   bool has_parked_to_release() const noexcept;
   bool has_lost() const noexcept;
-  void watch(Context& context);
-  void unwatch(Context& context);
+  void watch(DeviceContext& context);
+  void unwatch(DeviceContext& context);
 
   ae::EventLoop& loop_;
   PagePool pages_;  // outlives the contexts
-  std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<DeviceContext>> contexts_;
   std::map<std::string, ContextCounters> counted_before_;
-  RemovalWatches watches_;
+  WatchedDevices watches_;
   PortWatch port_watch_{loop_, contexts_};
 };
 

@@ -14,43 +14,43 @@ constexpr std::size_t kWokenInTurn = 16;
 
 }  // namespace
 
-void UserLists::make_room(std::size_t connections) {
+void DueConnections::make_room(std::size_t connections) {
   for (auto* list : {&dirty_, &flushing_, &reap_, &waiting_for_memory_, &paced_})
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
 }
 
-void UserLists::attach(LoopUser& user) noexcept {
+void DueConnections::attach(LoopConnection& user) noexcept {
   if (!std::exchange(user.in_.attached, true)) ++attached_;
 }
 
-void UserLists::remove(LoopUser& user) noexcept {
+void DueConnections::remove(LoopConnection& user) noexcept {
   if (std::exchange(user.in_.memory, false)) std::erase(waiting_for_memory_, &user);
   if (std::exchange(user.in_.pace, false)) std::erase(paced_, &user);
   if (!user.in_.flush) return;
   user.in_.flush = false;
   std::erase(dirty_, &user);
-  std::replace(flushing_.begin(), flushing_.end(), &user, static_cast<LoopUser*>(nullptr));
+  std::replace(flushing_.begin(), flushing_.end(), &user, static_cast<LoopConnection*>(nullptr));
 }
 
-void UserLists::forget(LoopUser& user) noexcept {
+void DueConnections::forget(LoopConnection& user) noexcept {
   remove(user);
   if (std::exchange(user.in_.attached, false)) --attached_;
   if (std::exchange(user.in_.reap, false)) std::erase(reap_, &user);
 }
 
-bool UserLists::add_to_flush(LoopUser& user) noexcept {
+bool DueConnections::add_to_flush(LoopConnection& user) noexcept {
   if (user.in_.flush) return false;
   user.in_.flush = true;
   dirty_.push_back(&user);
   return true;
 }
 
-bool UserLists::post_due() noexcept {
+bool DueConnections::post_due() noexcept {
   flushing_.swap(dirty_);
   bool posted = false;
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
-    LoopUser* user = std::exchange(flushing_[i], nullptr);
+    LoopConnection* user = std::exchange(flushing_[i], nullptr);
     if (user == nullptr) continue;
     user->in_.flush = false;
     user->post_due();
@@ -60,30 +60,30 @@ bool UserLists::post_due() noexcept {
   return posted;
 }
 
-bool UserLists::add_to_reap(LoopUser& user) noexcept {
+bool DueConnections::add_to_reap(LoopConnection& user) noexcept {
   if (user.in_.reap) return false;
   user.in_.reap = true;
   reap_.push_back(&user);
   return true;
 }
 
-LoopUser& UserLists::take_to_reap() noexcept {
-  LoopUser& user = *reap_.front();
+LoopConnection& DueConnections::take_to_reap() noexcept {
+  LoopConnection& user = *reap_.front();
   reap_.erase(reap_.begin());
   user.in_.reap = false;
   return user;
 }
 
-void UserLists::wait_for_memory(LoopUser& user) {
+void DueConnections::wait_for_memory(LoopConnection& user) {
   if (!std::exchange(user.in_.memory, true)) waiting_for_memory_.push_back(&user);
 }
 
-void UserLists::wake_some() {
+void DueConnections::wake_some() {
   if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
   // Removed from the list first, because its capacity allows each connection once.
-  std::array<LoopUser*, kWokenInTurn> woken{};
+  std::array<LoopConnection*, kWokenInTurn> woken{};
   std::copy_n(waiting_for_memory_.begin(), count, woken.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),
                             waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -91,20 +91,20 @@ void UserLists::wake_some() {
   for (std::size_t i = 0; i < count; ++i) woken[i]->on_memory();
 }
 
-void UserLists::keep_pace_of(LoopUser& user) {
+void DueConnections::keep_pace_of(LoopConnection& user) {
   if (!std::exchange(user.in_.pace, true)) paced_.push_back(&user);
 }
 
-ae::TimePoint UserLists::next_pace() const noexcept {
+ae::TimePoint DueConnections::next_pace() const noexcept {
   ae::TimePoint next = ae::TimePoint::max();
-  for (const LoopUser* user : paced_)
+  for (const LoopConnection* user : paced_)
     if (const auto at = user->pace_at()) next = std::min(next, *at);
   return next;
 }
 
-bool UserLists::flush_paced(ae::TimePoint now) noexcept {
+bool DueConnections::flush_paced(ae::TimePoint now) noexcept {
   bool added = false;
-  for (LoopUser* user : paced_)
+  for (LoopConnection* user : paced_)
     if (const auto at = user->pace_at(); at && *at <= now) added = add_to_flush(*user) || added;
   return added;
 }

@@ -14,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class Iteration {
+class IterationBudget {
  public:
   /// Do all of the work, or what the iteration has time for.
   enum class Most : std::uint8_t { kShare, kAll };
@@ -47,7 +47,7 @@ class Iteration {
   /// Charges its lifetime to the iteration's share; a nested one charges nothing besides.
   class Spending {
    public:
-    explicit Spending(Iteration& iteration) noexcept
+    explicit Spending(IterationBudget& iteration) noexcept
         : iteration_(std::exchange(iteration.spending_, true) ? nullptr : &iteration) {
       if (iteration_ != nullptr) iteration_->spending_since_ = std::chrono::steady_clock::now();
     }
@@ -60,7 +60,7 @@ class Iteration {
     Spending& operator=(const Spending&) = delete;
 
    private:
-    Iteration* iteration_;  // null if nested
+    IterationBudget* iteration_;  // null if nested
   };
 
  private:

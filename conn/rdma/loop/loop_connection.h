@@ -11,7 +11,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// One for each connection.
-class LoopUser : public TickItem {
+class LoopConnection : public TickItem {
  public:
   /// Posts everything that is due, with one doorbell per chain of work requests.
   virtual void post_due() noexcept = 0;
@@ -28,11 +28,11 @@ class LoopUser : public TickItem {
   bool waits_for_reap() const noexcept { return in_.reap; }  ///< reap() will be called
 
  protected:
-  virtual ~LoopUser() = default;
+  virtual ~LoopConnection() = default;
 
  private:
-  friend class UserLists;
-  struct In {  // the lists of UserLists that it is in
+  friend class DueConnections;
+  struct In {  // the lists of DueConnections that it is in
     bool flush = false, reap = false, memory = false, pace = false, attached = false;
   } in_;
 };

@@ -54,7 +54,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
-  Iteration& iteration() noexcept { return iteration_; }
+  IterationBudget& iteration() noexcept { return iteration_; }
   Devices& devices() noexcept { return devices_; }
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
@@ -63,32 +63,32 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Changes with every iteration, which renews read budgets.
   std::uint64_t turn() const noexcept { return iteration_.number(); }
 
-  // --- connections: see UserLists and WheelTimer ---
+  // --- connections: see DueConnections and TickDispatch ---
   void make_room(std::size_t connections) { users_.make_room(connections); }
   /// `connection` is about to get a queue pair.
-  void add(LoopUser& connection);
-  void remove(LoopUser& connection) noexcept;
+  void add(LoopConnection& connection);
+  void remove(LoopConnection& connection) noexcept;
   /// Removes `connection` from every list: it has been torn down, or is about to be.
-  void forget(LoopUser& connection) noexcept;
+  void forget(LoopConnection& connection) noexcept;
   /// Calls on_tick() at `due` or a little later.
-  void look_at(LoopUser& connection, ae::TimePoint due) noexcept {
+  void look_at(LoopConnection& connection, ae::TimePoint due) noexcept {
     wheel_.look_at(connection, due);
   }
   /// pump() must observe its pace_at(), because timers do not run inside pump().
-  void keep_pace_of(LoopUser& connection) { users_.keep_pace_of(connection); }
+  void keep_pace_of(LoopConnection& connection) { users_.keep_pace_of(connection); }
   /// It needs memory to send from; on_memory() is called when there may be some.
-  void wait_for_memory(LoopUser& connection) { users_.wait_for_memory(connection); }
+  void wait_for_memory(LoopConnection& connection) { users_.wait_for_memory(connection); }
   /// Memory was given back.
   void memory_came_back() noexcept {
     if (users_.memory_came_back()) loop_.nudge();
   }
   /// `connection` has something to post in the next flush().
-  void want_flush(LoopUser& connection) noexcept {
+  void want_flush(LoopConnection& connection) noexcept {
     if (users_.add_to_flush(connection)) loop_.nudge();
   }
   /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
   /// while completions are being handled.
-  void want_reap(LoopUser& connection) noexcept {
+  void want_reap(LoopConnection& connection) noexcept {
     if (users_.add_to_reap(connection)) loop_.nudge();
   }
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
@@ -97,7 +97,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
   /// Takes what has arrived for any connection, without waiting; runs no handler. `most`: all
   /// events of rdma_cm, or those for which the iteration has time left.
-  void catch_up(Iteration::Most most);
+  void catch_up(IterationBudget::Most most);
   /// Takes all events of rdma_cm.
   void drain_cm();
 
@@ -113,21 +113,21 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  void reap(Iteration::Most most);
+  void reap(IterationBudget::Most most);
   void leave_loop() noexcept;
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
   const ae::MadeHere made_here_;
   LoopStatistics statistics_;
-  Iteration iteration_;
+  IterationBudget iteration_;
   std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
   Devices devices_{loop_, *cm_};
   ReadyList ready_{loop_};
   LoopListeners listeners_{loop_};
-  UserLists users_;
-  WheelTimer wheel_{loop_};
-  Maintenance maintenance_{loop_, devices_, users_, wheel_, listeners_};
+  DueConnections users_;
+  TickDispatch wheel_{loop_};
+  PeriodicCleanup maintenance_{loop_, devices_, users_, wheel_, listeners_};
   Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
   ae::Spin spin_;

@@ -16,17 +16,17 @@ constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
 
 }  // namespace
 
-void Maintenance::start() {
+void PeriodicCleanup::start() {
   if (timer_ != 0) return;
   due_ = clock_now() + kInterval;
   timer_ = loop_.add_time_event(kInterval, [this] { return on_timer(); });
 }
 
-void Maintenance::stop() noexcept {
+void PeriodicCleanup::stop() noexcept {
   if (timer_ != 0) loop_.remove_time_event(std::exchange(timer_, 0));
 }
 
-ae::Duration Maintenance::on_timer() {
+ae::Duration PeriodicCleanup::on_timer() {
   run();
   if (more_soon_) return kNextPart;
   if (!has_nothing_left()) return kInterval;
@@ -34,15 +34,15 @@ ae::Duration Maintenance::on_timer() {
   return ae::kNoMore;
 }
 
-bool Maintenance::has_nothing_left() const noexcept {
+bool PeriodicCleanup::has_nothing_left() const noexcept {
   return users_.attached() == 0 && !any_orphans() && devices_.at_rest();
 }
 
-void Maintenance::run_if_due(ae::TimePoint now) noexcept {
+void PeriodicCleanup::run_if_due(ae::TimePoint now) noexcept {
   if (timer_ != 0 && now >= due_) run();
 }
 
-void Maintenance::run() noexcept {
+void PeriodicCleanup::run() noexcept {
   const ae::TimePoint now = clock_now();
   due_ = now + kInterval;
   // Without an id, the removal of a device is not reported, and it would wait for us.

@@ -13,11 +13,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class Maintenance {
+class PeriodicCleanup {
  public:
   /// Borrows all of them.
-  Maintenance(ae::EventLoop& loop, Devices& devices, UserLists& users, const WheelTimer& wheel,
-              const LoopListeners& listeners) noexcept
+  PeriodicCleanup(ae::EventLoop& loop, Devices& devices, DueConnections& users,
+                  const TickDispatch& wheel, const LoopListeners& listeners) noexcept
       : loop_(loop), devices_(devices), users_(users), wheel_(wheel), listeners_(listeners) {}
   /// There may be something to do. Throws std::bad_alloc.
   void start();
@@ -36,8 +36,8 @@ class Maintenance {
 
   ae::EventLoop& loop_;
   Devices& devices_;
-  UserLists& users_;
-  const WheelTimer& wheel_;
+  DueConnections& users_;
+  const TickDispatch& wheel_;
   const LoopListeners& listeners_;
   bool more_soon_ = false;  // freeing goes on in parts
   ae::TimerId timer_ = 0;

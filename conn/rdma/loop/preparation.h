@@ -18,7 +18,7 @@ class Preparation {
  public:
   /// Borrows all of them.
   Preparation(ae::EventLoop& loop, Devices& devices, const LoopListeners& listeners,
-              Iteration& iteration, Maintenance& maintenance) noexcept
+              IterationBudget& iteration, PeriodicCleanup& maintenance) noexcept
       : loop_(loop),
         devices_(devices),
         listeners_(listeners),
@@ -42,8 +42,8 @@ class Preparation {
   ae::EventLoop& loop_;
   Devices& devices_;
   const LoopListeners& listeners_;
-  Iteration& iteration_;
-  Maintenance& maintenance_;
+  IterationBudget& iteration_;
+  PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
   ae::TimePoint at_{}, by_{};  // quiet until then; at the latest
   std::uint64_t used_ = 0;

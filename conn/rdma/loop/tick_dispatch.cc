@@ -14,13 +14,13 @@ constexpr std::size_t kDueInTurn = 256;
 
 }  // namespace
 
-void WheelTimer::look_at(LoopUser& user, ae::TimePoint due) noexcept {
+void TickDispatch::look_at(LoopConnection& user, ae::TimePoint due) noexcept {
   const ae::TimePoint when = wheel_.put(user, due, clock_now());
   if (when != ae::TimePoint::max()) wake_at(when);
 }
 
 // Without memory for a timer, the loop does not sleep until there is some (must_not_sleep()).
-void WheelTimer::wake_at(ae::TimePoint when) noexcept {
+void TickDispatch::wake_at(ae::TimePoint when) noexcept {
   if (timer_ != 0 && when >= wakes_) return;
   wakes_ = when;
   if (timer_ != 0 && loop_.again(timer_, when)) return;
@@ -30,7 +30,7 @@ void WheelTimer::wake_at(ae::TimePoint when) noexcept {
   }
 }
 
-ae::Duration WheelTimer::on_timer() {
+ae::Duration TickDispatch::on_timer() {
   const ae::TimePoint now = clock_now();
   wheel_.collect(now);
   const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
@@ -42,7 +42,7 @@ ae::Duration WheelTimer::on_timer() {
   return *next - now;
 }
 
-void WheelTimer::run_due() {
+void TickDispatch::run_due() {
   // The timer may be due but delayed by other timers, whose handlers may be slow.
   if (timer_ != 0 && !wheel_.has_due() && wakes_ <= loop_.now()) wheel_.collect(clock_now());
   if (!wheel_.has_due()) {
@@ -54,7 +54,7 @@ void WheelTimer::run_due() {
   for (std::size_t left = kDueInTurn; left != 0; --left) {
     TickItem* item = wheel_.take();
     if (item == nullptr) break;
-    auto& user = static_cast<LoopUser&>(*item);
+    auto& user = static_cast<LoopConnection&>(*item);
     if (item->due() > now)
       look_at(user, item->due());
     else
@@ -63,11 +63,11 @@ void WheelTimer::run_due() {
   if (const auto next = wheel_.next(now); next && !wheel_.has_due()) wake_at(*next);
 }
 
-void WheelTimer::collect(ae::TimePoint now) noexcept {
+void TickDispatch::collect(ae::TimePoint now) noexcept {
   if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
 }
 
-void WheelTimer::stop() noexcept {
+void TickDispatch::stop() noexcept {
   if (timer_ != 0) loop_.remove_time_event(std::exchange(timer_, 0));
 }
 

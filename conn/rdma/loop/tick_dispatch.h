@@ -14,12 +14,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class WheelTimer {
+class TickDispatch {
  public:
-  explicit WheelTimer(ae::EventLoop& loop) noexcept : loop_(loop) {}
+  explicit TickDispatch(ae::EventLoop& loop) noexcept : loop_(loop) {}
   /// Calls on_tick() at `due` or a little later; replaces an earlier time of this user.
-  void look_at(LoopUser& user, ae::TimePoint due) noexcept;
-  void remove(LoopUser& user) noexcept { wheel_.remove(user); }
+  void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
+  void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
   /// Calls on_tick() of connections that are due, of a limited number.
   void run_due();
   /// For when the loop's timers do not run: finds what is due for run_due().

@@ -8,7 +8,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-void RemovalWatches::watch(const CmId& id) {
+void WatchedDevices::watch(const CmId& id) {
   if (id->verbs == nullptr) return;
   std::erase_if(watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
@@ -19,12 +19,12 @@ void RemovalWatches::watch(const CmId& id) {
   }
 }
 
-bool RemovalWatches::is_watched(std::string_view device) const noexcept {
+bool WatchedDevices::is_watched(std::string_view device) const noexcept {
   return std::any_of(watches_.begin(), watches_.end(),
                      [&](const auto& each) { return each->is_on(device); });
 }
 
-void RemovalWatches::watch_owner_of(const SocketAddress& address) {
+void WatchedDevices::watch_owner_of(const SocketAddress& address) {
   try {
     auto watch = std::make_unique<RemovalWatch>(channel_, address);
     if (!is_watched(watch->device())) watches_.push_back(std::move(watch));
@@ -32,7 +32,7 @@ void RemovalWatches::watch_owner_of(const SocketAddress& address) {
   }
 }
 
-void RemovalWatches::watch_all() noexcept {
+void WatchedDevices::watch_all() noexcept {
   try {
     std::erase_if(watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
@@ -40,7 +40,7 @@ void RemovalWatches::watch_all() noexcept {
   }
 }
 
-bool RemovalWatches::is_news(ibv_context* cm_handle) noexcept {
+bool WatchedDevices::is_news(ibv_context* cm_handle) noexcept {
   if (cm_handle == nullptr) return false;
   return std::exchange(removed_, cm_handle) != cm_handle;
 }

@@ -15,11 +15,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class RemovalWatches {
+class WatchedDevices {
  public:
-  explicit RemovalWatches(CmChannel& channel) noexcept : channel_(channel) {}
+  explicit WatchedDevices(CmChannel& channel) noexcept : channel_(channel) {}
   /// If `id` is bound to a device, librdmacm has opened that device permanently: from now on its
-  /// removal is noticed, even if no Context is ever made. Needs a lookup if it is already watched.
+  /// removal is noticed, even if no DeviceContext is ever made. Needs a lookup if it is already
+  /// watched.
   void watch(const CmId& id);
   /// Watches all devices: to release one device librdmacm opens all others, whose removal would
   /// then wait in the same way.

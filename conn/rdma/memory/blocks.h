@@ -31,7 +31,7 @@ struct Block {
   Block* next = nullptr;  ///< for the holder; in a free block, a list's
   Block* previous = nullptr;
   std::uint32_t size = 0;
-  /// For a queue that fills it from the front (TxQueue): completed <= posted <= filled.
+  /// For a queue that fills it from the front (StagingQueue): completed <= posted <= filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
   std::uint8_t order = 0;  ///< 4 KiB << order
   bool free = false;

@@ -21,14 +21,15 @@ constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 
 }  // namespace
 
-void SendBuffer::watch(ae::TimePoint now) noexcept {
+void SendBufferTuning::watch(ae::TimePoint now) noexcept {
   if (size_ >= most_) return rest(now, kLongestPause);
   stage_ = Stage::kUsual;
   measures_ = 0;
   began_ = false;
 }
 
-void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
+void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
+                             const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
   // The writer has not lacked space for longer than a wait for the peer's next window: the stream
   // waits for something else, or has paused.
@@ -61,7 +62,7 @@ void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& 
   decide(static_cast<double>(counted_) / took.count(), now, limit);
 }
 
-void SendBuffer::decide(double rate, ae::TimePoint now, const MemoryLimit& limit) noexcept {
+void SendBufferTuning::decide(double rate, ae::TimePoint now, const MemoryLimit& limit) noexcept {
   if (stage_ == Stage::kTrying) {
     if (rate < rate_ * kGain) {
       size_ = before_;
@@ -78,13 +79,13 @@ void SendBuffer::decide(double rate, ae::TimePoint now, const MemoryLimit& limit
   began_ = false;
 }
 
-void SendBuffer::rest(ae::TimePoint now, ae::Duration pause) noexcept {
+void SendBufferTuning::rest(ae::TimePoint now, ae::Duration pause) noexcept {
   stage_ = Stage::kResting;
   pause_ = std::min(pause, kLongestPause);
   again_at_ = now + pause_;
 }
 
-void SendBuffer::reset() noexcept {
+void SendBufferTuning::reset() noexcept {
   size_ = usual_;
   stage_ = Stage::kResting;
   pause_ = {};

@@ -15,10 +15,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class SendBuffer {
+class SendBufferTuning {
  public:
   /// `usual`: initial size in bytes; `most`: the largest size it grows to.
-  SendBuffer(std::uint32_t usual, std::uint32_t most) noexcept
+  SendBufferTuning(std::uint32_t usual, std::uint32_t most) noexcept
       : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
 
   /// Most bytes that may be accepted and unconfirmed.

@@ -63,13 +63,13 @@ void ReferencePool::release(Reference* reference) noexcept {
 
 // --- filling -------------------------------------------------------------------------------------
 
-void TxQueue::add(Block* block) noexcept {
+void StagingQueue::add(Block* block) noexcept {
   (tail_ == nullptr ? head_ : tail_->next) = block;
   tail_ = block;
 }
 
 // For `size` bytes, or for `least` where no more is available.
-Block* TxQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
+Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
   if (pool_ == nullptr) return nullptr;
   // Beyond the first block this is a bulk transfer: take large blocks.
   const std::size_t hint = tail_ == nullptr ? size : std::max(size, 4 * buffered());
@@ -79,8 +79,8 @@ Block* TxQueue::take(std::size_t size, std::size_t least, const MemoryLimit& lim
   return block;
 }
 
-std::size_t TxQueue::append(const std::byte* from, std::size_t size,
-                            const MemoryLimit& limit) noexcept {
+std::size_t StagingQueue::append(const std::byte* from, std::size_t size,
+                                 const MemoryLimit& limit) noexcept {
   std::size_t done = 0;
   while (done < size) {
     if (tail_ == nullptr || tail_->filled == tail_->size) {
@@ -97,7 +97,7 @@ std::size_t TxQueue::append(const std::byte* from, std::size_t size,
   return done;
 }
 
-bool TxQueue::secure(std::size_t size, const MemoryLimit& limit) noexcept {
+bool StagingQueue::secure(std::size_t size, const MemoryLimit& limit) noexcept {
   assert(reserved_ == nullptr && size <= kSizes.back());
   if (tail_ != nullptr && tail_->size - tail_->filled >= size) return true;
   Block* block = take(size, size, limit);
@@ -105,13 +105,13 @@ bool TxQueue::secure(std::size_t size, const MemoryLimit& limit) noexcept {
   return block != nullptr;
 }
 
-std::span<std::byte> TxQueue::reserve(std::size_t size, const MemoryLimit& limit) noexcept {
+std::span<std::byte> StagingQueue::reserve(std::size_t size, const MemoryLimit& limit) noexcept {
   if (!secure(size, limit)) return {};
   reserved_ = tail_;
   return {tail_->data + tail_->filled, tail_->size - tail_->filled};
 }
 
-void TxQueue::commit(std::size_t size) noexcept {
+void StagingQueue::commit(std::size_t size) noexcept {
   Block* block = std::exchange(reserved_, nullptr);
   if (block == nullptr) return;
   if (head_ == nullptr) return pool_->release(block);  // the queue was cleared meanwhile
@@ -121,7 +121,7 @@ void TxQueue::commit(std::size_t size) noexcept {
   trim();
 }
 
-bool TxQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept {
+bool StagingQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept {
   Reference* reference = references_ != nullptr ? references_->acquire() : nullptr;
   if (reference == nullptr) return false;
   reference->data = const_cast<std::byte*>(data);  // the device only reads
@@ -135,7 +135,8 @@ bool TxQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_t lke
 
 // --- sending -------------------------------------------------------------------------------------
 
-std::size_t TxQueue::segments(std::size_t limit, Segment* out, std::size_t max) const noexcept {
+std::size_t StagingQueue::segments(std::size_t limit, Segment* out,
+                                   std::size_t max) const noexcept {
   std::size_t count = 0;
   for (const Block* block = head_; block != nullptr && limit != 0 && count < max;
        block = block->next) {
@@ -148,7 +149,7 @@ std::size_t TxQueue::segments(std::size_t limit, Segment* out, std::size_t max) 
   return count;
 }
 
-void TxQueue::on_posted(std::size_t bytes) noexcept {
+void StagingQueue::on_posted(std::size_t bytes) noexcept {
   assert(bytes <= staged_);
   staged_ -= bytes;
   in_flight_ += bytes;
@@ -159,7 +160,7 @@ void TxQueue::on_posted(std::size_t bytes) noexcept {
   }
 }
 
-void TxQueue::on_completed(std::size_t bytes) noexcept {
+void StagingQueue::on_completed(std::size_t bytes) noexcept {
   assert(bytes <= in_flight_);
   in_flight_ -= bytes;
   for (Block* block = head_; bytes != 0; block = block->next) {
@@ -171,13 +172,13 @@ void TxQueue::on_completed(std::size_t bytes) noexcept {
   trim();
 }
 
-void TxQueue::drop(Block* block) noexcept {
+void StagingQueue::drop(Block* block) noexcept {
   if (block->slab != nullptr) return pool_->release(block);
   references_->release(static_cast<Reference*>(block));
   ++references_done_;
 }
 
-void TxQueue::trim() noexcept {
+void StagingQueue::trim() noexcept {
   while (head_ != nullptr && head_ != reserved_ && head_->completed == head_->filled) {
     Block* block = head_;
     head_ = block->next;
@@ -186,7 +187,7 @@ void TxQueue::trim() noexcept {
   }
 }
 
-void TxQueue::clear() noexcept {
+void StagingQueue::clear() noexcept {
   while (head_ != nullptr) {
     Block* block = std::exchange(head_, head_->next);
     if (block != reserved_) drop(block);

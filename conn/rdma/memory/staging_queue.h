@@ -36,17 +36,17 @@ class ReferencePool {
 };
 
 /// Data that one connection accepted and the device has not confirmed, in order.
-class TxQueue {
+class StagingQueue {
  public:
   struct Segment {
     const std::byte* data;
     std::uint32_t length, lkey;
   };
 
-  TxQueue() = default;
-  TxQueue(const TxQueue&) = delete;
-  TxQueue& operator=(const TxQueue&) = delete;
-  ~TxQueue() {
+  StagingQueue() = default;
+  StagingQueue(const StagingQueue&) = delete;
+  StagingQueue& operator=(const StagingQueue&) = delete;
+  ~StagingQueue() {
     clear();
     commit(0);
   }

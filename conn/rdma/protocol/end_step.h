@@ -8,14 +8,14 @@
 //   kStreamOver   kOpen, kClosing  iWARP: the device has ended the queue   rdma_cm's event, or a
 //                                  pair, and rdma_cm has not yet said      deadline
 //                                  why; nothing is posted
-//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopUser::reap()
+//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopConnection::reap()
 //                                  queue pair is stopped in a later one
 //   kUntold       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
 //                                  not told, because rdma_cm does not      deadline
 //                                  know the connection yet
 //   kTold         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
 //                                  has not answered                        deadline
-//   kToReap       kDead            nothing more is expected of the peer;   LoopUser::reap()
+//   kToReap       kDead            nothing more is expected of the peer;   LoopConnection::reap()
 //                                  all objects still exist
 //   kQuieting     kDead            the queue pair is stopped, and the      the last report, or a
 //                                  device still has completions of it      deadline

@@ -13,7 +13,7 @@
 //   kOpen, kClosing, kAccepting, kConnecting
 //                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
 //                                      at once, or in a later iteration that has time for it
-//                                      (Iteration::has_share_left())
+//                                      (IterationBudget::has_share_left())
 //   any              kDead             no rdma_cm or verbs object is left, and none will come back
 //
 //   in phase         id    queue pair   work may be posted   handlers may run

@@ -8,13 +8,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-std::uint64_t WindowLine::bytes() const noexcept {
+std::uint64_t ReceiveWindowQueue::bytes() const noexcept {
   std::uint64_t total = 0;
   for (const Window& window : windows_) total += window.buffer.length;
   return total;
 }
 
-std::uint32_t WindowLine::longest_outstanding() const noexcept {
+std::uint32_t ReceiveWindowQueue::longest_outstanding() const noexcept {
   std::uint32_t longest = 0;
   for (std::size_t i = count_ - outstanding(); i < count_; ++i)
     longest = std::max(longest, at(i).buffer.length);
@@ -23,7 +23,7 @@ std::uint32_t WindowLine::longest_outstanding() const noexcept {
 
 // --- memory comes and goes -----------------------------------------------------------------------
 
-void WindowLine::add(const WindowBuffer& buffer) noexcept {
+void ReceiveWindowQueue::add(const WindowBuffer& buffer) noexcept {
   assert(buffer.data != nullptr && held_ < kSlots);
   std::size_t slot = 0;
   while (windows_[slot].buffer) ++slot;
@@ -32,7 +32,7 @@ void WindowLine::add(const WindowBuffer& buffer) noexcept {
   append(slot);
 }
 
-void WindowLine::append(std::size_t slot) noexcept {
+void ReceiveWindowQueue::append(std::size_t slot) noexcept {
   const WindowBuffer buffer = windows_[slot].buffer;
   windows_[slot] = Window{};
   windows_[slot].buffer = buffer;
@@ -42,14 +42,14 @@ void WindowLine::append(std::size_t slot) noexcept {
   ++unposted_;
 }
 
-void WindowLine::replace_last(const WindowBuffer& buffer) noexcept {
+void ReceiveWindowQueue::replace_last(const WindowBuffer& buffer) noexcept {
   assert(unposted_ != 0);
   Window& last = at(count_ - 1u);
   last.buffer = buffer;
   last.end = buffer.length;
 }
 
-std::size_t WindowLine::find_spare(std::uint32_t length) const noexcept {
+std::size_t ReceiveWindowQueue::find_spare(std::uint32_t length) const noexcept {
   const auto fits = [length](const Window& window) {
     return window.buffer && !window.in_line && (length == 0 || window.buffer.length == length);
   };
@@ -57,13 +57,13 @@ std::size_t WindowLine::find_spare(std::uint32_t length) const noexcept {
                                   windows_.begin());
 }
 
-bool WindowLine::add_spare(std::uint32_t length) noexcept {
+bool ReceiveWindowQueue::add_spare(std::uint32_t length) noexcept {
   const std::size_t slot = has_spare() ? find_spare(length) : kSlots;
   if (slot != kSlots) append(slot);
   return slot != kSlots;
 }
 
-WindowBuffer WindowLine::take_spare_but(std::uint32_t length) noexcept {
+WindowBuffer ReceiveWindowQueue::take_spare_but(std::uint32_t length) noexcept {
   if (!has_spare()) return {};
   for (Window& window : windows_) {
     if (!window.buffer || window.in_line || window.buffer.length == length) continue;
@@ -73,8 +73,8 @@ WindowBuffer WindowLine::take_spare_but(std::uint32_t length) noexcept {
   return {};
 }
 
-void WindowLine::become(std::span<std::byte> unread) noexcept {
-  *this = WindowLine{};
+void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
+  *this = ReceiveWindowQueue{};
   if (unread.empty()) return;
   WindowBuffer buffer;
   buffer.data = unread.data();
@@ -86,7 +86,7 @@ void WindowLine::become(std::span<std::byte> unread) noexcept {
 
 // --- telling the peer ----------------------------------------------------------------------------
 
-void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
+void ReceiveWindowQueue::announced(std::uint64_t message, ae::TimePoint now) noexcept {
   assert(unposted_ != 0);
   Window& window = at(count_ - unposted_);
   window.announced_by = message;
@@ -94,11 +94,11 @@ void WindowLine::announced(std::uint64_t message, ae::TimePoint now) noexcept {
   --unposted_;
 }
 
-void WindowLine::announce_nothing() noexcept { unposted_ = 0; }
+void ReceiveWindowQueue::announce_nothing() noexcept { unposted_ = 0; }
 
 // --- the peer writes -----------------------------------------------------------------------------
 
-void WindowLine::left() noexcept {
+void ReceiveWindowQueue::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);
   // Only the first window that is not full can hold bytes.
   while (leave_ > full_) {
@@ -114,7 +114,7 @@ void WindowLine::left() noexcept {
 }
 
 // Takes a window out of the line; it is spare afterwards.
-void WindowLine::remove(std::size_t place) noexcept {
+void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   Window& window = at(place);
   window.filled = window.read = 0;
   window.in_line = false;
@@ -127,13 +127,13 @@ void WindowLine::remove(std::size_t place) noexcept {
 
 // --- the user reads ------------------------------------------------------------------------------
 
-std::uint64_t WindowLine::unread_bytes() const noexcept {
+std::uint64_t ReceiveWindowQueue::unread_bytes() const noexcept {
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < count_; ++i) total += at(i).filled - at(i).read;
   return total;
 }
 
-std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+std::size_t ReceiveWindowQueue::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
   std::size_t found = 0;
   for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
     const Window& window = at(i);
@@ -143,7 +143,7 @@ std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const
   return found;
 }
 
-void WindowLine::copy_unread(std::byte* into) const noexcept {
+void ReceiveWindowQueue::copy_unread(std::byte* into) const noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
     const std::size_t size = at(i).filled - at(i).read;
     if (size != 0) std::memcpy(into, at(i).buffer.data + at(i).read, size);
@@ -151,7 +151,7 @@ void WindowLine::copy_unread(std::byte* into) const noexcept {
   }
 }
 
-void WindowLine::check() const {
+void ReceiveWindowQueue::check() const {
 #ifndef NDEBUG
   assert(full_ <= count_ && unposted_ <= count_ - full_ && count_ <= held_ && held_ <= kSlots);
   assert(!leaving() || (full_ <= leave_ && leave_ < count_ && unposted_ <= count_ - leave_));

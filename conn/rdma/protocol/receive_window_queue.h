@@ -32,7 +32,7 @@ struct WindowBuffer {
   explicit operator bool() const noexcept { return data != nullptr; }
 };
 
-class WindowLine {
+class ReceiveWindowQueue {
  public:
   static constexpr std::size_t kSlots = 8;
 

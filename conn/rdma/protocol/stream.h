@@ -12,9 +12,9 @@
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
 //
-// Its parts: Inbound (our windows), PeerWindows (the peer's), Proof (our messages and the peer's
-// receives), Liveness (keepalives and silence), ControlBudget (what the peer may send). Stream
-// connects them: it takes the peer's messages apart, and decides what is sent next.
+// Its parts: StreamReceiver (our windows), PeerWindows (the peer's), Proof (our messages and the
+// peer's receives), Liveness (keepalives and silence), ControlBudget (what the peer may send).
+// Stream connects them: it takes the peer's messages apart, and decides what is sent next.
 //
 // Sending. Bytes go into the peer's window, in order, to its very last byte; then into the next one
 // it announced, or the stream waits for one.
@@ -45,7 +45,8 @@ struct StreamConfig {
   Role role = Role::kServer;
   std::uint32_t window = 64 * 1024;        ///< length of the first window we offer
   std::uint32_t max_window = 1024 * 1024;  ///< windows double up to this, where they may change
-  /// Most windows of ours that may exist, where the peer takes them ahead: 2 to WindowLine::kSlots.
+  /// Most windows of ours that may exist, where the peer takes them ahead: 2 to
+  /// ReceiveWindowQueue::kSlots.
   std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer window of the peer is refused
   /// Receives that a peer keeps posted, unless it announces a number.
@@ -87,8 +88,8 @@ class Stream {
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
   // --- its parts ---------------------------------------------------------------------------------
-  Inbound& inbound() noexcept { return inbound_; }
-  const Inbound& inbound() const noexcept { return inbound_; }
+  StreamReceiver& inbound() noexcept { return inbound_; }
+  const StreamReceiver& inbound() const noexcept { return inbound_; }
   const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
   const PeerFacts& peer() const noexcept { return peer_; }
   const Proof& proof() const noexcept { return proof_; }
@@ -179,7 +180,7 @@ class Stream {
   PeerFacts peer_;
   Excess excess_ = Excess::kNone;
   bool peer_closed_ = false, peer_aborted_ = false;
-  Inbound inbound_;
+  StreamReceiver inbound_;
   Proof proof_;
   Liveness liveness_;
   ControlBudget budget_;

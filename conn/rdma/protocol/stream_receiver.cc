@@ -14,32 +14,32 @@ constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 
 }  // namespace
 
-Inbound::Inbound(const Config& config, const Peer& peer, ae::TimePoint now) noexcept
+StreamReceiver::StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept
     : size_(config, peer, now) {}
 
 // More window memory is outstanding than needed, the windows are empty, and the peer marks where it
 // leaves them.
-bool Inbound::may_recall() const noexcept {
+bool StreamReceiver::may_recall() const noexcept {
   return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
          size_.peer().may_change && size_.peer().marks;
 }
 
 // --- memory comes and goes -----------------------------------------------------------------------
 
-std::uint32_t Inbound::wanted_window() const noexcept {
+std::uint32_t StreamReceiver::wanted_window() const noexcept {
   if (ended_ || window_failed_ || released_) return 0;
   if (recall_ && may_recall()) return line_.has_spare() ? 0 : size_.length();
   // A spare window of another length, if there is one, is kept in case there is no memory.
   return wants_another() && line_.held() <= size_.count() ? size_.length() : 0;
 }
 
-void Inbound::provide_window(const WindowBuffer& buffer) {
+void StreamReceiver::provide_window(const WindowBuffer& buffer) {
   assert(buffer.length == wanted_window());
   if (std::exchange(recall_, false) && may_recall()) line_.leave();
   line_.add(buffer);
 }
 
-bool Inbound::no_window(ae::TimePoint now) {
+bool StreamReceiver::no_window(ae::TimePoint now) {
   window_failed_ = true;
   window_failed_until_ = now + kTryAgain;
   recall_ = false;
@@ -48,7 +48,7 @@ bool Inbound::no_window(ae::TimePoint now) {
   return true;
 }
 
-WindowBuffer Inbound::take_discarded() noexcept {
+WindowBuffer StreamReceiver::take_discarded() noexcept {
   if (!line_.has_spare() || released_) {
     drop_spare_ = false;
     return {};
@@ -60,14 +60,14 @@ WindowBuffer Inbound::take_discarded() noexcept {
   return line_.take_spare_but(drop_spare_ || too_many ? 0 : size_.length());
 }
 
-void Inbound::leave_windows(std::byte* into) noexcept {
+void StreamReceiver::leave_windows(std::byte* into) noexcept {
   const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
   if (unread != 0) line_.copy_unread(into);
   released_ = true;
   line_.become({into, static_cast<std::size_t>(unread)});
 }
 
-void Inbound::offer_spares() noexcept {
+void StreamReceiver::offer_spares() noexcept {
   if (ended_ || released_) return;
   while (wants_another() && line_.add_spare(size_.length())) {
   }
@@ -78,9 +78,9 @@ void Inbound::offer_spares() noexcept {
 
 // --- the peer writes -----------------------------------------------------------------------------
 
-const char* Inbound::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
-                             std::uint64_t& announced_by) {
-  const WindowLine::Window* const current = line_.current();
+const char* StreamReceiver::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
+                                    std::uint64_t& announced_by) {
+  const ReceiveWindowQueue::Window* const current = line_.current();
   if (current == nullptr) return "the peer wrote into a window that was not offered";
   if (length > current->end - current->filled) return "the peer wrote past the end of the window";
   if (waited && current->filled == 0 && !reader_late_ && !window_failed_ &&
@@ -99,7 +99,7 @@ const char* Inbound::on_data(std::uint32_t length, bool waited, ae::TimePoint no
   return nullptr;
 }
 
-const char* Inbound::on_mark() noexcept {
+const char* StreamReceiver::on_mark() noexcept {
   if (line_.to_announce()) return "the peer says that it left a window, and was given no other";
   line_.left();
   ++window_turns_;
@@ -109,7 +109,7 @@ const char* Inbound::on_mark() noexcept {
 
 // --- reading -------------------------------------------------------------------------------------
 
-std::size_t Inbound::read(std::byte* into, std::size_t size) {
+std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
   std::size_t done = 0;
   while (done < size && has_unread()) {
     const std::span<std::byte> unread = line_.unread();
@@ -125,7 +125,7 @@ std::size_t Inbound::read(std::byte* into, std::size_t size) {
 
 // --- time ----------------------------------------------------------------------------------------
 
-void Inbound::tick(ae::TimePoint now) noexcept {
+void StreamReceiver::tick(ae::TimePoint now) noexcept {
   if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // try again
   if (size_.tick(now)) {
     drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
@@ -135,7 +135,7 @@ void Inbound::tick(ae::TimePoint now) noexcept {
   if (now >= size_.recall_at(line_.outstanding() > 1)) recall_ = may_recall();
 }
 
-ae::TimePoint Inbound::next_tick() const noexcept {
+ae::TimePoint StreamReceiver::next_tick() const noexcept {
   ae::TimePoint next = ae::TimePoint::max();
   if (window_failed_) next = window_failed_until_;
   if (size_.has_grown() || (line_.has_spare() && line_.outstanding() != 0))
@@ -145,7 +145,7 @@ ae::TimePoint Inbound::next_tick() const noexcept {
   return next;
 }
 
-void Inbound::check() const {
+void StreamReceiver::check() const {
 #ifndef NDEBUG
   line_.check();
   size_.check();

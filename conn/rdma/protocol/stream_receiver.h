@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The receiving side of a stream: how many windows of ours the peer has, how long they are, and
-// what of them can be read. The order of the windows is WindowLine's.
+// what of them can be read. The order of the windows is ReceiveWindowQueue's.
 //
 // One window is offered; when its last byte has arrived, another is offered at once, before the
 // first is read, so that a transfer never waits for the reader as long as the reader keeps up with
@@ -25,11 +25,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class Inbound {
+class StreamReceiver {
  public:
   using Config = WindowSize::Config;
   using Peer = WindowSize::Peer;
-  Inbound(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
+  StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
   void set_peer(const Peer& peer) noexcept { size_.set_peer(peer); }
   /// The stream has failed, or the peer has closed: no window is wanted or offered any more.
   void end() noexcept { ended_ = true; }
@@ -56,7 +56,7 @@ class Inbound {
 
   // --- telling the peer, and what it writes: only Stream calls these
   // ------------------------------
-  const WindowLine& line() const noexcept { return line_; }
+  const ReceiveWindowQueue& line() const noexcept { return line_; }
   /// The window that is next to be announced was, by our message of this number.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
@@ -121,7 +121,7 @@ class Inbound {
   bool recall_ = false;         // a short window is to replace the outstanding ones
   bool window_failed_ = false;  // no memory for another window
   bool drop_spare_ = false;     // nothing has filled a window for a while
-  WindowLine line_;
+  ReceiveWindowQueue line_;
   std::uint32_t window_turns_ = 0;
   ae::TimePoint window_failed_until_{};
 };

@@ -32,7 +32,7 @@ std::uint32_t WindowSize::most_wanted() const noexcept {
 
 std::uint32_t WindowSize::most_held() const noexcept { return std::max(config_.max_windows, 2u); }
 
-void WindowSize::on_full(const WindowLine::Window& window, bool leaving,
+void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
                          ae::TimePoint now) noexcept {
   last_length_ = window.buffer.length;
   last_rest_ = last_length_ - window.first;

@@ -47,7 +47,7 @@ class WindowSize {
 
   void on_data(ae::TimePoint now) noexcept { last_data_at_ = now; }
   /// `window` became full. `leaving`: its successor is a short window.
-  void on_full(const WindowLine::Window& window, bool leaving, ae::TimePoint now) noexcept;
+  void on_full(const ReceiveWindowQueue::Window& window, bool leaving, ae::TimePoint now) noexcept;
   /// The first `length` bytes of a window came, for which the peer had to wait although the reader
   /// is fast enough. True: the peer should hold more windows than before.
   bool on_peer_waited(std::uint32_t length, ae::TimePoint announced_at, ae::TimePoint now) noexcept;
