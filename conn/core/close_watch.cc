@@ -9,6 +9,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
+void unqueue(CloseWatch& watch) noexcept { watch.unqueue(); }
+
 void DropCloseWatch::operator()(CloseWatch* watch) const noexcept { delete watch; }
 
 bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
@@ -20,10 +22,6 @@ bool ConnectionCore::close_due() const noexcept {
 void ConnectionCore::queue_close() noexcept {
   if (!close_watch_ || set_ == nullptr || !close_due()) return;
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
-}
-
-void ConnectionCore::unqueue_close() noexcept {
-  if (close_watch_) close_watch_->unqueue();
 }
 
 /// Runs the close handler.

@@ -48,13 +48,13 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 
 ConnectionCore::~ConnectionCore() {
   carrier_.reset();  // it can no longer read the memory that is released below
-  will_not_arrive();
+  if (moves()) rare_->moving->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
 }
 
 void ConnectionCore::leave_set() noexcept {
-  unqueue_close();
+  if (close_watch_) unqueue(*close_watch_);
   if (set_link_ != nullptr) {
     *set_link_ = set_next_;
     if (set_next_ != nullptr) set_next_->set_link_ = set_link_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
@@ -20,7 +21,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch;
-/// Destroys a CloseWatch, which is not complete here.
+// CloseWatch is not complete here.
+void unqueue(CloseWatch& watch) noexcept;
 struct DropCloseWatch {
   void operator()(CloseWatch* watch) const noexcept;
 };
@@ -60,7 +62,13 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
 
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
-  struct Moving;
+  /// State of the post that moves a connection to another loop. It outlives a connection that is
+  /// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
+  /// post may run immediately, until the connection has left its old loop.
+  struct Moving {
+    ae::Mutex leaving;
+    ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
+  };
   struct Rare {                            // what an established connection hardly ever has
     Slot on_connect;                       // until it has run
     std::unique_ptr<const Origin> origin;  // if it has changed its carrier
@@ -118,10 +126,8 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
-  void will_not_arrive() noexcept;  ///< a post that moves this connection then does nothing
   bool close_due() const noexcept;  ///< the event of the close handler has happened
   void queue_close() noexcept;
-  void unqueue_close() noexcept;
 
   void finish_read(ssize_t n) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;

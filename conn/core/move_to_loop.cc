@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 
-#include "ae/core/fork.h"
 #include "conn/connection.h"
 #include "conn/connection_type.h"
 #include "conn/core/close_watch.h"
@@ -14,14 +13,6 @@
 #include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
-
-/// State of the post that moves a connection to another loop. It outlives a connection that is
-/// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
-/// post may run immediately, until the connection has left its old loop.
-struct ConnectionCore::Moving {
-  ae::Mutex leaving;
-  ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
-};
 
 bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).move(&loop); }
 
@@ -109,10 +100,6 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   // Before carrier_->interest_changed(), which asks the connection below for events.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
   if (events_wanted()) watch_or_fail();
-}
-
-void ConnectionCore::will_not_arrive() noexcept {
-  if (moves()) rare_->moving->connection = nullptr;
 }
 
 }}  // namespace conn
