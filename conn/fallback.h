@@ -4,38 +4,17 @@
 // skipped, and why. The library uses a later scheme only if the URL lists it, and always reports
 // why the earlier ones were skipped.
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/failure_kind.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Reasons why a scheme of a list was skipped, as the counters distinguish them.
-enum class SkipReason : std::uint8_t {
-  kUnavailable,  ///< the scheme is not in this build, or not in this program
-  kNoDevice,     ///< this machine, or its network namespace, has no device for the scheme
-  kUnreachable,  ///< there is no route to the peer, or the link is down
-  kRefused,      ///< the peer answered that it does not listen there
-  kTimedOut,     ///< the peer did not answer before the time-out
-  kSlower,       ///< another scheme was ready first
-  kOther,        ///< any other reason: a certificate, a limit, a protocol
-};
-inline constexpr std::size_t kSkipReasons = 7;  ///< number of values of SkipReason
-/// Returns the name of the counter for `kind` in statistics(), for example "fallback_no_device".
-AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
-/// Returns the reason as which an error code is counted.
-AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
-/// One counter for each SkipReason.
-using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;
-
-/// A scheme of a list that was skipped.
+/// A scheme that was not taken.
 struct Skipped {
   std::string scheme;                    ///< name of the scheme
   SkipReason kind = SkipReason::kOther;  ///< the reason as the counters distinguish it

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "conn/fallback.h"
+#include "conn/failure_kind.h"
 #include "conn/histogram.h"
 
 namespace conn { inline namespace AECONN_ABI {

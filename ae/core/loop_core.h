@@ -4,29 +4,16 @@
 // process_events() call may do, how many handlers have run, and for how long an iteration may run
 // handlers. All handlers run through guarded(), which catches exceptions.
 
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <ctime>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
-
-/// Checks the arguments of add_file_event(), for every implementation of a loop. Throws LoopError.
-inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
-  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
-  if ((mask & (kReadable | kWritable)) == 0)
-    throw LoopError("a file event needs kReadable or kWritable");
-  if (!handler) throw LoopError("a file event needs a handler");
-}
-[[noreturn]] inline void refuse_closed_descriptor() {
-  throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
-}
 
 /// The time after which a part of an iteration stops running handlers. The first part is files,
 /// posts and timers, the second is sources. Once the time has passed, each kind of handler in the
@@ -40,9 +27,6 @@ inline TimePoint coarse_now() noexcept {
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
-
-/// If the kernel refuses a file event for lack of resources, the loop tries again after this delay.
-inline constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class LoopCore {
  public:

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "ae/core/file_events.h"
+
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 

@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/core/file_events.h"
 #include "ae/core/loop_core.h"
 #include "ae/core/loop_timers.h"
 #include "ae/core/loop_work.h"
@@ -301,7 +302,7 @@ void EpollLoop::Impl::retry_refused() {
       files.retry();
       return kNoMore;
     };
-    retry = timers.add(kRetryAfter, handler);
+    retry = timers.add(kFileEventRetry, handler);
   } catch (const std::bad_alloc&) {  // no memory for the timer: the next iteration tries again
     return;
   }

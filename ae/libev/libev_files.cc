@@ -7,11 +7,13 @@
 #include <system_error>
 #include <utility>
 
+#include "ae/core/file_events.h"
+
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr int kBoth = EV_READ | EV_WRITE;
-constexpr double kRetrySeconds = std::chrono::duration<double>(kRetryAfter).count();
+constexpr double kRetrySeconds = std::chrono::duration<double>(kFileEventRetry).count();
 
 int to_libev(Mask mask) noexcept {
   return ((mask & kReadable) != 0 ? EV_READ : 0) | ((mask & kWritable) != 0 ? EV_WRITE : 0);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The close handler of a connection. It is allocated on demand, because most connections have none,
-// and runs from a list of the loop, independent of the transport. Included only by
-// connection_core.cc and connection_set.cc.
+// A connection's close handler. It is allocated on demand, since most connections have none, and
+// runs from a list of the loop, independent of the transport.
 
 #include "ae/abi.h"
 #include "conn/connection.h"
@@ -21,13 +20,6 @@ class CloseWatch final : public ReadyItem {
  private:
   std::size_t run_ready() override;
   ConnectionCore& connection_;
-};
-
-/// The close handlers of one loop that are due to run. A member of the loop's ConnectionSet.
-class DueToClose final : public ReadyList {
- public:
-  explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
-  ~DueToClose() override { loop().remove_source(*this); }
 };
 
 }}  // namespace conn

@@ -3,11 +3,8 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 
-#include "ae/core/fork.h"
 #include "conn/connection_type.h"
-#include "conn/core/close_watch.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/probes.h"
@@ -27,57 +24,6 @@ Failure loop_gone() noexcept {
 }
 
 }  // namespace
-
-/// The state of a post that moves a connection to another loop. It outlives a connection that is
-/// closed before the post runs, or that never leaves. The new loop's thread may run the post
-/// immediately, so the lock blocks it until the connection has left its old loop.
-struct ConnectionCore::Moving {
-  ae::Mutex leaving;
-  // The connection that moves; null if it will not arrive, or has arrived.
-  ConnectionCore* connection = nullptr;
-};
-
-// --- memory
-// ----------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::size_t aligned(std::size_t size) noexcept {
-  constexpr std::size_t kAlignment = alignof(std::max_align_t);
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-constexpr std::size_t kCoreAt = sizeof(ConnectionBlock);
-constexpr std::size_t kCarrierAt = aligned(kCoreAt + sizeof(ConnectionCore));
-static_assert(alignof(ConnectionCore) <= kCoreAt);
-
-}  // namespace
-
-ConnectionBlock& ConnectionBlock::allocate(std::size_t size_of_carrier) {
-  return *::new (::operator new(kCarrierAt + size_of_carrier)) ConnectionBlock;
-}
-
-ConnectionBlock& ConnectionBlock::of_core(void* core) noexcept {
-  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(core) - kCoreAt);
-}
-
-ConnectionBlock& ConnectionBlock::of_carrier(void* carrier) noexcept {
-  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(carrier) - kCarrierAt);
-}
-
-void* ConnectionBlock::core() noexcept { return reinterpret_cast<std::byte*>(this) + kCoreAt; }
-
-void* ConnectionBlock::carrier() noexcept {
-  return reinterpret_cast<std::byte*>(this) + kCarrierAt;
-}
-
-void ConnectionBlock::part_gone() noexcept {
-  if (--parts_ == 0) ::operator delete(this);
-}
-
-void CarrierBase::operator delete(void* carrier) noexcept {
-  ConnectionBlock::of_carrier(carrier).part_gone();
-}
 
 ConnectionCore::Rare& ConnectionCore::rare() {
   if (!rare_) rare_ = std::make_unique<Rare>();
@@ -109,7 +55,7 @@ ConnectionCore::~ConnectionCore() {
 }
 
 void ConnectionCore::leave_set() noexcept {
-  if (close_watch_) close_watch_->unqueue();
+  if (close_watch_) unqueue(*close_watch_);
   if (set_link_ != nullptr) {
     *set_link_ = set_next_;
     if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
@@ -276,8 +222,8 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
 
 void ConnectionCore::look_at_run(bool reads, std::uint64_t before) noexcept {
   const unsigned row = vain_.look(reads, (reads ? bytes_read_ : bytes_written_) != before);
-  if (row > Vain::longest_row.load(std::memory_order_relaxed))
-    Vain::longest_row.store(row, std::memory_order_relaxed);
+  if (row > SpuriousWakeups::longest_row.load(std::memory_order_relaxed))
+    SpuriousWakeups::longest_row.store(row, std::memory_order_relaxed);
 }
 
 /// Called after a handler was replaced. Tells the carrier and the in-place state, which run the
@@ -292,44 +238,6 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
     }
   }
   if (in_place_ != nullptr) in_place_->handler_changed();
-}
-
-bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
-
-bool ConnectionCore::close_due() const noexcept {
-  return gone() && (close_watch_->when == CloseOn::kEnd || carrier_->why_ended());
-}
-
-void ConnectionCore::queue_close() noexcept {
-  if (!close_watch_ || set_ == nullptr || !close_due()) return;
-  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
-}
-
-/// Runs the close handler. Returns 1, or 0 if it may not run now.
-std::size_t CloseWatch::run_ready() {
-  ConnectionCore& connection = connection_;
-  if (connection.connect_due()) {  // the connect handler is also due, and must run first
-    connection.queue_close();
-    return 0;
-  }
-  // This object is kept until the handler has returned, so that setting another handler inside it
-  // needs no memory.
-  const Connection::Handler due = std::exchange(handler, nullptr);
-  if (!due) return 0;  // the handler is running: this is a nested iteration
-  {
-    ConnectionCore::Running running{connection.running_};
-    // The destructor of Then also runs after an exception, and if the handler has destroyed this
-    // object.
-    struct Then {
-      ConnectionCore& connection;
-      ~Then() {
-        if (connection.close_watch_ && !connection.close_watch_->handler)
-          connection.close_watch_.reset();
-      }
-    } then{connection};
-    due(connection);
-  }
-  return 1;
 }
 
 // --- data ----------------------------------------------------------------------------------------
@@ -419,79 +327,6 @@ int ConnectionCore::end_output(bool both) {
     if (state_ != State::kConnected) return 0;
   }
   return both ? carrier_->shutdown_both() : carrier_->shutdown();
-}
-
-// --- moving to another loop ----------------------------------------------------------------------
-
-bool ConnectionCore::move(ae::EventLoop* to) {
-  if (!carrier_->type().capabilities().rebind) {
-    errno = EOPNOTSUPP;
-    return false;
-  }
-  if (given_up() || abandoned_ || loop_ == nullptr) {
-    errno = ENOTCONN;
-    return false;
-  }
-  if (to == loop_) return true;
-  // A running handler has been moved out of its slot, and moving it back would race with the new
-  // loop's thread. A connect handler that is due would have to run before the others there.
-  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
-      reserved_ != 0 || connect_due()) {
-    errno = EBUSY;
-    return false;
-  }
-  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
-    errno = EAGAIN;
-    return false;
-  }
-  try {
-    (void)rare();
-    const auto moving = std::make_shared<Moving>();
-    const std::lock_guard leaving(moving->leaving);
-    if (to != nullptr) {
-      to->post([moving, to] {
-        const std::lock_guard left(moving->leaving);
-        if (moving->connection != nullptr) moving->connection->arrive(*to);
-      });
-    }
-    if (!carrier_->leave(to)) return false;  // the post then finds that no connection is moving
-    leave_set();
-    if (in_place_ != nullptr) in_place_->leave_loop();
-    loop_ = to;
-    rare_->moving = moving;
-    moving->connection = this;
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return false;
-  }
-  return true;
-}
-
-void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  // If the post of rebind() has not run yet, it then does nothing.
-  rare_->moving->connection = nullptr;
-  rare_->moving.reset();  // the calling post holds another reference; join() needs none
-  try {
-    set_ = &ConnectionSet::of(loop);
-    if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
-    if (close_watch_) (void)set_->due_to_close(loop);
-    set_->add(*this);  // only this loop's thread may access the set
-  } catch (const std::bad_alloc&) {
-    if (!given_up()) fail(out_of_memory());
-    abandon();  // the connection is in no set, so the end of the loop would not find it
-    return;
-  }
-  queue_close();
-  try {
-    counters_ = &set_->counters(carrier_->type());
-    ++counters_->open;
-  } catch (const std::bad_alloc&) {
-    if (!given_up()) fail(out_of_memory());
-  }
-  // This comes before carrier_->interest_changed(), which asks the connection below for events and
-  // needs its loop.
-  if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
-  if (events_wanted()) watch_or_fail();
 }
 
 }}  // namespace conn

@@ -12,34 +12,24 @@
 #include <utility>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch;
+// CloseWatch is not complete here.
+void unqueue(CloseWatch& watch) noexcept;
+struct DropCloseWatch {
+  void operator()(CloseWatch* watch) const noexcept;
+};
 class ConnectionSet;
 class InPlace;
 struct LoopCounters;
-
-/// The block of memory that holds a connection and the carrier that was made with it. It is freed
-/// when both are destroyed, in either order, because a connection can change its carrier.
-class AECONN_API ConnectionBlock {
- public:
-  /// Allocates a block for a connection and a carrier of this size. Throws std::bad_alloc.
-  static ConnectionBlock& allocate(std::size_t size_of_carrier);
-  static ConnectionBlock& of_core(void* core) noexcept;
-  static ConnectionBlock& of_carrier(void* carrier) noexcept;
-  void* core() noexcept;
-  void* carrier() noexcept;
-  void part_gone() noexcept;  ///< to be called once for the connection and once for the carrier
-
- private:
-  std::size_t parts_ = 2;
-};
 
 /// A program's connection. To be used on the thread of its loop.
 class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
@@ -56,7 +46,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
-  static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
+  static void operator delete(void* core) noexcept;        ///< of memory of a ConnectionBlock
   Carrier& carrier() const noexcept { return *carrier_; }  ///< the carrier that it has now
   /// Sets the handler that runs when the connection is established or has failed. For a layer (such
   /// as TLS) that is set up on another connection. Throws std::bad_alloc.
@@ -74,7 +64,13 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
 
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
-  struct Moving;
+  /// State of the post that moves a connection to another loop. It outlives a connection that is
+  /// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
+  /// post may run immediately, until the connection has left its old loop.
+  struct Moving {
+    ae::Mutex leaving;
+    ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
+  };
   struct Rare {       // what an established connection hardly ever has
     Slot on_connect;  // connect handler; empty once it has run
     // How the connection got its carrier, if the carrier was changed; else null.
@@ -149,11 +145,11 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   ConnectionSet* set_;      // the loop's set; null between two loops, and after the loop has ended
   LoopCounters* counters_;  // counters of the carrier's type; null while set_ is null
   InPlace* in_place_ = nullptr;  // exists while data is read ahead or in-place output is pending
-  std::unique_ptr<CloseWatch> close_watch_;  // exists while a close handler is set
+  std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // exists while a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
-  Vain vain_;
+  SpuriousWakeups vain_;
   // Whether the last peek() filled its chunk, so that the next one is large.
   bool reads_fill_ = false;
   bool abandoned_ = false;  // the loop has ended, or is about to end

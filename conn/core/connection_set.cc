@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "conn/core/close_watch.h"
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
+#include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -35,6 +35,13 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
 }
 
 }  // namespace
+
+/// The close handlers of one loop that are due. Member of its ConnectionSet.
+class DueToClose final : public ReadyList {
+ public:
+  explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
+  ~DueToClose() override { loop().remove_source(*this); }
+};
 
 ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
   static const char key = 0;

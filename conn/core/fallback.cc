@@ -1,53 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/fallback.h"
 
-#include <cerrno>
-
 namespace conn { inline namespace AECONN_ABI {
-
-std::string_view counter_of(SkipReason kind) noexcept {
-  switch (kind) {
-    case SkipReason::kUnavailable:
-      return "fallback_unavailable";
-    case SkipReason::kNoDevice:
-      return "fallback_no_device";
-    case SkipReason::kUnreachable:
-      return "fallback_unreachable";
-    case SkipReason::kRefused:
-      return "fallback_refused";
-    case SkipReason::kTimedOut:
-      return "fallback_timed_out";
-    case SkipReason::kSlower:
-      return "fallback_slower";
-    case SkipReason::kOther:
-      return "fallback_other";
-  }
-  return "?";
-}
-
-SkipReason kind_of(const std::error_code& code) noexcept {
-  const bool system = code.category() == std::system_category();
-  const std::error_condition condition = code.default_error_condition();
-  if (!system && condition.category() != std::generic_category()) return SkipReason::kOther;
-  switch (condition.category() == std::generic_category() ? condition.value() : code.value()) {
-    case ENODEV:
-    case ENXIO:
-      return SkipReason::kNoDevice;
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EHOSTDOWN:
-    case EADDRNOTAVAIL:
-      return SkipReason::kUnreachable;
-    case ECONNREFUSED:
-    case ENOENT:  // the file of a Unix socket does not exist
-      return SkipReason::kRefused;
-    case ETIMEDOUT:
-      return SkipReason::kTimedOut;
-    default:
-      return SkipReason::kOther;
-  }
-}
 
 std::string describe(const std::vector<Skipped>& not_taken) {
   std::string text;

@@ -10,6 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
+#include "conn/core/connection_block.h"
 #include "conn/core/connection_core.h"
 
 namespace conn { inline namespace AECONN_ABI {

@@ -194,13 +194,13 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   if (c.given_up()) return;
   // Keeps the old handler alive until the function returns, because destroying what it owns may
   // call this function again.
-  std::unique_ptr<CloseWatch> before;
+  decltype(c.close_watch_) before;
   if (!handler) {
     before = std::move(c.close_watch_);
   } else {
     if (!c.close_watch_) {
       if (c.set_ != nullptr) (void)c.set_->due_to_close(*c.loop_);
-      c.close_watch_ = std::make_unique<CloseWatch>(c);
+      c.close_watch_.reset(new CloseWatch(c));
     }
     c.close_watch_->handler.swap(handler);
     c.close_watch_->when = when;
@@ -219,7 +219,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
 void Connection::clear_handlers() noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
-  const std::unique_ptr<CloseWatch> before = std::move(c.close_watch_);
+  const auto before = std::move(c.close_watch_);
   c.drop_handlers();
   if (!c.events_wanted()) return;
   try {
@@ -237,7 +237,7 @@ bool Connection::has_write_handler() const noexcept {
   return ConnectionCore::of(*this).wanted_.write;
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 int Connection::shutdown() {
   ConnectionCore& c = ConnectionCore::of(*this);
@@ -260,28 +260,6 @@ void Connection::abort() noexcept {
   if (c.given_up()) return;
   c.aborts_ = true;
   c.give_up();
-}
-
-// --- moving to another loop ----------------------------------------------------------------------
-
-bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).move(&loop); }
-
-bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
-
-// Completes leave(). Also called by a layer that arrives on its new loop, for the connection below
-// it; after rebind() that connection already knows its loop.
-bool Connection::join(ae::EventLoop& loop) {
-  ConnectionCore& c = ConnectionCore::of(*this);
-  if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {
-    errno = EINVAL;
-    return false;
-  }
-  const bool stood = c.state_ != State::kError;
-  c.loop_ = &loop;
-  c.arrive(loop);
-  if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
-  errno = stood ? c.failed_errno() : ENOMEM;
-  return false;
 }
 
 // --- for the program -----------------------------------------------------------------------------

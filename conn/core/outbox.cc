@@ -230,7 +230,7 @@ std::size_t InPlace::run_refusing() {
   return 1;
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 bool InPlace::begin_drain() noexcept {
   const Busy busy(busy_);

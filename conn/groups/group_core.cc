@@ -165,7 +165,7 @@ Quota::Place GroupCore::take_place() {
 
 void GroupCore::refuse(GroupPart& at, PendingConnectionPtr arrival) {
   const Failure why = Quota(most_).refusal(arrival->peer());
-  arrival->refuse(patience_when_full());
+  arrival->refuse(retry_after_when_full());
   arrival.reset();
   if (at.port_listener) ++at.port_listener->type().counters(*at.loop).refused;
   if (!at.receiver) return;

@@ -152,8 +152,8 @@ class SharedHandlers {
     SharedHandlers& all;
     const ae::Poster poster;
     std::shared_ptr<const AcceptHandler> handler;  // used only on the loop's thread
-    bool there = false;                            // guarded by mutex_
-    std::thread::id thread;                        // does not change once `there` is set
+    bool there = false;      // the port listener is being moved; guarded by mutex_
+    std::thread::id thread;  // does not change once `there` is set
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;

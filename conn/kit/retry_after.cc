@@ -19,7 +19,7 @@ std::string format_retry_after(std::string_view why, std::chrono::milliseconds t
       .append(kAfter);
 }
 
-std::string patience_when_full() {
+std::string retry_after_when_full() {
   return format_retry_after("max-connections reached", kWhenFull);
 }
 
@@ -27,7 +27,7 @@ std::string retry_after_under_overload() {
   return format_retry_after("too many arrive at once", kInAStorm);
 }
 
-std::chrono::milliseconds patience_in(std::string_view text) noexcept {
+std::chrono::milliseconds retry_after_in(std::string_view text) noexcept {
   const std::size_t at = text.find(kBefore);
   if (at == std::string_view::npos) return {};
   text.remove_prefix(at + kBefore.size());

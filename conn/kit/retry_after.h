@@ -15,11 +15,11 @@ namespace conn { inline namespace AECONN_ABI {
 AECONN_API std::string format_retry_after(std::string_view why, std::chrono::milliseconds time);
 /// Returns the time in a text that format_retry_after() has made; 0 if there is none or it exceeds
 /// an hour.
-AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
+AECONN_API std::chrono::milliseconds retry_after_in(std::string_view text) noexcept;
 
 /// Returns the text for a client that max-connections excludes. Places become free as connections
 /// end.
-AECONN_API std::string patience_when_full();
+AECONN_API std::string retry_after_when_full();
 /// Returns the text for a client that is refused because too many connections are pending. Places
 /// become free within the next iterations.
 AECONN_API std::string retry_after_under_overload();

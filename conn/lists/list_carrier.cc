@@ -168,7 +168,7 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   fail(std::move(why));
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 void ListCarrier::stop_timer() noexcept {
   if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));

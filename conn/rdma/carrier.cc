@@ -11,6 +11,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/kit/interruption.h"
+#include "conn/rdma/device/reject_reason.h"
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
 
@@ -355,7 +356,7 @@ std::string RdmaCarrier::path() const {
 
 std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  const Context* const context = link_.context();
+  const DeviceContext* const context = link_.context();
   const Domain* const domain = link_.domain();
   const Stream& stream = link_.stream;
   const Sender& sender = link_.sender;

@@ -30,15 +30,15 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
-  const Iteration::Spending spending(state_->iteration());
+  const IterationBudget::Spending spending(state_->iteration());
   // If the loop stood still or this timer was postponed, the awaited event may have arrived without
   // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines,
   // only those for which this iteration has time: an accepting side learns of the peer's first
   // message from its queue pair.
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
-    state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll
-                                                  : Iteration::Most::kShare);
+    state_->catch_up(late && what == Of::kAddress ? IterationBudget::Most::kAll
+                                                  : IterationBudget::Most::kShare);
   } catch (const std::exception&) {
     user_.on_no_memory();
   }

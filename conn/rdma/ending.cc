@@ -21,11 +21,11 @@ bool Ending::stream_over() noexcept {
 void Ending::queue_stop() noexcept { step(EndStep::kStopQueued); }
 
 bool Ending::stop() noexcept {
-  const Iteration::Spending spending(link_.state().iteration());
+  const IterationBudget::Spending spending(link_.state().iteration());
   step(EndStep::kUntold);
   if (link_.inherited()) return false;
   const CmId& id = link_.id();
-  const Context* context = link_.context();
+  const DeviceContext* context = link_.context();
   if (id && context != nullptr) {
     const Device& device = context->device();
     if (device.asks_port_first() || unreachable_ || device.port_down(id->port_num))

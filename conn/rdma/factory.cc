@@ -3,7 +3,7 @@
 
 #include "conn/core/make_connection.h"
 #include "conn/rdma/carrier.h"
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/type.h"

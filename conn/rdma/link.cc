@@ -235,7 +235,7 @@ bool Link::keys_work() {
 // --- while the connection is open ----------------------------------------------------------------
 
 void Link::manage_windows() {
-  LoopUser& user = users_.loop;
+  LoopConnection& user = users_.loop;
   if (windows.manage({domain_.get(), settings_.limit(), state_.statistics(), was_connected()},
                      state_.now()))
     state_.want_flush(user);
@@ -245,10 +245,10 @@ void Link::manage_windows() {
 }
 
 void Link::on_keys_changed() {
-  const Windows::Changed changed = windows.on_done(sender.done(), domain_.get());
-  if (changed == Windows::Changed::kBound) context_->device().prove_binding();
+  const WindowMemory::Changed changed = windows.on_done(sender.done(), domain_.get());
+  if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
   // An invalidated key has made room for another window.
-  if (changed != Windows::Changed::kNone) manage_windows();
+  if (changed != WindowMemory::Changed::kNone) manage_windows();
 }
 
 bool Link::on_key_refused(ReceiveWindow& window) {

@@ -31,23 +31,24 @@
 #include "ae/core/fork.h"
 #include "conn/rdma/config/settings.h"
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/device/queue_pair.h"
+#include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/memory/completion_queues.h"
 #include "conn/rdma/memory/domain.h"
-#include "conn/rdma/memory/queues.h"
-#include "conn/rdma/memory/receives.h"
+#include "conn/rdma/memory/receive_queue.h"
 #include "conn/rdma/path.h"
 #include "conn/rdma/protocol/stage.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/sender.h"
-#include "conn/rdma/windows.h"
+#include "conn/rdma/window_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Link {
  public:
   struct Users {  ///< the objects that are called when something happens to the connection
-    LoopUser& loop;
+    LoopConnection& loop;
     QueuePairUser& queue_pair;
     CmUser& cm;
   };
@@ -65,7 +66,7 @@ class Link {
   CmId& id() noexcept { return id_; }
   /// Returns the open device that the connection uses; null before a queue pair is created, and
   /// after it is torn down.
-  Context* context() const noexcept { return context_.get(); }
+  DeviceContext* context() const noexcept { return context_.get(); }
   Domain* domain() const noexcept { return domain_.get(); }
   ibv_qp* queue_pair() const noexcept { return qp_.get(); }
   ReceiveQueue* receives() const noexcept;
@@ -162,7 +163,7 @@ class Link {
 
   // Members are destroyed from the last to the first, but release() has emptied them before that.
   CmId id_;
-  std::shared_ptr<Context> context_;
+  std::shared_ptr<DeviceContext> context_;
   std::shared_ptr<Domain> domain_;
   // Owns the memory of a view or reservation after domain_ was released; else null.
   std::shared_ptr<Domain> kept_;
@@ -174,7 +175,7 @@ class Link {
  public:
   Stage stage;
   Stream stream;
-  Windows windows{stream};
+  WindowMemory windows{stream};
   Sender sender;
   Path path;
 };

@@ -309,7 +309,7 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         ending_.set_unreachable();
         return end_with({std::make_error_code(std::errc::timed_out), why});
       }
-      TxQueue& queue = link_.sender.queue();
+      StagingQueue& queue = link_.sender.queue();
       if (queue.held() == 0) queue.trim();
       if (link_.stream.liveness().wants_probe() || now >= link_.sender.ask_at())
         state.want_flush(*this);

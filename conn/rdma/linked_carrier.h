@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A carrier whose connection runs over a Link, that is, over objects of rdma_cm and of the device.
-// Reports from rdma_cm, the device and the loop arrive in this class. It changes the link and the
-// other parts accordingly, and finally ends the connection. The functions that the connection core
-// calls are in the derived class, RdmaCarrier.
+// A carrier over a Link: what rdma_cm, the device and the loop report arrives here, changes the
+// link and its parts, and at last ends the connection. What the core asks of a carrier is in the
+// class derived from this one, RdmaCarrier.
 //
-// The parts:
-//   Setup     finds an address and creates the link (connecting side only; destroyed afterwards)
-//   Link      the connection's objects of rdma_cm and of the device
-//     Stream    the protocol
-//     Windows   receive windows and their keys
-//     Sender    staged bytes, chains of requests, completions
-//     Path      addresses, device, route
-//   Reader    read budget, and the bytes that the user looks at in place
-//   Ending    the steps after the last byte, or after a failure
-//   Deadline  the time-out of the current phase
+//   Setup          finds an address and makes the link (connecting side only; freed afterwards)
+//   Link           what rdma_cm and the device have of the connection
+//     Stream         the protocol
+//     WindowMemory   receive windows and their keys
+//     Sender         staged bytes, chains of requests, completions
+//     Path           addresses, device, route
+//   Reader         read budget, and what is looked at in place
+//   Ending         the steps after the last byte, or after a failure
+//   Deadline       the time-out of the present phase
 //
-// The parts do not know this class. They return what is to be done, and this class does it. Setup
-// and Deadline wait for something, so they report through the interfaces SetupUser and
-// DeadlineUser.
+// The parts know nothing of this class. They return what is to be done, and it is done here; Setup
+// and Deadline, which wait for something, report through SetupUser and DeadlineUser.
 
 #include <array>
 #include <memory>
@@ -51,7 +48,7 @@ class AcceptOwner {
 };
 
 class LinkedCarrier : public QueuedCarrier,
-                      protected LoopUser,
+                      protected LoopConnection,
                       protected QueuePairUser,
                       protected CmUser,
                       protected DeadlineUser,
@@ -69,7 +66,7 @@ class LinkedCarrier : public QueuedCarrier,
   LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, Role role,
                 AcceptOwner* listener);
 
-  // Overrides of LoopUser.
+  // LoopConnection
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {

@@ -107,7 +107,7 @@ void LinkedCarrier::on_refusal() {
 }
 
 void LinkedCarrier::on_device_event(const std::string& what) {
-  Context* const context = link_.context();
+  DeviceContext* const context = link_.context();
   if (link_.stage.open() && context != nullptr && !context->lost())
     // The completion of a failed work request may say more about the reason.
     link_.drain();

@@ -11,9 +11,10 @@
 #include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
 #include "conn/kit/retry_after.h"
-#include "conn/rdma/config/limits.h"
-#include "conn/rdma/device/here.h"
-#include "conn/rdma/device/near.h"
+#include "conn/rdma/device/availability.h"
+#include "conn/rdma/device/device_list.h"
+#include "conn/rdma/device/numa.h"
+#include "conn/rdma/listen_capacity.h"
 #include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -139,24 +140,10 @@ void ListenerCore::listen(const Endpoint& endpoint) {
     if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   }
   if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
-  look_at_limits();
-}
-
-// Writes into the statistics how many connections the limits allow, and how many limits are too
-// low, before any limit is reached. aeconn-doctor explains these limits.
-void ListenerCore::look_at_limits() {
   constexpr std::uint64_t kUsual = 1000;
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
-  const std::uint64_t wanted = options.has("max-connections") ? settings_.max_connections : kUsual;
-  std::uint64_t room = UINT64_MAX, low = 0;
-  for (const auto& context : state_->devices().contexts()) {
-    for (const Capacity& each : capacities(context->device(), wanted, settings_)) {
-      room = std::min(room, each.connections);
-      low += each.enough() ? 0 : 1;
-    }
-  }
-  state_->statistics().room_for_connections = room == UINT64_MAX ? 0 : room;
-  state_->statistics().limits_too_low = low;
+  record_capacity(*state_, settings_,
+                  options.has("max-connections") ? settings_.max_connections : kUsual);
 }
 
 ListenerCore::~ListenerCore() { stop(); }
@@ -320,7 +307,7 @@ void ListenerCore::accept_waiting() {
     // This is a nested iteration of the loop, run by the handler, which must not be called again.
     if (arrived_.running()) return;
     if (!first && !state_->iteration().has_share_left()) return;
-    const Iteration::Spending spending(state_->iteration());
+    const IterationBudget::Spending spending(state_->iteration());
     auto request = std::move(requests_.front());
     requests_.pop_front();
     try {
@@ -336,7 +323,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   if (arrived_) return arrived_.run(std::move(request));
   if (!request->place) {
     if (quota_.full()) {
-      request->refuse(patience_when_full());
+      request->refuse(retry_after_when_full());
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).refused;
       return refused(quota_.refusal(request->peer()));

@@ -87,7 +87,6 @@ class ListenerCore final : public ae::Deferred,
   void accept(std::unique_ptr<RdmaPending> request);
   void accept_waiting();
   void leave_loop() noexcept;
-  void look_at_limits();
   void schedule_retry() noexcept;
   ae::Duration retry_down();
 

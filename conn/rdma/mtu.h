@@ -11,6 +11,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/fabric.h"
+#include "conn/rdma/device/route.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -16,6 +16,7 @@
 #include "ae/abi.h"
 #include "conn/core/pending_connection.h"
 #include "conn/rdma/device/cm.h"
+#include "conn/rdma/device/reject_reason.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

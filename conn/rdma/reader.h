@@ -45,7 +45,7 @@ class Reader {
     bool turned;  ///< true if a window was read to its end: the stream may want another window now
   };
   /// Reads up to `size` bytes of `inbound` into `into`; null: consumes them without a copy.
-  Taken take(Inbound& inbound, std::byte* into, std::size_t size) {
+  Taken take(StreamReceiver& inbound, std::byte* into, std::size_t size) {
     const std::uint32_t turns = inbound.window_turns();
     const std::size_t n = inbound.read(into, size);
     left_ -= std::min(n, left_);

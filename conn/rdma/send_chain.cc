@@ -17,10 +17,10 @@ ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
   return request;
 }
 
-void SendChain::attach(ibv_send_wr& request, std::span<const TxQueue::Segment> from) {
+void SendChain::attach(ibv_send_wr& request, std::span<const StagingQueue::Segment> from) {
   request.sg_list = &pieces_[pieces_used_];
   request.num_sge = static_cast<int>(from.size());
-  for (const TxQueue::Segment& each : from)
+  for (const StagingQueue::Segment& each : from)
     pieces_[pieces_used_++] = {reinterpret_cast<std::uintptr_t>(each.data), each.length, each.lkey};
 }
 
@@ -29,18 +29,18 @@ void SendChain::change_key(ReceiveWindow& window) { window.fill(add(IBV_WR_BIND_
 void SendChain::send_inline(const ControlBytes& message) {
   messages_[size_] = message;
   ibv_send_wr& request = add(IBV_WR_SEND);
-  const TxQueue::Segment piece{messages_[size_ - 1].data(), kControlSize, 0};
+  const StagingQueue::Segment piece{messages_[size_ - 1].data(), kControlSize, 0};
   attach(request, {&piece, 1});
   request.send_flags = IBV_SEND_INLINE;
 }
 
 void SendChain::send(const std::byte* message, std::uint32_t lkey) {
-  const TxQueue::Segment piece{message, kControlSize, lkey};
+  const StagingQueue::Segment piece{message, kControlSize, lkey};
   attach(add(IBV_WR_SEND), {&piece, 1});
 }
 
-void SendChain::write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
-                      bool copied) {
+void SendChain::write(std::span<const StagingQueue::Segment> from, std::uint64_t to,
+                      std::uint32_t rkey, bool copied) {
   assert(!copied || from.size() == 1);
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
   attach(request, from);
@@ -56,7 +56,7 @@ void SendChain::with_immediate(std::uint32_t value) {
 
 void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
-  const TxQueue::Segment nothing{nullptr, 0, 0};
+  const StagingQueue::Segment nothing{nullptr, 0, 0};
   // cxgb4 reads the list of pieces even if num_sge is 0.
   attach(request, {&nothing, 1});
   request.num_sge = 0;

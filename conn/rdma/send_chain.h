@@ -8,9 +8,10 @@
 #include <span>
 
 #include "ae/abi.h"
+#include "conn/rdma/device/device.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/staging.h"
-#include "conn/rdma/memory/window.h"
+#include "conn/rdma/memory/receive_window.h"
+#include "conn/rdma/memory/staging_queue.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -43,7 +44,7 @@ class SendChain {
   /// peer. `copied`: the bytes are copied into the request. Only a single piece may be copied: of
   /// several, irdma before rdma-core 44 copies only the first, and hns before 47 copies beyond
   /// their capacity.
-  void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
+  void write(std::span<const StagingQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
   /// Turns the write added last into a WRITE_WITH_IMM with this immediate value.
   void with_immediate(std::uint32_t value);
@@ -61,7 +62,7 @@ class SendChain {
 
  private:
   ibv_send_wr& add(ibv_wr_opcode opcode);
-  void attach(ibv_send_wr& request, std::span<const TxQueue::Segment> from);
+  void attach(ibv_send_wr& request, std::span<const StagingQueue::Segment> from);
 
   std::size_t room_, size_ = 0, pieces_used_ = 0;
   std::uint32_t next_;

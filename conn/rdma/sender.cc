@@ -86,7 +86,7 @@ bool Sender::secure(bool writer_waits, const MemoryLimit& limit) noexcept {
 
 // --- posting -------------------------------------------------------------------------------------
 
-Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool prove,
+Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove,
                             ae::TimePoint now) {
   SendChain chain(limits_.requests - requests_in_flight(), posted_);
   ChainPlan plan;
@@ -137,7 +137,7 @@ Sender::Posted Sender::post(ibv_qp* qp, Windows& windows, bool keys_alone, bool 
   return posted;
 }
 
-SendChain::Result Sender::post_keys(ibv_qp* qp, Windows& windows) {
+SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
   SendChain chain(limits_.requests, posted_);
   ChainPlan plan;
   plan_keys(chain, plan, windows);
@@ -167,7 +167,7 @@ bool Sender::ask_later(ae::TimePoint now) noexcept {
   return true;
 }
 
-void Sender::plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows) {
+void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows) {
   const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
   for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
@@ -179,7 +179,7 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows) {
 // Plans key changes that must be alone in the send queue (Device::binds_alone()). Earlier requests
 // must complete first; if none of them requests a completion, a write of zero bytes does. Later
 // requests wait for the key changes.
-void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows) {
+void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows) {
   if (posted_ == done_) return plan_keys(chain, plan, windows);
   if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
   chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
@@ -215,14 +215,15 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   // A batch may be up to a quarter longer than planned if that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
-  std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
+  std::array<StagingQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
-  std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
+  std::span<const StagingQueue::Segment> left(segments.data(),
+                                              tx_.segments(n, segments.data(), most));
   while (!left.empty()) {
     const auto together = left.first(std::min<std::size_t>(left.size(), limits_.pieces));
     left = left.subspan(together.size());
     std::uint32_t bytes = 0;
-    for (const TxQueue::Segment& each : together) bytes += each.length;
+    for (const StagingQueue::Segment& each : together) bytes += each.length;
     plan.copied = together.size() == 1 && bytes <= limits_.inline_bytes;
     chain.write(together, stream_.peer_windows().position() + plan.bytes,
                 stream_.peer_windows().current().key, plan.copied);

@@ -26,11 +26,11 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/config/settings.h"
-#include "conn/rdma/memory/send_buffer.h"
-#include "conn/rdma/memory/staging.h"
+#include "conn/rdma/memory/send_buffer_tuning.h"
+#include "conn/rdma/memory/staging_queue.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/send_chain.h"
-#include "conn/rdma/windows.h"
+#include "conn/rdma/window_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -43,7 +43,7 @@ class Sender {
   // --- creation and end of the queue pair --------------------------------------------------------
   /// Replaces the sizes given at construction. Only before the first queue pair is created.
   void set_sizes(const Settings& settings) {
-    buffer_ = SendBuffer(settings.send_buffer, settings.max_send_buffer);
+    buffer_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
   }
   /// Sets the pools for staged bytes and for references to the user's memory. Null: bytes cannot be
   /// staged.
@@ -69,8 +69,8 @@ class Sender {
   /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
   /// available.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
-  TxQueue& queue() noexcept { return tx_; }
-  const TxQueue& queue() const noexcept { return tx_; }
+  StagingQueue& queue() noexcept { return tx_; }
+  const StagingQueue& queue() const noexcept { return tx_; }
   /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
   /// so that the writer does not send tiny pieces.
   bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
@@ -111,9 +111,9 @@ class Sender {
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
   /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
   /// request completions for everything.
-  Posted post(ibv_qp* qp, Windows& windows, bool keys_alone, bool prove, ae::TimePoint now);
+  Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
   /// Posts the due key changes and nothing else.
-  SendChain::Result post_keys(ibv_qp* qp, Windows& windows);
+  SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
   /// Call when nothing more can be posted for now.
   void on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
@@ -169,8 +169,8 @@ class Sender {
     return buffer_.size() - std::min<std::size_t>(tx_.buffered(), buffer_.size());
   }
   std::size_t room_to_wait_for() const noexcept { return std::max(1u, buffer_.size() / 4); }
-  void plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows);
-  void plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows);
+  void plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
+  void plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
   void plan_control(SendChain& chain, ChainPlan& plan);
   void plan_data(SendChain& chain, ChainPlan& plan);
   void plan_probe(SendChain& chain, ChainPlan& plan);
@@ -185,8 +185,8 @@ class Sender {
   }
 
   Stream& stream_;
-  TxQueue tx_;
-  SendBuffer buffer_;
+  StagingQueue tx_;
+  SendBufferTuning buffer_;
   Block* control_ = nullptr;  // memory for control messages; null if they fit inline
   Limits limits_;
   // Requests on the send queue, indexed by sequence number modulo the size of the ring.

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "conn/kit/retry_after.h"
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/setup_trace.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -202,7 +202,7 @@ void Setup::on_event(const CmEvent& event) {
         if (event.type == RDMA_CM_EVENT_ADDR_ERROR && is_no_device(err))
           return on_address_failed(not_reached(link_.path.peer(), err).failure());
         std::string why = describe(event);
-        const auto patience = patience_in(why);
+        const auto patience = retry_after_in(why);
         return on_address_failed(
             {std::error_code(err, std::generic_category()), std::move(why), patience});
       }

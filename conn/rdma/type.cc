@@ -3,7 +3,7 @@
 
 #include "conn/rdma/config/limits.h"
 #include "conn/rdma/config/settings.h"
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/rdma/device/port_counters.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/memory/user_memory.h"

@@ -75,22 +75,6 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   }
 }
 
-void reset_when_closed(int fd) noexcept {
-  const struct ::linger reset { 1, 0 };
-  (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-}
-
-void close_unix(Fd fd) noexcept {
-  if (!fd) return;
-  // After shutdown() the peer can add no more unread bytes, so the loop below ends.
-  ::shutdown(fd.get(), SHUT_RDWR);
-  char discarded[16 * 1024];
-  ssize_t n;
-  do {
-    n = ::recv(fd.get(), discarded, sizeof discarded, MSG_DONTWAIT);
-  } while (n > 0 || (n < 0 && errno == EINTR));
-}
-
 Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done)
     : loop_(loop),
       fd_(std::move(fd)),

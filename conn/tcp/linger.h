@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
-#include "conn/tcp/zero_copy.h"
+#include "conn/tcp/zero_copy_ledger.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
@@ -18,13 +18,6 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// acknowledged all output or it has announced that it sends no more (`peer_done`). In the second
 /// case no further input can provoke a reset, so the kernel delivers the rest by itself.
 bool closes_clean(int fd, bool peer_done) noexcept;
-
-/// Makes the next close() drop unsent bytes and reset the connection.
-void reset_when_closed(int fd) noexcept;
-
-/// Discards the unread input of a Unix socket and closes it, so that the peer sees end of stream.
-/// A Unix socket never lingers: everything written has already reached the peer.
-void close_unix(Fd fd) noexcept;
 
 /// Blocks until the peer's kernel has received everything that was written to the TCP socket `fd`
 /// or the peer is gone, at most until `until`. Discards input meanwhile, so that a subsequent

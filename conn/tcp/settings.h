@@ -10,10 +10,10 @@
 #include "ae/time.h"
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
+#include "conn/kit/end_linger.h"
 #include "conn/kit/quota.h"
 #include "conn/kit/resolver.h"
 #include "conn/options.h"
-#include "conn/url/end_linger.h"
 #include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {

@@ -8,11 +8,11 @@
 #include "ae/abi.h"
 #include "conn/spi/carrier.h"
 #include "conn/tcp/dial.h"
-#include "conn/tcp/lending.h"
 #include "conn/tcp/linger.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_events.h"
+#include "conn/tcp/zero_copy_sender.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
@@ -72,7 +72,7 @@ class SocketCarrier final : public Carrier {
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  // Functions of zero-copy sending, defined in zero_copy_carrier.cc
+  // Zero-copy sending
   bool take_completions() noexcept;
   void tell_done() noexcept;
   bool is_lent() noexcept;
@@ -87,8 +87,9 @@ class SocketCarrier final : public Carrier {
   bool peer_done_ = false;    // expect_no_more(): by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<Lending> lending_;  // zero-copy sending; null before the first zero-copy send()
-  std::unique_ptr<Dial> dial_;        // the attempt to connect; null at other times
+  std::unique_ptr<ZeroCopySender>
+      lending_;                     // zero-copy sending; null before the first zero-copy send()
+  std::unique_ptr<Dial> dial_;      // the attempt to connect; null at other times
   std::unique_ptr<Linger> linger_;  // delivers remaining output after close(); null at other times
 };
 

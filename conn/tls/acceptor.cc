@@ -173,7 +173,7 @@ void Acceptor::resume() {
 std::size_t Acceptor::run_ready() {
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
-    if (accepted_.running()) return ran;  // an iteration nested in the handler
+    if (accepted_.running()) return ran;  // this iteration is nested in the accept handler
     if (i != 0 && !shared_->loop().has_time()) break;
     ConnectionPtr owner = std::move(done_.front().connection);
     done_.pop_front();

@@ -31,7 +31,7 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
   if (made_here_.inherited()) return errno = ECANCELED, -1;
   try {
     return connection_->read(buffer, size);
-  } catch (const std::bad_alloc&) {  // must not pass through OpenSSL's frames
+  } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
     errno = ENOMEM;
     return -1;
   }

@@ -108,7 +108,7 @@ void TlsCarrier::interest_changed() {
   attach_list(place_.state(type(), *loop()).ready());
   ae::Mask wanted = ae::kNone;
   const bool connected = state() == State::kConnected;
-  if (inherited()) {  // a forked child has no wire
+  if (inherited()) {  // for example in a forked child, which has no wire
     if (handshake_) handshake_->leave_to_parent();
     held_.unqueue();
   } else if (handshake_) {
@@ -258,7 +258,7 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   return session_.engine().unsent() == 0 && below;
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end of the connection -------------------------------------------------------------------
 
 int TlsCarrier::shutdown() {
   if (closing_.end_writing()) move_to(State::kClosed);
@@ -333,7 +333,7 @@ bool TlsCarrier::join(ae::EventLoop& loop) {
   return !session_.below() || session_.below()->join(loop);
 }
 
-// --- facts ---------------------------------------------------------------------------------------
+// --- facts about the connection ------------------------------------------------------------------
 
 std::string TlsCarrier::local_address() const {
   return session_.below() ? session_.below()->local_address() : "";

@@ -54,7 +54,7 @@ class Closing {
   static constexpr bool allowed(State from, State to) {
     using enum State;
     if (to == kClosed) return from != kClosed;
-    switch (from) {  // no default: the compiler warns about a missing state
+    switch (from) {  // no default, so that the compiler warns about a missing state
       case kOpen:
         return to == kReadEnded || to == kWriteEnded || to == kLingering;
       case kReadEnded:

@@ -12,7 +12,7 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/kit/defaults.h"
-#include "conn/url/end_linger.h"
+#include "conn/kit/end_linger.h"
 #include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {

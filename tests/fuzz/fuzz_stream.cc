@@ -96,7 +96,7 @@ class Run {
     config.peer_receives = (bits & 8) != 0 ? 16 : 1024;
     config.control_burst = (bits & 16) != 0 ? 20 : 2048;
     config.completions_prove = (bits & 64) == 0;
-    config.max_windows = (bits & 128) != 0 ? WindowLine::kSlots : 3;
+    config.max_windows = (bits & 128) != 0 ? ReceiveWindowQueue::kSlots : 3;
     if ((bits & 32) != 0) config.keepalive = nanoseconds::zero();
     return config;
   }

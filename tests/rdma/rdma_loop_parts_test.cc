@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/due_connections.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/user_lists.h"
-#include "conn/rdma/loop/wheel_timer.h"
+#include "conn/rdma/loop/tick_dispatch.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 
@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 
-struct User final : LoopUser {
+struct User final : LoopConnection {
   void post_due() noexcept override {
     ++posts;
     if (on_post) on_post();
@@ -45,7 +45,7 @@ struct User final : LoopUser {
 ae::TimePoint at(ae::Duration time) { return ae::TimePoint(1000s) + time; }
 
 TEST_CASE("rdma loop: a connection is at most once in the list to post", "[rdma][loop]") {
-  UserLists lists;
+  DueConnections lists;
   User one, other;
   lists.make_room(2);
   CHECK_FALSE(lists.post_due());
@@ -74,7 +74,7 @@ TEST_CASE("rdma loop: a connection is at most once in the list to post", "[rdma]
 }
 
 TEST_CASE("rdma loop: connections are reaped in the order they asked", "[rdma][loop]") {
-  UserLists lists;
+  DueConnections lists;
   User first, second, third;
   lists.make_room(3);
   CHECK(lists.add_to_reap(first));
@@ -94,7 +94,7 @@ TEST_CASE("rdma loop: connections are reaped in the order they asked", "[rdma][l
 
 TEST_CASE("rdma loop: those that wait for memory are woken once each, a few at a time",
           "[rdma][loop]") {
-  UserLists lists;
+  DueConnections lists;
   std::vector<std::unique_ptr<User>> users;
   for (int i = 0; i < 40; ++i) users.push_back(std::make_unique<User>());
   lists.make_room(users.size());
@@ -117,7 +117,7 @@ TEST_CASE("rdma loop: those that wait for memory are woken once each, a few at a
 }
 
 TEST_CASE("rdma loop: one that is forgotten is in no list", "[rdma][loop]") {
-  UserLists lists;
+  DueConnections lists;
   User user;
   lists.make_room(1);
   user.pace = at(1s);
@@ -138,7 +138,7 @@ TEST_CASE("rdma loop: one that is forgotten is in no list", "[rdma][loop]") {
 }
 
 TEST_CASE("rdma loop: the pace of a connection is kept", "[rdma][loop]") {
-  UserLists lists;
+  DueConnections lists;
   User one, other, without;
   lists.make_room(3);
   one.pace = at(2s);
@@ -155,14 +155,14 @@ TEST_CASE("rdma loop: the pace of a connection is kept", "[rdma][loop]") {
 
 TEST_CASE("rdma loop: the share of an iteration ends, and each list makes a step nevertheless",
           "[rdma][loop]") {
-  using Most = Iteration::Most;
-  Iteration iteration;
+  using Most = IterationBudget::Most;
+  IterationBudget iteration;
   iteration.begin();
   const auto number = iteration.number();
   CHECK(iteration.has_share_left());
   {
-    const Iteration::Spending spending(iteration);
-    const Iteration::Spending nested(iteration);
+    const IterationBudget::Spending spending(iteration);
+    const IterationBudget::Spending nested(iteration);
     CHECK(iteration.has_share_left());
     std::this_thread::sleep_for(2ms);
     CHECK_FALSE(iteration.has_share_left());  // what is being spent counts
@@ -185,7 +185,7 @@ TEST_CASE("rdma loop: the share of an iteration ends, and each list makes a step
 
 TEST_CASE("rdma loop: a scheduled connection wakes the loop in time", "[rdma][loop]") {
   const auto loop = testing::make_loop();
-  WheelTimer wheel(*loop);
+  TickDispatch wheel(*loop);
   User user;
   CHECK(wheel.empty());
   CHECK_FALSE(wheel.must_not_sleep());

@@ -45,7 +45,7 @@ struct Driver : ibv_qp {
 };
 
 const std::array<std::byte, 64> kBytes{};
-const TxQueue::Segment kPiece{kBytes.data(), 64, 0x77};
+const StagingQueue::Segment kPiece{kBytes.data(), 64, 0x77};
 
 TEST_CASE("rdma send chain: requests follow each other, numbered, with what they are to move",
           "[rdma]") {
@@ -97,7 +97,7 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
 
 TEST_CASE("rdma send chain: a request takes its pieces in order, and none of its neighbours'",
           "[rdma]") {
-  std::array<TxQueue::Segment, kMostPieces> pieces;
+  std::array<StagingQueue::Segment, kMostPieces> pieces;
   for (std::uint32_t i = 0; i < pieces.size(); ++i)
     pieces[i] = {kBytes.data() + i, 1 + i, 0x10 + i};
   SendChain chain(SendChain::kLimit, 0);

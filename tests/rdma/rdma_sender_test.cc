@@ -79,7 +79,7 @@ struct Bed {
   Settings settings;
   ReferencePool references;
   std::array<std::byte, 4096> bytes{};
-  Windows windows{bench.stream};
+  WindowMemory windows{bench.stream};
   Sender sender{bench.stream, settings};
 };
 

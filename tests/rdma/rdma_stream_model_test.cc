@@ -359,7 +359,7 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
   CHECK(reached.ahead > 0);
   CHECK(reached.waits > 0);
   CHECK(reached.most_planned > 2);
-  CHECK(reached.most_windows == WindowLine::kSlots - 1);
+  CHECK(reached.most_windows == ReceiveWindowQueue::kSlots - 1);
 }
 
 }  // namespace

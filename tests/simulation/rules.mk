@@ -17,7 +17,7 @@ $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
 # A coverage build links the whole library except for the code that loads the RDMA libraries and the
 # code that reads sysfs: the simulation replaces both.
 ifeq ($(CONFIG),coverage)
-$(OUT)/tests/sim-tests: LIBRARY_FIRST := $(filter-out %/conn/rdma/libraries.o %/conn/rdma/near.o,$(call obj,$(LIB_SRC)))
+$(OUT)/tests/sim-tests: LIBRARY_FIRST := $(filter-out %/conn/rdma/device/libraries.o %/conn/rdma/device/numa.o,$(call obj,$(LIB_SRC)))
 endif
 $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)

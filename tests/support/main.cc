@@ -4,8 +4,8 @@
 // AECONN_TEST_TALLY names; tests/run sums them up.
 //
 // A test with tag [conformance] or [busy] also counts as failed if a handler was called in vain
-// twice in a row (conn/core/vain.h), which Catch2 does not know. A test in which that must happen
-// resets the counter.
+// twice in a row (conn/core/spurious_wakeups.h), which Catch2 does not know. A test in which that
+// must happen resets the counter.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 
 // Defined in tests/mutate/visits.cc, for the programs that link it.
 extern "C" void test_begins() __attribute__((weak));
@@ -49,7 +49,7 @@ class Tally : public Listener {
   using Listener::Listener;
 
   void testCaseStarting(const Catch::TestCaseInfo& /*test*/) override {
-    conn::Vain::longest_row = 0;
+    conn::SpuriousWakeups::longest_row = 0;
     if (test_begins != nullptr) test_begins();
   }
 
@@ -60,7 +60,7 @@ class Tally : public Listener {
     const Catch::TestCaseInfo& test = stats.testInfo;
 #endif
     if (test_ends != nullptr) test_ends(test.name.c_str());
-    const unsigned row = conn::Vain::longest_row;
+    const unsigned row = conn::SpuriousWakeups::longest_row;
     const bool in_vain = row > 1 && (has_tag(test, "conformance") || has_tag(test, "busy"));
     if (in_vain) {
       ++called_in_vain;

@@ -5,7 +5,7 @@
 #include <deque>
 #include <random>
 
-#include "conn/tcp/zero_copy.h"
+#include "conn/tcp/zero_copy_ledger.h"
 #include "tests/support/catch.h"
 
 using conn::tcp::ZeroCopyLedger;

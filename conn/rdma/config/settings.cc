@@ -33,7 +33,7 @@ std::vector<Row> window_rows(const Settings& d) {
       Row::bytes("max-window", kBoth, d.max_window, 16, kMaxWindow,
                  "windows grow up to this, where they may change")
           .at_least("`window`"),
-      Row::number("max-windows", kBoth, d.max_windows, 2, WindowLine::kSlots,
+      Row::number("max-windows", kBoth, d.max_windows, 2, ReceiveWindowQueue::kSlots,
                   "receive windows at once, towards a peer that takes them ahead; others have two")
           .tuning(),
       Row::bytes("max-peer-window", kBoth, d.max_peer_window, 4096, kMaxWindow,

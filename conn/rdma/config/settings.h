@@ -12,12 +12,12 @@
 #include "ae/time.h"
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
+#include "conn/kit/end_linger.h"
 #include "conn/kit/quota.h"
-#include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/fabric.h"
 #include "conn/rdma/device/memory.h"
+#include "conn/rdma/device/queue_pair.h"
 #include "conn/rdma/protocol/stream.h"
-#include "conn/url/end_linger.h"
 #include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

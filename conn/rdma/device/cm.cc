@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,79 +12,14 @@
 #include <cstring>
 #include <span>
 
+#include "conn/kit/local_addresses.h"
+#include "conn/rdma/device/reject_reason.h"
+#include "conn/rdma/device/route.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-SocketAddress copy_address(const sockaddr* from) {
-  SocketAddress address;
-  if (from->sa_family != AF_INET && from->sa_family != AF_INET6) return address;
-  address.size = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, from, address.size);
-  return address;
-}
-
-// Returns the reason that an aeconn server sends with a reject, after ": ", or "". The data of
-// other servers may be anything, so the text ends before the first byte that is not printable
-// ASCII.
-std::string reason_in(std::span<const std::byte> data) {
-  std::string text;
-  for (const std::byte each : data) {
-    const auto c = static_cast<char>(each);
-    if (c < ' ' || c > '~') break;
-    text += c;
-  }
-  return text.empty() ? text : ": " + text;
-}
-
 constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // reject reasons of the IB CM
-
-void apply(const QpTimeouts& timeouts, ibv_qp_attr& attributes, int mask) noexcept {
-  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes.min_rnr_timer = timeouts.min_rnr_timer;
-  if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeouts.ack_timeout;
-  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts.retry_count;
-  if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts.rnr_retry_count;
-}
-
-void apply(const Fabric& fabric, ibv_qp_attr& attributes, int mask) {
-  if (fabric.pkey_index && (mask & IBV_QP_PKEY_INDEX) != 0)
-    attributes.pkey_index = *fabric.pkey_index;
-  if ((mask & IBV_QP_AV) == 0) return;
-  ibv_ah_attr& way = attributes.ah_attr;
-  if (way.is_global == 0 && (fabric.traffic_class || fabric.gid_index))
-    throw VerbsError(Failure{std::make_error_code(std::errc::invalid_argument),
-                             fabric.words() +
-                                 ": packets of this InfiniBand subnet name no GID and have no "
-                                 "traffic class; service-level is what they have"});
-  if (fabric.service_level) way.sl = *fabric.service_level;
-  if (fabric.traffic_class) way.grh.traffic_class = *fabric.traffic_class;
-  if (fabric.gid_index) way.grh.sgid_index = *fabric.gid_index;
-}
-
-Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& wishes,
-                const char* step) {
-  ibv_qp_attr attributes{};
-  int mask = 0;
-  attributes.qp_state = state;
-  if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
-    throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
-  // On InfiniBand, clears bits of the mask that are valid for Ethernet addresses only but that
-  // older kernels set (librdmacm clears them for its own queue pairs).
-  constexpr int kEthernetBits = 0xe00000;
-  if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
-  if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
-  apply(wishes.fabric, attributes, mask);
-  if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
-  // Allows the peer to write only, whatever access it asked for: the protocol uses no READ and no
-  // atomics.
-  if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
-    throw VerbsError(wishes.fabric.asks()
-                         ? fmt::format("the device refuses one of {}, at ibv_modify_qp ({})",
-                                       wishes.fabric.words(), step)
-                         : fmt::format("ibv_modify_qp ({})", step),
-                     err);
-  return route_of(attributes, mask);
-}
 
 }  // namespace
 
@@ -96,18 +30,6 @@ void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
 
 SocketAddress CmId::local() const { return copy_address(rdma_get_local_addr(id_.get())); }
 SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.get())); }
-
-std::vector<SocketAddress> local_addresses() {
-  std::vector<SocketAddress> present;
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return present;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next)
-    if (each->ifa_addr != nullptr)
-      if (const SocketAddress address = copy_address(each->ifa_addr); address.size != 0)
-        present.push_back(address);
-  return present;
-}
 
 // Throws if the process has no free file descriptors. libibverbs searches for its drivers only
 // once, so a process that has none at that moment would be without RDMA for the rest of its life.
@@ -174,11 +96,6 @@ CmId CmChannel::create_id(void* context) {
   return CmId(id);
 }
 
-void reject(rdma_cm_id* request, std::string_view why) noexcept {
-  why = why.substr(0, 100);
-  (void)rdma_reject(request, why.data(), static_cast<std::uint8_t>(why.size()));
-}
-
 void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
   if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
                       sizeof traffic_class) != 0)
@@ -189,39 +106,6 @@ ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
   if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
   const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // bits 6, 7: a selector
   return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
-}
-
-void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric) {
-  modify_qp(id, qp, IBV_QPS_INIT, {.timeouts = {}, .fabric = fabric}, "INIT");
-}
-Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes) {
-  const Route route = modify_qp(id, qp, IBV_QPS_RTR, wishes, "RTR");
-  modify_qp(id, qp, IBV_QPS_RTS, wishes, "RTS");
-  return route;
-}
-
-void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
-  ibv_ece ece{};
-  if (ibv_query_ece(qp, &ece) == 0 && ece.vendor_id != 0) (void)rdma_set_local_ece(id, &ece);
-}
-
-void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
-  ibv_ece ece{};
-  // A failure is ignored: without ECE the connection works as between devices that have none.
-  if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
-}
-
-std::string ece_text(ibv_qp* qp) {
-  ibv_ece ece{};
-  if (ibv_query_ece(qp, &ece) != 0 || ece.vendor_id == 0 || ece.options == 0) return {};
-  return fmt::format("{:#x}:{:#x}", ece.vendor_id, ece.options);
-}
-
-void qp_to_error(ibv_qp* qp) noexcept {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  // The call fails only if the device is gone, and then there is no traffic left to end.
-  (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
 void let_go_of_device(ibv_context* its_handle) noexcept {
@@ -277,12 +161,12 @@ std::string describe(const CmEvent& event) {
     case RDMA_CM_EVENT_REJECTED:
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
-        return "Connection refused by the server" + reason_in(event.data());
+        return "Connection refused by the server" + reject_reason_in(event.data());
       // On iWARP the status does not tell whether the kernel or a program refused; but only a
       // program adds data.
       if (event.status < 0)
         return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
-               reason_in(event.data());
+               reject_reason_in(event.data());
       if (event.status == kStale)
         return "Connection refused: the peer takes it for one that it still knows (reject reason "
                "10)";

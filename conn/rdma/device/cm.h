@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of rdma_cm objects, and connection set-up with queue pairs that this library creates.
-//
-// rdma_cm does not know the queue pair (id->qp stays null). So this library sets its time-outs and
-// retries itself instead of using those in the peer's accept (Valkey's accept allows no
-// receiver-not-ready retry). The queue pair also lives on the event loop's own device handle, whose
-// asynchronous events therefore reach that loop.
+// Owners of rdma_cm objects, and what their events mean.
 
 #include <unistd.h>
 
@@ -15,15 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
 #include "conn/kit/resolver.h"
-#include "conn/rdma/device/fabric.h"
 #include "conn/rdma/device/functions.h"
-#include "conn/rdma/device/route.h"
 #include "conn/rdma/device/verbs.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -101,67 +92,12 @@ class CmChannel {
   std::unique_ptr<rdma_event_channel, Destroy> channel_;
 };
 
-/// Time-outs and retries of a queue pair.
-struct QpTimeouts {
-  /// How long the peer must wait before it repeats a message for which no receive was posted here.
-  /// The value is a code from ibv_modify_qp(3); 12 means 0.64 ms.
-  std::uint8_t min_rnr_timer = 12;
-  /// The time to wait for the peer's ACK is 4.096 us * 2^n; n = 14 is 67 ms. With 6 retries a dead
-  /// path is detected after about 0.5-1 s.
-  std::uint8_t ack_timeout = 14;
-  /// The largest value of retry_count; some drivers retry for ever with it, so one less is used.
-  static constexpr std::uint8_t kMaybeForEver = 7;
-  std::uint8_t retry_count = kMaybeForEver - 1;
-  /// Number of retries while the peer has no receive posted; 7 means for ever. Dead peers are
-  /// detected by this library's own deadlines.
-  std::uint8_t rnr_retry_count = 7;
-};
-
-/// Rejects a connection request. The first 100 bytes of `why` are sent to the requester.
-void reject(rdma_cm_id* request, std::string_view why) noexcept;
-
 /// Sets the traffic class of the packets that rdma_cm sends for an id, and of the path that it
 /// finds. Call it before the id resolves a route or listens. Throws VerbsError.
 void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class);
 /// Returns the MTU of the path that rdma_cm has found, or of the path in the peer's request; 0 if
 /// it is unknown.
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
-
-// Moves the queue pair to state INIT, the first step of its set-up. Throws VerbsError.
-void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric);
-/// Requested properties of a queue pair.
-struct QpWishes {
-  QpTimeouts timeouts;
-  Fabric fabric;
-  /// MTU to set for the queue pair; 0: the MTU of the path.
-  ibv_mtu mtu{};
-  /// True if the link layer of the queue pair's port is InfiniBand, not Ethernet.
-  bool infiniband = false;
-};
-/// Moves the queue pair to state RTR (ready to receive), then to RTS (ready to send). Not for
-/// iWARP, where the kernel does this when it sets up the connection. Returns how its packets are
-/// routed. Throws VerbsError.
-Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes);
-
-// Enhanced connection establishment (ECE) negotiates device features beyond the standard that both
-// devices have. offer_ece(), take_ece() and answer_ece() do nothing if one of the devices has no
-// ECE.
-/// For the side that connects: puts the features that its device supports into the connect request.
-void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// Applies the features that the peer offers or has accepted. Call it before the queue pair is
-/// ready to receive.
-void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// For the side that accepts, once its queue pair is ready: puts the features in use into the
-/// answer.
-inline void answer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept { offer_ece(id, qp); }
-/// Returns the ECE vendor and enabled options as text, such as "0x2c9:0x3"; "" if none are enabled.
-std::string ece_text(ibv_qp* qp);
-/// Moves the queue pair to the error state, which ends all traffic: posted requests complete as
-/// flushed.
-void qp_to_error(ibv_qp* qp) noexcept;
-
-/// Returns all IP addresses that this machine has at present; empty if they cannot be read.
-std::vector<SocketAddress> local_addresses();
 /// Makes librdmacm release a device that is being removed. librdmacm keeps a handle of its own on
 /// every device it has met, and for some devices (rxe) the kernel delays the removal until the last
 /// handle is closed. `its_handle` is the `verbs` of an id that still exists. As a side effect

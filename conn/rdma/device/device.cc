@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "conn/rdma/device/completion_queue.h"
 #include "conn/rdma/device/route.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

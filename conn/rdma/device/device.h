@@ -15,6 +15,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// Largest number of pieces of memory that one send request gathers. With any driver, this many
+/// take no more space on a send queue than the inline data that is requested in any case.
+inline constexpr std::size_t kMostPieces = 6;
+
 /// True for the error codes by which drivers say that the device does not support an operation:
 /// EINVAL, EOPNOTSUPP and ENOSYS.
 bool refused_as_such(int err) noexcept;

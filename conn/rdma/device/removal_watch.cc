@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/availability.h"
 #include "conn/rdma/device/verbs.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

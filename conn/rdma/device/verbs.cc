@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/device/verbs.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <cassert>
 #include <cerrno>
@@ -62,28 +60,5 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   return made;
 }
 Mw alloc_mw(ibv_pd* pd) noexcept { return Mw(ibv_alloc_mw(pd, IBV_MW_TYPE_2)); }
-
-// --- Cq ------------------------------------------------------------------------------------------
-
-Cq::Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector,
-       void* user)
-    : cq_(ibv_create_cq(device, static_cast<int>(entries), user, channel, vector)),
-      entries_(entries) {
-  if (!cq_) throw VerbsError(fmt::format("ibv_create_cq of {} entries", entries), errno);
-}
-
-void Cq::on_event() noexcept {
-  armed_ = false;
-  if (++unacknowledged_ == 128) acknowledge();
-}
-
-bool Cq::arm() noexcept {
-  armed_ = ibv_req_notify_cq(cq_.get(), 0) == 0;
-  return armed_;
-}
-
-void Cq::acknowledge() noexcept {
-  if (unacknowledged_ != 0) ibv_ack_cq_events(cq_.get(), std::exchange(unacknowledged_, 0u));
-}
 
 }}}  // namespace conn::rdma

@@ -10,7 +10,6 @@
 
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -90,49 +89,9 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
 /// errno on failure.
 Mw alloc_mw(ibv_pd* pd) noexcept;
 
-/// Largest number of pieces of memory that one send request gathers. With any driver, this many
-/// take no more space on a send queue than the inline data that is requested in any case.
-inline constexpr std::size_t kMostPieces = 6;
-
 /// Converts the return value of ibv_post_send() and similar calls to an errno value, 0 for success.
 /// Some drivers return the errno negated (erdma, cxgb4, siw, bnxt_re), some return -1 and set
 /// errno.
 int post_error(int result) noexcept;
-
-/// A completion queue that counts the events it must acknowledge. ibv_destroy_cq() waits until
-/// every event taken from the channel is acknowledged; each acknowledgement locks a mutex, so it is
-/// made for many events at once.
-class Cq {
- public:
-  /// Creates a completion queue. `user` is the pointer that its events return. Throws VerbsError.
-  Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
-  Cq(const Cq&) = delete;
-  Cq& operator=(const Cq&) = delete;
-  ~Cq() {
-    if (!cq_.get_deleter().made_here.inherited()) acknowledge();
-  }
-
-  ibv_cq* get() const noexcept { return cq_.get(); }
-  /// Number of usable entries: as many as were requested, although the queue may be deeper (bnxt_re
-  /// makes twice as many and needs the rest for itself).
-  std::uint32_t entries() const noexcept { return entries_; }
-  /// Call it for each event of this queue that was taken from the channel. The queue must then be
-  /// armed again.
-  void on_event() noexcept;
-  bool armed() const noexcept { return armed_; }
-  /// Makes armed() return false, so that the queue is polled and armed again; an extra event does
-  /// no harm.
-  void forget_armed() noexcept { armed_ = false; }
-  /// Requests an event for the next completion. Poll the queue once more after arming and before
-  /// sleeping, because earlier completions cause no event. Returns false if the device refuses.
-  bool arm() noexcept;
-
- private:
-  void acknowledge() noexcept;
-  std::unique_ptr<ibv_cq, detail::Deleter<ibv_destroy_cq>> cq_;
-  std::uint32_t entries_;
-  unsigned unacknowledged_ = 0;
-  bool armed_ = false;
-};
 
 }}}  // namespace conn::rdma

@@ -11,10 +11,10 @@ constexpr int kBudget = 64;
 
 }  // namespace
 
-void CmEvents::take(Iteration::Most most) {
+void CmEvents::take(IterationBudget::Most most) {
   for (int left = kBudget; left != 0; --left) {
     if (!iteration_.allows(most, left == kBudget)) return;
-    const Iteration::Spending spending(iteration_);
+    const IterationBudget::Spending spending(iteration_);
     const std::optional<CmEvent> event = channel_.next();
     if (!event) return;
     ++taken_;
@@ -41,7 +41,7 @@ void CmEvents::handle(const CmEvent& event) {
 void CmEvents::drain() {
   for (std::uint64_t before = ~taken_; before != taken_;) {
     before = taken_;
-    take(Iteration::Most::kAll);
+    take(IterationBudget::Most::kAll);
   }
 }
 

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -17,8 +17,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class CmEvents {
  public:
   /// All arguments must outlive this object. `taken` is increased for each event taken.
-  CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners, Iteration& iteration,
-           std::uint64_t& taken) noexcept
+  CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners,
+           IterationBudget& iteration, std::uint64_t& taken) noexcept
       : channel_(channel),
         devices_(devices),
         listeners_(listeners),
@@ -26,7 +26,7 @@ class CmEvents {
         taken_(taken) {}
   /// Takes up to 64 events; with Most::kShare, stops earlier when the time that the iteration
   /// allows for such work is used up.
-  void take(Iteration::Most most);
+  void take(IterationBudget::Most most);
   /// Takes all pending events.
   void drain();
 
@@ -36,7 +36,7 @@ class CmEvents {
   CmChannel& channel_;
   Devices& devices_;
   LoopListeners& listeners_;
-  Iteration& iteration_;
+  IterationBudget& iteration_;
   std::uint64_t& taken_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/loop/device_events.h"
+#include "conn/kit/local_addresses.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/device/device.h"
-#include "conn/rdma/loop/completions.h"
+#include "conn/rdma/loop/completion_polling.h"
 #include "conn/rdma/loop/domains.h"
 #include "conn/rdma/loop/queue_pair_users.h"
 #include "conn/rdma/loop/statistics.h"
@@ -19,8 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class DeviceEvents {
  public:
   /// All arguments must outlive this object.
-  DeviceEvents(Device& device, QueuePairUsers& users, Domains& domains, Completions& completions,
-               ContextCounters& counters) noexcept
+  DeviceEvents(Device& device, QueuePairUsers& users, Domains& domains,
+               CompletionPolling& completions, ContextCounters& counters) noexcept
       : device_(device),
         users_(users),
         domains_(domains),
@@ -50,7 +50,7 @@ class DeviceEvents {
   Device& device_;
   QueuePairUsers& users_;
   Domains& domains_;
-  Completions& completions_;
+  CompletionPolling& completions_;
   ContextCounters& counters_;
   bool lost_ = false;
   // Addresses have changed, but the owners of queue pairs could not be notified yet.

@@ -14,18 +14,11 @@
 #include "conn/core/connection_set.h"
 #include "conn/kit/interruption.h"
 #include "conn/rdma/config/limits.h"
-#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/availability.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-namespace {
 
-// The largest number of completions taken from one device in one iteration, so that a flood of them
-// leaves time for timers and sockets.
-constexpr std::size_t kPollBudget = 256;
-
-}  // namespace
-
-std::shared_ptr<Context> Devices::context(const CmId& id, const Settings& settings) {
+std::shared_ptr<DeviceContext> Devices::context(const CmId& id, const Settings& settings) {
   require_device(id);
   watch_removal(id);
   const char* name = ibv_get_device_name(id->verbs->device);
@@ -35,10 +28,10 @@ std::shared_ptr<Context> Devices::context(const CmId& id, const Settings& settin
         EADDRNOTAVAIL);
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
-  std::shared_ptr<Context> made;
+  std::shared_ptr<DeviceContext> made;
   try {
-    made = std::make_shared<Context>(id->verbs->device, settings, pages_,
-                                     ConnectionSet::of(loop_).index_in_group);
+    made = std::make_shared<DeviceContext>(id->verbs->device, settings, pages_,
+                                           ConnectionSet::of(loop_).index_in_group);
   } catch (const VerbsError& error) {
     Failure failure = error.failure();
     failure.text += limit_words(failure.code.value(), name, nullptr, settings);
@@ -51,7 +44,7 @@ std::shared_ptr<Context> Devices::context(const CmId& id, const Settings& settin
   return made;
 }
 
-void Devices::watch(Context& context) {
+void Devices::watch(DeviceContext& context) {
   try {
     loop_.add_file_event(context.completions().fd(), ae::kReadable,
                          [&context](int, ae::Mask) { context.completions().on_event(); });
@@ -69,7 +62,7 @@ void Devices::watch(Context& context) {
   }
 }
 
-void Devices::unwatch(Context& context) {
+void Devices::unwatch(DeviceContext& context) {
   if (const auto before = counted_before_.find(context.name()); before != counted_before_.end())
     before->second += context.counters();
   loop_.remove_file_event(context.completions().fd(), ae::kReadable);
@@ -86,7 +79,7 @@ std::size_t Devices::prepared() const noexcept {
 
 bool Devices::poll() {
   bool more = false;
-  each([&](Context& context) {
+  each([&](DeviceContext& context) {
     if (context.completions().needs_poll()) (void)context.completions().poll(kPollBudget, &more);
   });
   return more;
@@ -94,17 +87,17 @@ bool Devices::poll() {
 
 std::size_t Devices::poll_now() {
   std::size_t taken = 0;
-  each([&](Context& context) { taken += context.completions().poll(kPollBudget); });
+  each([&](DeviceContext& context) { taken += context.completions().poll(kPollBudget); });
   return taken;
 }
 
 void Devices::drain() {
-  each([](Context& context) { context.completions().drain(); });
+  each([](DeviceContext& context) { context.completions().drain(); });
 }
 
 bool Devices::arm() {
   bool quiet = true;
-  each([&](Context& context) { quiet = context.completions().arm() && quiet; });
+  each([&](DeviceContext& context) { quiet = context.completions().arm() && quiet; });
   return quiet;
 }
 
@@ -147,11 +140,11 @@ bool Devices::has_parked_to_release() const noexcept {
                      [](const auto& context) { return context->may_release_parked(); });
 }
 
-void Devices::release_parked(Iteration& iteration, Iteration::Most most) {
+void Devices::release_parked(IterationBudget& iteration, IterationBudget::Most most) {
   for (const auto& context : contexts_)
     for (bool first = true; context->may_release_parked(); first = false) {
       if (!iteration.allows(most, first)) break;
-      const Iteration::Spending spending(iteration);
+      const IterationBudget::Spending spending(iteration);
       context->release_one_parked();
     }
 }
@@ -160,11 +153,11 @@ bool Devices::has_lost() const noexcept {
   return std::any_of(contexts_.begin(), contexts_.end(), may_go);
 }
 
-void Devices::drop_lost(Iteration& iteration) {
-  std::erase_if(contexts_, [&](const std::shared_ptr<Context>& context) {
+void Devices::drop_lost(IterationBudget& iteration) {
+  std::erase_if(contexts_, [&](const std::shared_ptr<DeviceContext>& context) {
     if (!may_go(context)) return false;
     for (bool more = true; more;) {
-      const Iteration::Spending spending(iteration);
+      const IterationBudget::Spending spending(iteration);
       more = context->give_back_one();
       if (more && !iteration.has_share_left()) return false;
     }
@@ -174,7 +167,7 @@ void Devices::drop_lost(Iteration& iteration) {
 }
 
 void Devices::drop_idle() {
-  std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
+  std::erase_if(contexts_, [this](const std::shared_ptr<DeviceContext>& context) {
     if (context.use_count() != 1 || context->has_parked()) return false;
     unwatch(*context);
     return true;
@@ -187,7 +180,7 @@ void Devices::give_back_what_is_idle() {
 }
 
 bool Devices::tick(ae::TimePoint now) {
-  each([&](Context& context) {
+  each([&](DeviceContext& context) {
     context.tick(now);
     context.tell_of_ports(now);
   });

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The RDMA devices that one event loop uses, with a Context for each. The loop watches the
-// descriptors of a Context while it is in the list here. A lost Context (its device was removed or
-// failed) gets no new connections. It leaves the list, and its device is closed, when nothing on it
-// is in use any more.
+// The devices that one loop uses: a DeviceContext for each, whose descriptors the loop watches from
+// the moment it is in the list until it leaves it. A lost DeviceContext gets no new connections; it
+// leaves the list, and its device is closed, when nothing on it is in use any more.
 
 #include <cstddef>
 #include <map>
@@ -14,10 +13,10 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/loop/context.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/device_context.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/port_watch.h"
-#include "conn/rdma/loop/removal_watches.h"
+#include "conn/rdma/loop/watched_devices.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -28,8 +27,8 @@ class Devices {
 
   /// Returns the loop's Context for the device that `id` is bound to; creates it if necessary.
   /// Throws VerbsError.
-  std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
-  const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
+  std::shared_ptr<DeviceContext> context(const CmId& id, const Settings& settings);
+  const std::vector<std::shared_ptr<DeviceContext>>& contexts() const noexcept { return contexts_; }
   /// The summed counters of destroyed Contexts, by device name. They are added to those of the
   /// present Context, so that statistics never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
@@ -37,7 +36,7 @@ class Devices {
   }
   /// Number of queue pairs that are prepared for future connections, on all devices.
   std::size_t prepared() const noexcept;
-  /// Makes sure that the removal of the device of `id` will be noticed (RemovalWatches::watch()).
+  /// See WatchedDevices.
   void watch_removal(const CmId& id) { watches_.watch(id); }
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void watch_ports() { port_watch_.start(); }
@@ -72,10 +71,10 @@ class Devices {
   /// Destroys parked ids (rdma_cm ids that could not be destroyed when their connections ended) as
   /// far as that does not block. With Most::kShare, stops when the time that the iteration allows
   /// is used up.
-  void release_parked(Iteration& iteration, Iteration::Most most);
+  void release_parked(IterationBudget& iteration, IterationBudget::Most most);
   /// Closes lost devices that are no longer in use. Where many connections left memory behind,
   /// freeing it may take several iterations.
-  void drop_lost(Iteration& iteration);
+  void drop_lost(IterationBudget& iteration);
   /// Closes all devices that are not in use.
   void drop_idle();
   /// Closes all devices that are not in use, and frees memory that is kept for future connections.
@@ -98,19 +97,19 @@ class Devices {
     // NOLINTNEXTLINE(modernize-loop-convert): `visit` may change the list
     for (std::size_t i = 0; i < contexts_.size(); ++i) visit(*contexts_[i]);
   }
-  static bool may_go(const std::shared_ptr<Context>& context) noexcept {
+  static bool may_go(const std::shared_ptr<DeviceContext>& context) noexcept {
     return context->lost() && !context->has_parked() && context.use_count() == 1;
   }
   bool has_parked_to_release() const noexcept;
   bool has_lost() const noexcept;
-  void watch(Context& context);
-  void unwatch(Context& context);
+  void watch(DeviceContext& context);
+  void unwatch(DeviceContext& context);
 
   ae::EventLoop& loop_;
   PagePool pages_;  // outlives the contexts
-  std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<DeviceContext>> contexts_;
   std::map<std::string, ContextCounters> counted_before_;
-  RemovalWatches watches_;
+  WatchedDevices watches_;
   PortWatch port_watch_{loop_, contexts_};
 };
 

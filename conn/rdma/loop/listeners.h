@@ -2,14 +2,38 @@
 #pragma once
 // The rdma:// listeners that use one event loop.
 
+#include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/rdma/loop/users.h"
+#include "conn/rdma/config/settings.h"
+
+struct rdma_cm_id;
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// Interface of a listener, as an event loop's LoopState sees it.
+class LoopListener {
+ public:
+  virtual const Settings& settings() const noexcept = 0;
+  /// True if the listener's connections are set up on this loop and should find prepared queue
+  /// pairs.
+  virtual bool wishes_prepared() const noexcept = 0;
+  /// True if connection requests may arrive on this device.
+  virtual bool is_on(const std::string& device) const = 0;
+  /// If the timer that retries lost devices could not be created for lack of memory, tries again to
+  /// create it.
+  virtual void retry_if_down() noexcept = 0;
+  /// Drops the queued connection request `id`, because its sender or its device is gone.
+  virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
+  /// Stops the listener; it does not access the loop afterwards.
+  virtual void loop_gone() noexcept = 0;
+
+ protected:
+  virtual ~LoopListener() = default;
+};
 
 class LoopListeners {
  public:

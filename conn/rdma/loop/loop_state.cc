@@ -41,7 +41,7 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
   try {
     if (any_orphans()) maintenance_.start();
     loop_.add_file_event(cm_->fd(), ae::kReadable, [this](int, ae::Mask) {
-      if (!inherited()) cm_events_.take(Iteration::Most::kShare);
+      if (!inherited()) cm_events_.take(IterationBudget::Most::kShare);
     });
   } catch (...) {
     maintenance_.stop();
@@ -53,7 +53,7 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 LoopState::~LoopState() {
   ConnectionSet::of(loop_).loop_ends();
   listeners_.loop_gone();
-  if (!inherited()) reap(Iteration::Most::kAll);
+  if (!inherited()) reap(IterationBudget::Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
   leave_loop();
   if (inherited()) return;
@@ -77,25 +77,25 @@ ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now
 
 // --- connections ---------------------------------------------------------------------------------
 
-void LoopState::add(LoopUser& connection) {
+void LoopState::add(LoopConnection& connection) {
   maintenance_.start();
   users_.attach(connection);
   look_at(connection, connection.next_tick());
 }
 
-void LoopState::remove(LoopUser& connection) noexcept {
+void LoopState::remove(LoopConnection& connection) noexcept {
   wheel_.remove(connection);
   users_.remove(connection);
 }
 
-void LoopState::forget(LoopUser& connection) noexcept {
+void LoopState::forget(LoopConnection& connection) noexcept {
   wheel_.remove(connection);
   users_.forget(connection);
 }
 
-void LoopState::reap(Iteration::Most most) {
+void LoopState::reap(IterationBudget::Most most) {
   for (bool first = true; users_.has_to_reap() && iteration_.allows(most, first); first = false) {
-    const Iteration::Spending spending(iteration_);
+    const IterationBudget::Spending spending(iteration_);
     users_.take_to_reap().reap();
   }
   if (!devices_.has_to_clear()) return;
@@ -110,7 +110,7 @@ std::size_t LoopState::process_pending() {
   listeners_.retry_if_asked();
   poll_more_ = devices_.poll();
   wheel_.run_due();
-  reap(Iteration::Most::kShare);
+  reap(IterationBudget::Most::kShare);
   if (users_.has_to_wake()) users_.wake_some();
   return ready_.process_pending();
 }
@@ -138,7 +138,7 @@ const ae::Spin* LoopState::spin() const {
 
 bool LoopState::has_pending_now() { return devices_.poll_now() != 0 || has_pending(); }
 
-void LoopState::catch_up(Iteration::Most most) {
+void LoopState::catch_up(IterationBudget::Most most) {
   if (!inherited()) cm_events_.take(most);
   devices_.drain();
 }
@@ -158,9 +158,9 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
   } pumping{pumping_};
   for (;;) {
     iteration_.extend();
-    cm_events_.take(Iteration::Most::kAll);
+    cm_events_.take(IterationBudget::Most::kAll);
     poll_more_ = devices_.poll();
-    reap(Iteration::Most::kShare);
+    reap(IterationBudget::Most::kShare);
     if (done()) return;
     flush();
     const ae::TimePoint now = clock_now();

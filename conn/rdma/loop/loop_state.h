@@ -22,16 +22,16 @@
 #include "conn/kit/ready_list.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/cm_events.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/due_connections.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/maintenance.h"
+#include "conn/rdma/loop/loop_connection.h"
+#include "conn/rdma/loop/periodic_cleanup.h"
 #include "conn/rdma/loop/preparation.h"
 #include "conn/rdma/loop/statistics.h"
-#include "conn/rdma/loop/user_lists.h"
-#include "conn/rdma/loop/users.h"
-#include "conn/rdma/loop/wheel_timer.h"
+#include "conn/rdma/loop/tick_dispatch.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -58,7 +58,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
-  Iteration& iteration() noexcept { return iteration_; }
+  IterationBudget& iteration() noexcept { return iteration_; }
   Devices& devices() noexcept { return devices_; }
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
@@ -68,36 +68,36 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// budgets.
   std::uint64_t turn() const noexcept { return iteration_.number(); }
 
-  // --- connections: how they are scheduled and queued (UserLists, WheelTimer) ---
+  // --- connections: see DueConnections and TickDispatch ---
   void make_room(std::size_t connections) { users_.make_room(connections); }
   /// Call it when `connection` is about to get a queue pair: starts its periodic checks and the
   /// maintenance of resources.
-  void add(LoopUser& connection);
-  void remove(LoopUser& connection) noexcept;
+  void add(LoopConnection& connection);
+  void remove(LoopConnection& connection) noexcept;
   /// Removes `connection` from every list, also from that for reap(), because it has been torn down
   /// or is about to be.
-  void forget(LoopUser& connection) noexcept;
+  void forget(LoopConnection& connection) noexcept;
   /// Schedules a call of the connection's on_tick() at `due` or a little later.
-  void look_at(LoopUser& connection, ae::TimePoint due) noexcept {
+  void look_at(LoopConnection& connection, ae::TimePoint due) noexcept {
     wheel_.look_at(connection, due);
   }
   /// Makes pump() call post_due() of `connection` at its pace_at(), because timers do not run
   /// inside pump().
-  void keep_pace_of(LoopUser& connection) { users_.keep_pace_of(connection); }
+  void keep_pace_of(LoopConnection& connection) { users_.keep_pace_of(connection); }
   /// Puts `connection`, which needs memory to send from, into a waiting list. on_memory() is called
   /// when some may be available.
-  void wait_for_memory(LoopUser& connection) { users_.wait_for_memory(connection); }
+  void wait_for_memory(LoopConnection& connection) { users_.wait_for_memory(connection); }
   /// Call it when memory was released: waiting connections try again.
   void memory_came_back() noexcept {
     if (users_.memory_came_back()) loop_.nudge();
   }
   /// Makes the next flush() call post_due() of `connection`.
-  void want_flush(LoopUser& connection) noexcept {
+  void want_flush(LoopConnection& connection) noexcept {
     if (users_.add_to_flush(connection)) loop_.nudge();
   }
   /// Queues `connection` for a call of its reap(), which disconnects it or tears it down. That must
   /// not happen while completions are being handled.
-  void want_reap(LoopUser& connection) noexcept {
+  void want_reap(LoopConnection& connection) noexcept {
     if (users_.add_to_reap(connection)) loop_.nudge();
   }
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
@@ -108,7 +108,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Processes the completions and rdma_cm events that have arrived for all connections, without
   /// blocking or running handlers. `most`: take up to 64 rdma_cm events, or only as many as the
   /// iteration has time for.
-  void catch_up(Iteration::Most most);
+  void catch_up(IterationBudget::Most most);
   /// Takes all pending events of rdma_cm.
   void drain_cm();
 
@@ -124,21 +124,21 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  void reap(Iteration::Most most);
+  void reap(IterationBudget::Most most);
   void leave_loop() noexcept;
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
   const ae::MadeHere made_here_;
   LoopStatistics statistics_;
-  Iteration iteration_;
+  IterationBudget iteration_;
   std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
   Devices devices_{loop_, *cm_};
   ReadyList ready_{loop_};
   LoopListeners listeners_{loop_};
-  UserLists users_;
-  WheelTimer wheel_{loop_};
-  Maintenance maintenance_{loop_, devices_, users_, wheel_, listeners_};
+  DueConnections users_;
+  TickDispatch wheel_{loop_};
+  PeriodicCleanup maintenance_{loop_, devices_, users_, wheel_, listeners_};
   Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
   ae::Spin spin_;

@@ -8,14 +8,15 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/device_context.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class PortWatch {
  public:
   /// Both arguments must outlive this object.
-  PortWatch(ae::EventLoop& loop, const std::vector<std::shared_ptr<Context>>& contexts) noexcept
+  PortWatch(ae::EventLoop& loop,
+            const std::vector<std::shared_ptr<DeviceContext>>& contexts) noexcept
       : loop_(loop), contexts_(contexts) {}
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void start();
@@ -26,7 +27,7 @@ class PortWatch {
   bool has_port_down() const noexcept;
 
   ae::EventLoop& loop_;
-  const std::vector<std::shared_ptr<Context>>& contexts_;
+  const std::vector<std::shared_ptr<DeviceContext>>& contexts_;
   ae::TimerId timer_ = 0;  // nonzero while a port is down
 };
 

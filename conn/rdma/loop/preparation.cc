@@ -39,9 +39,9 @@ ae::Duration Preparation::on_timer() {
   if (now < at_) return at_ - now;
   bool more = true;
   try {
-    for (bool first = true; more && iteration_.allows(Iteration::Most::kShare, first);
+    for (bool first = true; more && iteration_.allows(IterationBudget::Most::kShare, first);
          first = false) {
-      const Iteration::Spending spending(iteration_);
+      const IterationBudget::Spending spending(iteration_);
       more = step();
     }
     maintenance_.start();

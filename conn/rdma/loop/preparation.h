@@ -8,9 +8,9 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/loop/devices.h"
-#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
-#include "conn/rdma/loop/maintenance.h"
+#include "conn/rdma/loop/periodic_cleanup.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -18,7 +18,7 @@ class Preparation {
  public:
   /// All arguments must outlive this object.
   Preparation(ae::EventLoop& loop, Devices& devices, const LoopListeners& listeners,
-              Iteration& iteration, Maintenance& maintenance) noexcept
+              IterationBudget& iteration, PeriodicCleanup& maintenance) noexcept
       : loop_(loop),
         devices_(devices),
         listeners_(listeners),
@@ -43,8 +43,8 @@ class Preparation {
   ae::EventLoop& loop_;
   Devices& devices_;
   const LoopListeners& listeners_;
-  Iteration& iteration_;
-  Maintenance& maintenance_;
+  IterationBudget& iteration_;
+  PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
   ae::TimePoint at_{}, by_{};  // when to prepare, and the latest time that it may be postponed to
   std::uint64_t used_ = 0;

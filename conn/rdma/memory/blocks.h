@@ -32,8 +32,7 @@ struct Block {
   Block* next = nullptr;
   Block* previous = nullptr;
   std::uint32_t size = 0;
-  /// Byte counts for an owner that uses the block as a queue (TxQueue): completed <= posted <=
-  /// filled.
+  /// For a queue that fills it from the front (StagingQueue): completed <= posted <= filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
   std::uint8_t order = 0;  ///< size as a power of two: 4 KiB << order
   bool free = false;

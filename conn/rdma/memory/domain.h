@@ -13,8 +13,8 @@
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/memory/blocks.h"
 #include "conn/rdma/memory/bound_key.h"
-#include "conn/rdma/memory/receives.h"
-#include "conn/rdma/memory/staging.h"
+#include "conn/rdma/memory/receive_queue.h"
+#include "conn/rdma/memory/staging_queue.h"
 #include "conn/rdma/memory/user_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

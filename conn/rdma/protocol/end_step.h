@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The progress of the end of one connection. Only class Ending changes it. The step and the phase
-// of the connection together say what is true:
+// How far the end of one connection has come. Only Ending changes it. Together with Phase it says
+// what holds:
 //
-//   step          phase            what is true                            next event
+//   step          phase            what holds                              ends with
 //   kNone         up to kClosing   the queue pair can send and receive     -
 //   kStreamOver   kOpen, kClosing  iWARP: the device has ended the queue   rdma_cm's event, or a
 //                                  pair, and rdma_cm has not yet said      deadline
 //                                  why; nothing is posted
-//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopUser::reap()
+//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopConnection::reap()
 //                                  queue pair is stopped in a later one
-//   kUntold       kDisconnecting   the queue pair is stopped; no           ESTABLISHED, or a
-//                                  disconnect was sent, because rdma_cm    deadline
-//                                  does not know the connection yet
+//   kUntold       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
+//                                  not told, because rdma_cm does not      deadline
+//                                  know the connection yet
 //   kTold         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
 //                                  has not answered                        deadline
-//   kToReap       kDead            no more is expected from the peer; all  LoopUser::reap()
-//                                  objects still exist
-//   kQuieting     kDead            the queue pair is stopped, and the      the last completion, or
-//                                  device still has completions of it      a deadline
+//   kToReap       kDead            nothing more is expected of the peer;   LoopConnection::reap()
+//                                  all objects still exist
+//   kQuieting     kDead            the queue pair is stopped, and the      the last report, or a
+//                                  device still has completions of it      deadline
 //   kGone         kDead            no rdma_cm or verbs object is left      -
 //
-// A step may be skipped; no step is repeated.
+// A step may be left out, and none is repeated.
 
 #include <cstdint>
 

@@ -33,6 +33,7 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/rdma/protocol/window_size.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
@@ -74,10 +75,6 @@ constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(t
 
 /// Most windows that may be announced and not yet full, including the one that is being written.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// A peer that sent no data for kWindowsQuiet gets one short window in place of several windows;
-/// after kLongWindowQuiet also in place of one long window.
-inline constexpr ae::Duration kWindowsQuiet = std::chrono::seconds(1);
-inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
 /// Most control messages that may be unhandled at one time: one each of an offer, a keepalive, a
 /// probe, an answer to a probe, and a mark (of a change to another window).
 inline constexpr std::uint64_t kControlAtOnce = 5;

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The phase of one RDMA connection. Only class Stage changes it.
+// Connection state of one RDMA connection. Only Stage changes it.
 //
 //   from             to                when
 //   kIdle            kResolving        connect()
-//   kIdle            kAccepting        CONNECT_REQUEST, queue pair created, rdma_accept() called
-//   kResolving       kConnecting       address and route resolved, queue pair created,
-//                                      rdma_connect() called
-//   kConnecting      kResolving        this address failed, another one is left to try
-//   kConnecting      kOpen             the peer has answered, the queue pair is ready
+//   kIdle            kAccepting        CONNECT_REQUEST, queue pair created, rdma_accept called
+//   kResolving       kConnecting       address and route resolved, queue pair created, rdma_connect
+//   kConnecting      kResolving        this address failed, another is left to try
+//   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
-//   kOpen            kClosing          close() by the user; bytes are still to be delivered
+//   kOpen            kClosing          close() by the user, bytes still to deliver
 //   kOpen, kClosing, kAccepting, kConnecting
-//                    kDisconnecting    failure, or everything is delivered; rdma_disconnect() is
-//                                      called at once, or in a later iteration that has time for it
-//                                      (Iteration::has_share_left())
-//   any              kDead             nothing more is expected from the peer; the objects are
-//                                      destroyed after that (EndStep)
+//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
+//                                      at once, or in a later iteration that has time for it
+//                                      (IterationBudget::has_share_left())
+//   any              kDead             no rdma_cm or verbs object is left, and none will come back
 //
 //   in phase         id    queue pair   work may be posted   handlers may run
-//   kIdle            no    no           no                   no (accepting: id, later queue pair)
+//   kIdle            no    no           no                   no
 //   kResolving       yes   no           no                   no
 //   kConnecting      yes   INIT         receives             no
 //   kAccepting       yes   RTS          receives             no
 //   kOpen            yes   RTS          yes                  yes
 //   kClosing         yes   RTS          yes                  no
-//   kDisconnecting   yes   RTS, ERR     no                   for unread bytes and the failure
-//   kDead            until EndStep::kGone  no                 for unread bytes and the failure
+//   kDisconnecting   yes   RTS, ERR     no                   to collect bytes and the error
+//   kDead            no    no           no                   to collect bytes and the error
 
 #include <cstdint>
 

@@ -30,7 +30,7 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 }
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
-Inbound::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
+StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
   // A Valkey server needs windows of one length; a Valkey client takes any.
   if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
   return {.may_change = peer.said(Hello::kWindowMayChange),
@@ -249,7 +249,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     if (place == 0) return message;
     --place;
   }
-  const WindowLine& line = inbound_.line();
+  const ReceiveWindowQueue& line = inbound_.line();
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
     // The peer already has a window, and this offer is of one more or of a shorter one. Like data,
     // it must wait for a proof that the peer has receives.

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The byte stream of one RDMA connection, without RDMA: receive windows of both ends, the number of
-// the peer's receives, keepalives, the end of the stream, and all checks of what a peer sends. It
-// uses no verbs, no descriptors, no clock and no allocation. The connection passes in completions
-// and the current time, and carries out what next_control(), sendable() and wanted_window() return.
+// The byte stream of one RDMA connection, without RDMA: windows offered and received, the peer's
+// receive credits, keepalive, end of stream, and every check of what a peer sends. It uses no
+// verbs, no descriptors, no clock and no allocation: the connection passes in completions and the
+// current time, and carries out what next_control(), sendable() and wanted_window() return.
 //
-// These three functions only say what is due. The connection builds a chain of requests from their
-// answers, posts it, and then reports what the device took, with on_control_posted() and
-// on_write_posted(). What the device refused stays due, unchanged.
+// These three only say what is due. The connection builds a chain of requests from their answers,
+// posts it, and then reports what the device took, with on_control_posted() and on_write_posted();
+// what the device refused stays due, unchanged.
 //
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
 //
-// The parts of a stream: Inbound (our windows), PeerWindows (the peer's windows), Proof (our
-// messages and the peer's receives), Liveness (keepalives and silence), ControlBudget (what the
-// peer may send). Stream connects them: it dispatches the peer's messages to them and decides what
-// is sent next.
+// Its parts: StreamReceiver (our windows), PeerWindows (the peer's), Proof (our messages and the
+// peer's receives), Liveness (keepalives and silence), ControlBudget (what the peer may send).
+// Stream connects them: it takes the peer's messages apart, and decides what is sent next.
 //
-// Sending: bytes are written into the peer's window, in order, up to its very last byte; then into
-// the next window that the peer announced. If there is none, the stream waits for one.
+// Sending. Bytes go into the peer's window, in order, to its very last byte; then into the next one
+// it announced, or the stream waits for one.
 
 #include <algorithm>
 #include <array>
@@ -32,12 +31,12 @@
 #include "ae/time.h"
 #include "conn/rdma/protocol/control_budget.h"
 #include "conn/rdma/protocol/flow_control.h"
-#include "conn/rdma/protocol/inbound.h"
 #include "conn/rdma/protocol/liveness.h"
 #include "conn/rdma/protocol/peer_facts.h"
 #include "conn/rdma/protocol/peer_windows.h"
 #include "conn/rdma/protocol/proof.h"
-#include "conn/rdma/protocol/window_line.h"
+#include "conn/rdma/protocol/receive_window_queue.h"
+#include "conn/rdma/protocol/stream_receiver.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -46,9 +45,9 @@ struct StreamConfig {
   Role role = Role::kServer;
   std::uint32_t window = 64 * 1024;  ///< length of the first window that we offer
   /// Windows double up to this length, if the peer allows windows to change.
-  std::uint32_t max_window = 1024 * 1024;
-  /// Most windows of ours that may exist at once, if the peer accepts several at a time: 2 to
-  /// WindowLine::kSlots.
+  std::uint32_t max_window = 1024 * 1024;  ///< windows double up to this, where they may change
+  /// Most windows of ours that may exist, where the peer takes them ahead: 2 to
+  /// ReceiveWindowQueue::kSlots.
   std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;  ///< a window of the peer that is longer is refused
   /// Number of receives that a peer is assumed to keep posted if it announces no number.
@@ -92,8 +91,8 @@ class Stream {
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
   // --- parts of the stream -----------------------------------------------------------------------
-  Inbound& inbound() noexcept { return inbound_; }
-  const Inbound& inbound() const noexcept { return inbound_; }
+  StreamReceiver& inbound() noexcept { return inbound_; }
+  const StreamReceiver& inbound() const noexcept { return inbound_; }
   const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
   const PeerFacts& peer() const noexcept { return peer_; }
   const Proof& proof() const noexcept { return proof_; }
@@ -188,7 +187,7 @@ class Stream {
   PeerFacts peer_;
   Excess excess_ = Excess::kNone;
   bool peer_closed_ = false, peer_aborted_ = false;
-  Inbound inbound_;
+  StreamReceiver inbound_;
   Proof proof_;
   Liveness liveness_;
   ControlBudget budget_;

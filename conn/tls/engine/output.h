@@ -37,7 +37,7 @@ class Output {
 
   static constexpr bool allowed(State from, State to) {
     using enum State;
-    switch (from) {  // no default: the compiler warns about a missing state
+    switch (from) {  // no default, so that the compiler warns about a missing state
       case kThrough:
         return to == kCollecting || to == kUnsent;
       case kCollecting:

@@ -35,7 +35,7 @@ class Supply {
   /// Whether this step may happen within one call of the engine.
   static constexpr bool allowed(State from, State to) {
     using enum State;
-    switch (from) {  // no default: the compiler warns about a missing state
+    switch (from) {  // no default, so that the compiler warns about a missing state
       case kOpen:
         return to == kDrained || to == kStarved || to == kPaused;
       case kDrained:

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conn/core/vain.h"
+#include "conn/core/spurious_wakeups.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 
@@ -413,7 +413,7 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
                                          : Nanoseconds(500ms);
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     CAPTURE(count, seed);
-    conn::Vain::longest_row = 0;
+    conn::SpuriousWakeups::longest_row = 0;
     BusyWorld world(seed, count);
     std::map<Kind, std::uint64_t> moved;
     std::uint64_t vain = 0, starved = 0;
@@ -443,11 +443,11 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
         "{}",
         chosen_profile().name, count, seed, span / 1ms, world.round_trips, moved[Kind::kUp] / kMebi,
         moved[Kind::kBoth] / kMebi, moved[Kind::kBursts] / kMebi, moved[Kind::kSlow] / kMebi,
-        starved, vain, conn::Vain::longest_row.load(), world.most_bytes / kMebi,
+        starved, vain, conn::SpuriousWakeups::longest_row.load(), world.most_bytes / kMebi,
         BusyWorld::bound(count) / kMebi, world.stopped_ended != 0 ? "was ended" : "stands"));
     CHECK(starved == 0);
     CHECK(vain == 0);
-    CHECK(conn::Vain::longest_row <= 1);
+    CHECK(conn::SpuriousWakeups::longest_row <= 1);
     CHECK(world.most_bytes <= BusyWorld::bound(count));
     CHECK(world.round_trips > 0);
   }
@@ -495,5 +495,5 @@ TEST_CASE("simulation: who waits for memory is called when there is some, and no
     CHECK(each->up_read.vain_reads == 0);
     CHECK(each->up_read.intact);
   }
-  CHECK(conn::Vain::longest_row <= 1);
+  CHECK(conn::SpuriousWakeups::longest_row <= 1);
 }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What the loops have in common about file events: which are refused, and when the loop tries
+// again.
+
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+/// Checks the arguments of add_file_event(), for every implementation of a loop. Throws LoopError.
+inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
+  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
+  if ((mask & (kReadable | kWritable)) == 0)
+    throw LoopError("a file event needs kReadable or kWritable");
+  if (!handler) throw LoopError("a file event needs a handler");
+}
+[[noreturn]] inline void refuse_closed_descriptor() {
+  throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
+}
+
+/// If the kernel refuses a file event for lack of resources, the loop tries again after this delay.
+inline constexpr Duration kFileEventRetry = std::chrono::milliseconds(100);
+
+}}  // namespace ae

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/core/close_watch.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "conn/core/connection_core.h"
+#include "conn/core/connection_set.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+void unqueue(CloseWatch& watch) noexcept { watch.unqueue(); }
+
+void DropCloseWatch::operator()(CloseWatch* watch) const noexcept { delete watch; }
+
+bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
+
+bool ConnectionCore::close_due() const noexcept {
+  return gone() && (close_watch_->when == CloseOn::kEnd || carrier_->why_ended());
+}
+
+void ConnectionCore::queue_close() noexcept {
+  if (!close_watch_ || set_ == nullptr || !close_due()) return;
+  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
+}
+
+/// Runs the close handler. Returns 1, or 0 if it may not run now.
+std::size_t CloseWatch::run_ready() {
+  ConnectionCore& connection = connection_;
+  if (connection.connect_due()) {  // the connect handler is also due, and must run first
+    connection.queue_close();
+    return 0;
+  }
+  // This object is kept until the handler has returned, so that setting another handler inside it
+  // needs no memory.
+  const Connection::Handler due = std::exchange(handler, nullptr);
+  if (!due) return 0;  // the handler is running: this is a nested iteration
+  {
+    ConnectionCore::Running running{connection.running_};
+    struct Then {  // also after an exception; the handler may have destroyed this object
+      ConnectionCore& connection;
+      ~Then() {
+        if (connection.close_watch_ && !connection.close_watch_->handler)
+          connection.close_watch_.reset();
+      }
+    } then{connection};
+    due(connection);
+  }
+  return 1;
+}
+
+}}  // namespace conn

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The memory of a connection.
+
+#include <cstddef>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+/// The block of memory that holds a connection and the carrier that was made with it. It is freed
+/// when both are destroyed, in either order, because a connection can change its carrier.
+class AECONN_API ConnectionBlock {
+ public:
+  /// Allocates a block for a connection and a carrier of this size. Throws std::bad_alloc.
+  static ConnectionBlock& allocate(std::size_t size_of_carrier);
+  static ConnectionBlock& of_core(void* core) noexcept;
+  static ConnectionBlock& of_carrier(void* carrier) noexcept;
+  void* core() noexcept;
+  void* carrier() noexcept;
+  void part_gone() noexcept;  ///< to be called once for the connection and once for the carrier
+
+ private:
+  std::size_t parts_ = 2;
+};
+
+}}  // namespace conn

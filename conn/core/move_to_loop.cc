@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Moving a connection to another loop: rebind(), leave() and join().
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+
+#include "conn/connection.h"
+#include "conn/connection_type.h"
+#include "conn/core/close_watch.h"
+#include "conn/core/connection_core.h"
+#include "conn/core/connection_set.h"
+#include "conn/core/in_place_state.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).move(&loop); }
+
+bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
+
+// Completes leave(). Also called by a layer that arrives on its new loop, for the connection below
+// it; after rebind() that connection already knows its loop.
+bool Connection::join(ae::EventLoop& loop) {
+  ConnectionCore& c = ConnectionCore::of(*this);
+  if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {
+    errno = EINVAL;
+    return false;
+  }
+  const bool stood = c.state_ != State::kError;
+  c.loop_ = &loop;
+  c.arrive(loop);
+  if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
+  errno = stood ? c.failed_errno() : ENOMEM;
+  return false;
+}
+
+bool ConnectionCore::move(ae::EventLoop* to) {
+  if (!carrier_->type().capabilities().rebind) {
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  if (given_up() || abandoned_ || loop_ == nullptr) {
+    errno = ENOTCONN;
+    return false;
+  }
+  if (to == loop_) return true;
+  // A running handler has been moved out of its slot, and moving it back would race with the new
+  // loop's thread. A connect handler that is due would have to run before the others there.
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
+      reserved_ != 0 || connect_due()) {
+    errno = EBUSY;
+    return false;
+  }
+  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
+    errno = EAGAIN;
+    return false;
+  }
+  try {
+    (void)rare();
+    const auto moving = std::make_shared<Moving>();
+    const std::lock_guard leaving(moving->leaving);
+    if (to != nullptr) {
+      to->post([moving, to] {
+        const std::lock_guard left(moving->leaving);
+        if (moving->connection != nullptr) moving->connection->arrive(*to);
+      });
+    }
+    if (!carrier_->leave(to)) return false;  // the post then finds that no connection is moving
+    leave_set();
+    if (in_place_ != nullptr) in_place_->leave_loop();
+    loop_ = to;
+    rare_->moving = moving;
+    moving->connection = this;
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return false;
+  }
+  return true;
+}
+
+void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
+  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
+  rare_->moving.reset();  // the calling post holds another reference; join() needs none
+  try {
+    set_ = &ConnectionSet::of(loop);
+    if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
+    if (close_watch_) (void)set_->due_to_close(loop);
+    set_->add(*this);  // only this loop's thread may access the set
+  } catch (const std::bad_alloc&) {
+    if (!given_up()) fail(out_of_memory());
+    abandon();  // the connection is in no set, so the end of the loop would not find it
+    return;
+  }
+  queue_close();
+  try {
+    counters_ = &set_->counters(carrier_->type());
+    ++counters_->open;
+  } catch (const std::bad_alloc&) {
+    if (!given_up()) fail(out_of_memory());
+  }
+  // This comes before carrier_->interest_changed(), which asks the connection below for events and
+  // needs its loop.
+  if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
+  if (events_wanted()) watch_or_fail();
+}
+
+}}  // namespace conn

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Vain: detects handlers that run in vain. A read handler signals that there is something to read,
+// a write handler that the transport accepts data. If the corresponding call then fails with
+// EAGAIN, the handler ran for nothing; if that repeats, it uses a whole processor. Each connection
+// counts its consecutive runs in vain, and the process keeps the longest such row for the tests,
+// which fail if it is longer than one. The library makes no other use of it; a useful run costs a
+// few instructions.
+
+#include <atomic>
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+/// Counts the runs in vain of one connection's handlers.
+class SpuriousWakeups {
+ public:
+  /// To be called before a handler runs.
+  void begin() noexcept { bits_ &= kRows; }
+  /// To be called when a read (or else a write) has failed with EAGAIN.
+  void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
+  /// Whether look() must be called after the run.
+  bool worth_a_look() const noexcept { return bits_ != 0; }
+  /// To be called after the run. `moved`: whether bytes were read (or else written). Returns the
+  /// number of consecutive runs in vain.
+  unsigned look(bool reading, bool moved) noexcept {
+    const unsigned shift = reading ? 0 : 3;
+    const bool refused = (bits_ & (reading ? kReadRefused : kWriteRefused)) != 0;
+    unsigned row = (bits_ >> shift) & kMost;
+    if (moved)
+      row = 0;
+    else if (refused && row != kMost)
+      ++row;
+    bits_ = static_cast<std::uint8_t>((bits_ & ~(kMost << shift)) | row << shift);
+    return !moved && refused ? row : 0;
+  }
+
+  /// The longest row of runs in vain of all connections since this was last set to 0.
+  static inline std::atomic<unsigned> longest_row{0};
+
+ private:
+  static constexpr unsigned kMost = 7;  // the highest count, at which counting stops
+  static constexpr std::uint8_t kRows = 0x3f, kReadRefused = 0x40, kWriteRefused = 0x80;
+  // Two counts of three bits, and which kinds of call have failed in this run.
+  std::uint8_t bits_ = 0;
+};
+
+}}  // namespace conn

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Lists the RDMA devices of this machine, by name and address, for messages. The data comes from
+// sysfs, so nothing is opened and it works for users who may not open a device.
+
+#include <string>
+#include <vector>
+
+#include "ae/abi.h"
+#include "conn/kit/resolver.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+struct DeviceHere {
+  std::string name;
+  bool active = false;                 ///< at least one port of the device is active
+  std::vector<std::string> addresses;  ///< IP addresses in its GIDs that this network namespace has
+};
+
+/// Lists the devices found in the directory `folder`. `present`: all addresses of this network
+/// namespace; a device's other addresses are left out.
+std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
+                                     const std::string& folder = "/sys/class/infiniband");
+/// Returns the devices as text: "here are rxe0 (10.0.0.1, fd77::1), rxe1 (no address in this
+/// network namespace, link down)", or "there is no RDMA device here".
+std::string devices_text(const std::vector<DeviceHere>& devices);
+/// Returns devices_text() for the devices of this machine. The result is cached for a second,
+/// because failures come in bursts. Any thread.
+std::string devices_text();
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Takes the completions of one event loop from the completion queues of one device, and passes each
+// to the owner of its queue pair. The completions of one queue reach the owners in order, even if
+// an owner polls that queue while it handles a completion. Shared receives are posted again before
+// any handler of the user runs.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ae/abi.h"
+#include "conn/rdma/device/device.h"
+#include "conn/rdma/loop/domains.h"
+#include "conn/rdma/loop/queue_pair_users.h"
+#include "conn/rdma/loop/statistics.h"
+#include "conn/rdma/memory/completion_queues.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+// The largest number of completions taken from one device in one iteration, so that a flood of them
+// leaves time for timers and sockets.
+inline constexpr std::size_t kPollBudget = 256;
+/// The same after the queues were armed, before the loop sleeps.
+inline constexpr std::size_t kArmBudget = 256;
+
+class CompletionPolling {
+ public:
+  /// All references must outlive this object. Throws VerbsError.
+  CompletionPolling(const Device& device, int vector, QueuePairUsers& users, Domains& domains,
+                    ContextCounters& counters)
+      : device_(device),
+        users_(users),
+        domains_(domains),
+        counters_(counters),
+        queues_(device, vector) {}
+
+  int fd() const noexcept { return queues_.fd(); }
+  /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue of the
+  /// necessary depth is available.
+  CqLease lease(std::uint32_t entries) { return queues_.lease(entries, domains_.shared_depth()); }
+  std::size_t queues() const noexcept { return queues_.all().size(); }
+
+  /// Takes about `budget` completions from the queues that are not armed and passes them to their
+  /// owners. Returns how many it took. Sets `more` to true if a queue used up its share of the
+  /// budget, so that it may hold more.
+  std::size_t poll(std::size_t budget, bool* more = nullptr);
+  /// Polls one queue until all completions that were in it at the call are taken.
+  void drain(CompletionQueue& queue);
+  /// Calls drain(queue) for all queues.
+  void drain();
+  /// True if a completion queue is not armed, so that only polling would see its completions.
+  bool needs_poll() const noexcept { return !queues_.unarmed().empty(); }
+  /// Takes the events from the completion channel. The queues that they report must be polled and
+  /// armed again.
+  void on_event() { counters_.completion_events += queues_.take_events(); }
+  /// Arms every unarmed queue (requests an event for its next completion), then polls these queues
+  /// once more. Returns false if that found completions.
+  bool arm();
+
+  /// Frees queues that have not been used for a while; call it about once a second.
+  void tick(ae::TimePoint now) noexcept { queues_.tick(now); }
+  bool at_rest() const noexcept { return queues_.at_rest(); }
+
+ private:
+  std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
+  void dispatch(const ibv_wc& completion);
+  void on_receive(const ibv_wc& completion, QueuePairUser* user);
+
+  const Device& device_;
+  QueuePairUsers& users_;
+  Domains& domains_;
+  ContextCounters& counters_;
+  CompletionQueues queues_;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What one loop shares on one device: its own device handle, and on it the owners of queue pairs,
+// the protection domains, the completions, the device's events, prepared queue pairs and ids that
+// cannot be destroyed yet, each a part with a header of its own. DeviceContext creates the parts,
+// destroys them in the right order, and does what concerns several of them.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ae/abi.h"
+#include "conn/rdma/config/settings.h"
+#include "conn/rdma/device/cm.h"
+#include "conn/rdma/device/device.h"
+#include "conn/rdma/loop/completion_polling.h"
+#include "conn/rdma/loop/device_events.h"
+#include "conn/rdma/loop/domains.h"
+#include "conn/rdma/loop/parked_ids.h"
+#include "conn/rdma/loop/queue_pair_users.h"
+#include "conn/rdma/loop/statistics.h"
+#include "conn/rdma/memory/prepared_queue_pairs.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class DeviceContext {
+ public:
+  /// Opens the device. `pages` must outlive this object. `loop`: the loop's index in its listener
+  /// group, if it is in one. Throws VerbsError.
+  DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
+                std::optional<std::size_t> loop);
+  ~DeviceContext();
+
+  Device& device() noexcept { return device_; }
+  const Device& device() const noexcept { return device_; }
+  const std::string& name() const noexcept { return device_.name(); }
+  CompletionPolling& completions() noexcept { return completions_; }
+  /// True if the device was removed or has failed, so that it gets no new connections.
+  bool lost() const noexcept { return events_.lost(); }
+  void set_lost() noexcept { events_.set_lost(); }
+
+  // --- rdma_cm ids that are "parked": to destroy them now would block the loop ---
+  void park(CmId id) noexcept { parked_.park(std::move(id)); }
+  void park_connecting(CmId id) noexcept { parked_.park_connecting(std::move(id)); }
+  bool has_parked() const noexcept { return !parked_.empty(); }
+  bool full_of_parked() const noexcept { return parked_.full(); }
+  bool may_release_parked() const noexcept { return parked_.may_release(ports_that_matter()); }
+  void release_one_parked() noexcept { parked_.release_one(ports_that_matter()); }
+  /// Call it when the loop is about to be destroyed: moves the ids whose destruction would block to
+  /// `to`.
+  void give_up_parked(Orphans& to) noexcept;
+  /// Handles an event of an id that has no owner: if it ends the connect of a parked id, destroys
+  /// that id.
+  void on_event_of_nobody(const CmEvent& event) noexcept { parked_.on_event(event); }
+
+  // --- domains, and queue pairs prepared in them ---
+  /// Returns the protection domain for a new connection. Throws VerbsError.
+  std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives) {
+    return domains_.for_connection(settings, own_receives);
+  }
+  /// Returns the error of a connection with option isolation=window on a device without usable
+  /// memory windows.
+  Failure no_windows() const { return domains_.no_windows(); }
+  /// Call it when the device has refused to bind a key for `domain`, which only one connection
+  /// uses. Keys are then no longer bound on this device. Throws std::bad_alloc.
+  void give_up_binding(Domain& domain);
+  /// Frees one prepared queue pair or one slab of unused memory, which is a slow call. Returns
+  /// false if there is none.
+  bool give_back_one() noexcept { return prepared_.drop_one() || domains_.give_back_one(); }
+  /// Prepares one queue pair, key and first receive window for future connections with these
+  /// settings, unless settings.prepared of them are ready. Returns true if more are to be prepared.
+  /// Prepares none if the connections do not share a receive queue. Throws VerbsError or
+  /// std::bad_alloc.
+  bool prepare_one(const Settings& settings);
+  std::optional<PreparedQueuePair> take_prepared(const QueuePairShape& shape) noexcept {
+    return prepared_.take(shape);
+  }
+  /// Destroys one prepared queue pair, and lets unused keys be freed. Returns false if there is
+  /// none.
+  bool drop_one_prepared() noexcept;
+  std::size_t prepared() const noexcept { return prepared_.size(); }
+
+  // --- queue pairs, their completions and the device's events ---
+  /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue of the
+  /// necessary depth is available.
+  CqLease lease(std::uint32_t entries) { return completions_.lease(entries); }
+  /// Registers the owner of a queue pair, and reserves capacity to park its id later without
+  /// memory.
+  void attach(std::uint32_t qp_number, QueuePairUser* user);
+  void detach(std::uint32_t qp_number) noexcept { users_.remove(qp_number); }
+  std::size_t queue_pairs() const noexcept { return users_.size(); }
+  std::size_t completion_queues() const noexcept { return completions_.queues(); }
+  /// Polls one queue until all completions that were in it at the call are taken.
+  void drain(CompletionQueue& queue) { completions_.drain(queue); }
+  /// Reads the device's asynchronous events and passes them to the owners they concern.
+  void on_async_event() noexcept { events_.take(); }
+
+  /// Call it about once a second. Posts shared receives that wait for a batch or were lost, and
+  /// frees resources that are no longer used.
+  void tick(ae::TimePoint now) noexcept;
+  /// Call it periodically while a port is down. Queries that port again, and notifies the owners of
+  /// the queue pairs.
+  void tell_of_ports(ae::TimePoint now) noexcept { events_.tell_of_ports(now); }
+  /// True if tick() has nothing to do until a new connection arrives.
+  bool at_rest() const noexcept {
+    return domains_.at_rest() && completions_.at_rest() && events_.at_rest();
+  }
+  const ContextCounters& counters() const noexcept { return counters_; }
+
+ private:
+  /// Returns the device if some of its ports are down. Returns null if parked ids can be destroyed
+  /// whatever their port: all ports are up, or the device is lost.
+  const Device* ports_that_matter() const noexcept {
+    return lost() || !device_.any_port_down() ? nullptr : &device_;
+  }
+
+  ContextCounters counters_;
+  Device device_;  // destroyed after the objects below, which use it
+  ParkedIds parked_;
+  QueuePairUsers users_;
+  Domains domains_;
+  CompletionPolling completions_;
+  PreparedQueuePairs prepared_;
+  DeviceEvents events_;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The lists of a loop's connections that something is due for: to post, to reap (disconnect or tear
+// down), to wake when there is memory again, to keep the pace of in blocking operations. A
+// connection is at most once in each, and its LoopConnection::In says in which. make_room() was
+// called for all connections, so that being listed needs no memory; after forget() a connection is
+// in no list.
+
+#include <cstddef>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/rdma/loop/loop_connection.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class DueConnections {
+ public:
+  /// Reserves capacity for `connections` connections in every list.
+  void make_room(std::size_t connections);
+  /// Counts `user` in attached(), because it holds resources of a device, until forget().
+  void attach(LoopConnection& user) noexcept;
+  std::size_t attached() const noexcept { return attached_; }
+  /// Removes `user` from all lists except that of connections to reap.
+  void remove(LoopConnection& user) noexcept;
+  /// Removes `user` from all lists.
+  void forget(LoopConnection& user) noexcept;
+
+  // --- list of connections that have requests to post ---
+  /// Adds `user` to the list of connections to post. Returns false if it is in that list already.
+  bool add_to_flush(LoopConnection& user) noexcept;
+  bool has_to_flush() const noexcept { return !dirty_.empty(); }
+  /// Empties the list of connections to post and calls post_due() of each. Connections that are
+  /// added meanwhile wait for the next call. Returns false if there were none.
+  bool post_due() noexcept;
+
+  // --- list of connections to reap ---
+  /// Adds `user` to the list of connections to reap. Returns false if it is in that list already.
+  bool add_to_reap(LoopConnection& user) noexcept;
+  bool has_to_reap() const noexcept { return !reap_.empty(); }
+  /// Removes and returns the connection that has waited longest to be reaped; there must be one.
+  LoopConnection& take_to_reap() noexcept;
+
+  // --- list of connections that wait for memory ---
+  void wait_for_memory(LoopConnection& user);
+  /// Call it when memory was released. Returns false if no connection waits for it.
+  bool memory_came_back() noexcept {
+    memory_came_back_ = true;
+    return !waiting_for_memory_.empty();
+  }
+  bool has_to_wake() const noexcept {
+    return (memory_came_back_ || to_wake_ != 0) && !waiting_for_memory_.empty();
+  }
+  /// Calls on_memory() of a few connections that wait for memory. Each tries once to get some;
+  /// those without success are appended to the list again.
+  void wake_some();
+
+  // --- list of connections that post at a pace ---
+  void keep_pace_of(LoopConnection& user);
+  /// Returns the earliest pace_at() of the connections that post at a pace; TimePoint::max() if
+  /// there is none.
+  ae::TimePoint next_pace() const noexcept;
+  /// Calls add_to_flush() for the connections whose pace_at() has come. Returns false if that added
+  /// none.
+  bool flush_paced(ae::TimePoint now) noexcept;
+
+ private:
+  std::vector<LoopConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
+  std::size_t attached_ = 0;
+  bool memory_came_back_ = false;
+  std::size_t to_wake_ = 0;  // how many of waiting_for_memory_ are still to be woken
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Limits the time that an iteration of the event loop spends on system calls that set up and tear
+// down connections. All connections together may use 1 ms (kShare) of each iteration, so that
+// hundreds of them do not delay other work. Each list of such work makes at least one step in each
+// iteration, even if other lists have used up the time.
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class IterationBudget {
+ public:
+  /// kAll: do all of the work; kShare: do as much as the iteration has time for.
+  enum class Most : std::uint8_t { kShare, kAll };
+
+  /// Begins a new iteration, which has its whole share of time.
+  void begin() noexcept {
+    ++number_;
+    spent_ = {};
+  }
+  /// Gives the iteration a new share of time, because it continues inside a blocking operation.
+  void extend() noexcept { spent_ = {}; }
+  /// The number of this iteration, different for each one.
+  std::uint64_t number() const noexcept { return number_; }
+
+  bool has_share_left() const noexcept {
+    const ae::Duration now =
+        spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
+    return spent_ + now < kShare;
+  }
+  /// True if a list of work may make another step. `first`: it has not made one in this iteration
+  /// yet, so it may.
+  bool allows(Most most, bool first) const noexcept {
+    return first || most == Most::kAll || has_share_left();
+  }
+  /// True if an expired deadline may be handled now: one in every iteration, and further ones while
+  /// the share of time lasts. So a flood of other work cannot postpone deadlines for ever.
+  bool may_expire() noexcept {
+    return std::exchange(expired_in_, number_) != number_ || has_share_left();
+  }
+
+  /// While an object of this class exists, the time counts against the iteration's share. A nested
+  /// object has no effect.
+  class Spending {
+   public:
+    explicit Spending(IterationBudget& iteration) noexcept
+        : iteration_(std::exchange(iteration.spending_, true) ? nullptr : &iteration) {
+      if (iteration_ != nullptr) iteration_->spending_since_ = std::chrono::steady_clock::now();
+    }
+    ~Spending() {
+      if (iteration_ == nullptr) return;
+      iteration_->spent_ += std::chrono::steady_clock::now() - iteration_->spending_since_;
+      iteration_->spending_ = false;
+    }
+    Spending(const Spending&) = delete;
+    Spending& operator=(const Spending&) = delete;
+
+   private:
+    IterationBudget* iteration_;  // null if nested in another Spending
+  };
+
+ private:
+  static constexpr ae::Duration kShare = std::chrono::milliseconds(1);
+
+  ae::Duration spent_{};
+  ae::TimePoint spending_since_;
+  bool spending_ = false;
+  std::uint64_t number_ = 0, expired_in_ = 0;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The timer wheel with the checks of a loop's connections, and the one timer of the loop that
+// drives it. While a check is scheduled, either the timer is set for its time or earlier, or
+// must_not_sleep() returns true.
+
+#include <cstddef>
+#include <optional>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/rdma/loop/loop_connection.h"
+#include "conn/rdma/loop/tick_wheel.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class TickDispatch {
+ public:
+  explicit TickDispatch(ae::EventLoop& loop) noexcept : loop_(loop) {}
+  /// Schedules a call of the user's on_tick() at `due` or a little later; this replaces the user's
+  /// earlier time.
+  void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
+  void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
+  /// Calls on_tick() of connections that are due, up to a limit for each call.
+  void run_due();
+  /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
+  /// run, such as LoopState::pump().
+  void collect(ae::TimePoint now) noexcept;
+  /// Returns when a connection may be due; no value if none is scheduled.
+  std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
+  bool has_due() const noexcept { return wheel_.has_due(); }
+  /// True if the loop must not sleep: a connection is due, or there was no memory for the timer.
+  bool must_not_sleep() const noexcept {
+    return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);
+  }
+  bool empty() const noexcept { return wheel_.size() == 0; }
+  /// Removes the timer, before the loop is destroyed.
+  void stop() noexcept;
+
+ private:
+  void wake_at(ae::TimePoint when) noexcept;
+  ae::Duration on_timer();
+
+  ae::EventLoop& loop_;
+  TickWheel wheel_;
+  ae::TimerId timer_ = 0;
+  ae::TimePoint wakes_{};
+};
+
+}}}  // namespace conn::rdma

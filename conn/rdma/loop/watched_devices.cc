@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/watched_devices.h"
+#include "conn/kit/local_addresses.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+void WatchedDevices::watch(const CmId& id) {
+  if (id->verbs == nullptr) return;
+  std::erase_if(watches_, [](const auto& each) { return each->over(); });
+  if (is_watched(ibv_get_device_name(id->verbs->device))) return;
+  removed_ = nullptr;  // another device may have the same handle by now
+  try {
+    watches_.push_back(std::make_unique<RemovalWatch>(channel_, id));
+  } catch (const std::exception&) {  // on failure, only the connections' ids report the removal
+  }
+}
+
+bool WatchedDevices::is_watched(std::string_view device) const noexcept {
+  return std::any_of(watches_.begin(), watches_.end(),
+                     [&](const auto& each) { return each->is_on(device); });
+}
+
+void WatchedDevices::watch_owner_of(const SocketAddress& address) {
+  try {
+    auto watch = std::make_unique<RemovalWatch>(channel_, address);
+    if (!is_watched(watch->device())) watches_.push_back(std::move(watch));
+  } catch (const VerbsError&) {  // no device has that address
+  }
+}
+
+void WatchedDevices::watch_all() noexcept {
+  try {
+    std::erase_if(watches_, [](const auto& each) { return each->over(); });
+    for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
+  } catch (const std::exception&) {  // no memory: only the connections' ids report a removal
+  }
+}
+
+bool WatchedDevices::is_news(ibv_context* cm_handle) noexcept {
+  if (cm_handle == nullptr) return false;
+  return std::exchange(removed_, cm_handle) != cm_handle;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Decides how many bytes one connection may hold that the device has not confirmed. The throughput
+// of a stream is at most this many bytes per confirmation delay. That delay is not known in
+// advance, so a larger size is tried, and kept if more bytes per second were confirmed with it.
+// This class reads no clock and allocates no memory: its size() is only a limit for the blocks that
+// the connection acquires one by one and releases as bytes are confirmed.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/rdma/device/memory.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class SendBufferTuning {
+ public:
+  /// `usual`: initial size in bytes; `most`: the largest size it grows to.
+  SendBufferTuning(std::uint32_t usual, std::uint32_t most) noexcept
+      : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
+
+  /// Largest number of bytes that may be accepted but not yet confirmed.
+  std::uint32_t size() const noexcept { return size_; }
+
+  /// Reports that the writer has more bytes than size() allows, while all accepted ones are posted
+  /// to the device.
+  void on_full(ae::TimePoint now) noexcept {
+    full_at_ = now;
+    since_full_ = 0;
+    if (stage_ == Stage::kResting && now >= again_at_) watch(now);
+  }
+  /// Reports that the device has confirmed `bytes` bytes. This may increase size(), but only if
+  /// `limit` then leaves half of its memory to others.
+  void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
+    if (stage_ != Stage::kResting) [[unlikely]]
+      count(bytes, now, limit);
+  }
+  /// Reports a write while no earlier bytes are waiting or in flight. Resets size() to its initial
+  /// value if on_full() was not called for a second.
+  void on_idle_write(ae::TimePoint now) noexcept {
+    if ((size_ != usual_ || stage_ != Stage::kResting) && now - full_at_ >= kIdle) reset();
+  }
+  /// Reports that no memory to send from is available. Resets size() and pauses its growth.
+  void on_refusal(ae::TimePoint now) noexcept {
+    reset();
+    again_at_ = now + kIdle;
+  }
+
+ private:
+  static constexpr ae::Duration kIdle = std::chrono::seconds(1);
+  enum class Stage : std::uint8_t {
+    kResting,   ///< the size does not change
+    kUsual,     ///< measures the confirmed bytes per second with the present size
+    kSettling,  ///< a larger size is tried, but the rate is not measured yet
+    kTrying,    ///< measures the confirmed bytes per second with the larger size
+  };
+  void watch(ae::TimePoint now) noexcept;
+  void count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept;
+  void decide(double rate, ae::TimePoint now, const MemoryLimit& limit) noexcept;
+  void rest(ae::TimePoint now, ae::Duration pause) noexcept;
+  void reset() noexcept;
+
+  std::uint32_t usual_, most_, size_;
+  std::uint32_t before_ = 0;    // size to return to if the larger one is no faster
+  std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
+  Stage stage_ = Stage::kResting;
+  unsigned measures_ = 0;      // number of measurements with the present size
+  bool began_ = false;         // counting of bytes has begun, at time begin_
+  std::uint64_t counted_ = 0;  // bytes confirmed since begin_
+  double rate_ = 0;            // bytes per second with the size before_
+  ae::TimePoint begin_{}, full_at_{}, again_at_{};
+  ae::Duration pause_{};
+};
+
+}}}  // namespace conn::rdma

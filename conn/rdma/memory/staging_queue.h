@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The queue of data that a connection sends, in order. It consists of written bytes in registered
+// blocks, which the connection borrows from its domain while it has bytes to send, and of user
+// memory that is sent without a copy.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "ae/abi.h"
+#include "conn/rdma/memory/blocks.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// A piece of the user's registered memory, which is in the queue like a block.
+struct Reference : Block {
+  std::uint32_t lkey = 0;
+};
+
+/// Keeps References that are not in use, so that acquire() seldom allocates memory.
+class ReferencePool {
+ public:
+  ReferencePool() = default;
+  ReferencePool(const ReferencePool&) = delete;
+  ReferencePool& operator=(const ReferencePool&) = delete;
+  ~ReferencePool();
+  /// Returns a Reference, or null if there is no memory.
+  Reference* acquire() noexcept;
+  void release(Reference* reference) noexcept;
+
+ private:
+  Block* free_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+/// The data that one connection has accepted to send and the device has not confirmed yet, in
+/// order.
+class StagingQueue {
+ public:
+  struct Segment {
+    const std::byte* data;
+    std::uint32_t length, lkey;
+  };
+
+  StagingQueue() = default;
+  StagingQueue(const StagingQueue&) = delete;
+  StagingQueue& operator=(const StagingQueue&) = delete;
+  ~StagingQueue() {
+    clear();
+    commit(0);
+  }
+  void use(RegisteredPool* pool, ReferencePool* references) noexcept {
+    pool_ = pool;
+    references_ = references;
+  }
+
+  /// Copies bytes to the end of the queue and returns how many. It copies fewer than `size` only if
+  /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
+  /// reserved for empty queues, which get one small block each.
+  std::size_t append(const std::byte* from, std::size_t size, const MemoryLimit& limit) noexcept;
+  /// Returns space for at least `size` bytes at the end of the queue, for the caller to write;
+  /// empty if `limit` or the pool gives no memory for it. Nothing may be appended or reserved until
+  /// commit() has ended the reservation; until then the space stays valid, even if the queue is
+  /// cleared.
+  std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit) noexcept;
+  void commit(std::size_t size) noexcept;
+  bool reserving() const noexcept { return reserved_ != nullptr; }
+  /// Makes sure that the next reserve() or append() finds contiguous space for `size` bytes.
+  /// Returns false if there is no memory.
+  bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
+  /// Releases the blocks at the front that hold no unconfirmed bytes.
+  void trim() noexcept;
+  /// Queues bytes that are sent from where they are, without a copy. Returns false if there is no
+  /// memory for the Reference.
+  bool refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept;
+  /// Returns the number of references that the device has finished with since the last call.
+  std::size_t take_done() noexcept { return std::exchange(references_done_, 0); }
+
+  std::size_t staged() const noexcept { return staged_; }        ///< bytes not yet posted
+  std::size_t in_flight() const noexcept { return in_flight_; }  ///< bytes posted, not completed
+  std::size_t held() const noexcept { return staged_ + in_flight_; }
+  std::size_t referred() const noexcept { return referred_; }           ///< bytes of user memory
+  std::size_t buffered() const noexcept { return held() - referred_; }  ///< bytes that were copied
+
+  /// Describes up to `limit` bytes that are not yet posted as contiguous segments, at most `max`.
+  /// Returns how many segments it wrote to `out`.
+  std::size_t segments(std::size_t limit, Segment* out, std::size_t max) const noexcept;
+  void on_posted(std::size_t bytes) noexcept;
+  /// Records that the device has finished with the oldest `bytes` bytes in flight. Empty blocks go
+  /// back to the pool.
+  void on_completed(std::size_t bytes) noexcept;
+  /// Removes everything from the queue; a reserved block stays valid until commit().
+  void clear() noexcept;
+
+ private:
+  void add(Block* block) noexcept;
+  void drop(Block* block) noexcept;
+  Block* take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept;
+  RegisteredPool* pool_ = nullptr;
+  ReferencePool* references_ = nullptr;
+  Block* head_ = nullptr;
+  Block* tail_ = nullptr;
+  // The block that reserve() gave out, or null. It is the tail of the queue; after clear() it is in
+  // no queue.
+  Block* reserved_ = nullptr;
+  std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
+  std::size_t references_done_ = 0;
+};
+
+}}}  // namespace conn::rdma

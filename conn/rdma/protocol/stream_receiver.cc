@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/protocol/stream_receiver.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+// After this time, a window for which there was no memory is wanted again.
+constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
+
+}  // namespace
+
+StreamReceiver::StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept
+    : size_(config, peer, now) {}
+
+// Returns true if the windows that the peer has could be replaced by a short one: there is more
+// window memory than one window of the first length, all windows are empty, and the peer marks
+// where it leaves windows.
+bool StreamReceiver::may_recall() const noexcept {
+  return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
+         size_.peer().may_change && size_.peer().marks;
+}
+
+// --- adding and removing window memory -----------------------------------------------------------
+
+std::uint32_t StreamReceiver::wanted_window() const noexcept {
+  if (ended_ || window_failed_ || released_) return 0;
+  if (recall_ && may_recall()) return line_.has_spare() ? 0 : size_.length();
+  // Wants a window of the current length even if there is a spare one of another length. The spare
+  // one is kept meanwhile, in case there is no memory for the new one.
+  return wants_another() && line_.held() <= size_.count() ? size_.length() : 0;
+}
+
+void StreamReceiver::provide_window(const WindowBuffer& buffer) {
+  assert(buffer.length == wanted_window());
+  if (std::exchange(recall_, false) && may_recall()) line_.leave();
+  line_.add(buffer);
+}
+
+bool StreamReceiver::no_window(ae::TimePoint now) {
+  window_failed_ = true;
+  window_failed_until_ = now + kTryAgain;
+  recall_ = false;
+  if (line_.held() == 0) return false;
+  offer_spares();
+  return true;
+}
+
+WindowBuffer StreamReceiver::take_discarded() noexcept {
+  if (!line_.has_spare() || released_) {
+    drop_spare_ = false;
+    return {};
+  }
+  // While the peer has no window, keeps the last spare window that could be offered until there is
+  // one of the right length.
+  const bool too_many = line_.held() > size_.count() + 1;
+  const bool room = line_.held() <= size_.count();
+  if (line_.outstanding() == 0 && (room || window_failed_)) return {};
+  return line_.take_spare_but(drop_spare_ || too_many ? 0 : size_.length());
+}
+
+void StreamReceiver::leave_windows(std::byte* into) noexcept {
+  const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
+  if (unread != 0) line_.copy_unread(into);
+  released_ = true;
+  line_.become({into, static_cast<std::size_t>(unread)});
+}
+
+void StreamReceiver::offer_spares() noexcept {
+  if (ended_ || released_) return;
+  while (wants_another() && line_.add_spare(size_.length())) {
+  }
+  // A spare window of another length is not offered here, because wanted_window() asks for one of
+  // the right length. It is offered only if there was no memory for that one.
+  if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
+}
+
+// --- data that the peer writes -------------------------------------------------------------------
+
+const char* StreamReceiver::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
+                                    std::uint64_t& announced_by) {
+  const ReceiveWindowQueue::Window* const current = line_.current();
+  if (current == nullptr) return "the peer wrote into a window that was not offered";
+  if (length > current->end - current->filled) return "the peer wrote past the end of the window";
+  if (waited && current->filled == 0 && !reader_late_ && !window_failed_ &&
+      size_.on_peer_waited(length, current->announced_at, now)) {
+    offer_spares();
+    ++window_turns_;
+  }
+  size_.on_data(now);
+  announced_by = current->announced_by;
+  if (!line_.fill(length, now)) return nullptr;
+  ++window_turns_;
+  size_.on_full(*current, line_.leaving(), now);
+  drop_spare_ = recall_ = false;
+  reader_late_ = line_.outstanding() == 0 && !wants_another();
+  offer_spares();
+  return nullptr;
+}
+
+const char* StreamReceiver::on_mark() noexcept {
+  if (line_.to_announce()) return "the peer says that it left a window, and was given no other";
+  line_.left();
+  ++window_turns_;
+  offer_spares();
+  return nullptr;
+}
+
+// --- reading -------------------------------------------------------------------------------------
+
+std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size && has_unread()) {
+    const std::span<std::byte> unread = line_.unread();
+    const std::size_t chunk = std::min(size - done, unread.size());
+    if (into != nullptr) std::memcpy(into + done, unread.data(), chunk);
+    done += chunk;
+    if (!line_.consume(chunk)) continue;
+    ++window_turns_;
+    offer_spares();
+  }
+  return done;
+}
+
+// --- time-outs and ticks -------------------------------------------------------------------------
+
+void StreamReceiver::tick(ae::TimePoint now) noexcept {
+  // The window for which there was no memory is wanted again from now on.
+  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // try again
+  if (size_.tick(now)) {
+    drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
+    // A spare window that was kept for its memory may have the right length now.
+    if (line_.outstanding() == 0) offer_spares();
+  }
+  if (now >= size_.recall_at(line_.outstanding() > 1)) recall_ = may_recall();
+}
+
+ae::TimePoint StreamReceiver::next_tick() const noexcept {
+  ae::TimePoint next = ae::TimePoint::max();
+  if (window_failed_) next = window_failed_until_;
+  if (size_.has_grown() || (line_.has_spare() && line_.outstanding() != 0))
+    next = std::min(next, size_.quiet_at());
+  if (may_recall() && !recall_ && !window_failed_)
+    next = std::min(next, size_.recall_at(line_.outstanding() > 1));
+  return next;
+}
+
+void StreamReceiver::check() const {
+#ifndef NDEBUG
+  line_.check();
+  size_.check();
+  assert(line_.held() <= size_.most_held() || released_);
+  // Windows that could be offered must have been offered, or the stream would stall for ever.
+  if (!ended_ && !released_ && line_.outstanding() == 0 && line_.has_spare() && wants_another())
+    assert(!line_.has_spare_of(size_.length()) && !window_failed_);
+#endif
+}
+
+}}}  // namespace conn::rdma

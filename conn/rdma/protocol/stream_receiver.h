@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The receiving side of a stream: how many windows of ours the peer has, how long they are, and
+// what of them can be read. The order of the windows is ReceiveWindowQueue's.
+//
+// One window is offered; when its last byte has arrived, another is offered at once, before the
+// first is read, so that a transfer never waits for the reader as long as the reader keeps up with
+// one window. A peer whose hello allows it is offered several windows at a time once it reports
+// that it had to wait for one.
+//
+// Windows that grew and are now idle are replaced by a short one where the peer's hello allows it:
+// the short window is offered although the long ones are not full, and the peer marks in the stream
+// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+//
+// The peer's values are checked here: a function that takes one returns why it is bad.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/rdma/protocol/receive_window_queue.h"
+#include "conn/rdma/protocol/window_size.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class StreamReceiver {
+ public:
+  using Config = WindowSize::Config;
+  using Peer = WindowSize::Peer;
+  StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
+  void set_peer(const Peer& peer) noexcept { size_.set_peer(peer); }
+  /// Call when the stream has failed or the peer has closed: from now on no window is wanted or
+  /// offered.
+  void end() noexcept { ended_ = true; }
+
+  // --- adding and removing window memory ---------------------------------------------------------
+  /// Returns the length of the window that is wanted now; 0: none is wanted. Answer with
+  /// provide_window() of exactly that length, or with Stream::no_window() if there is no memory, or
+  /// not at all: the window then stays wanted. Call it after Stream::on_data(), read() and
+  /// Stream::tick(), each time after take_discarded(), which frees slots.
+  std::uint32_t wanted_window() const noexcept;
+  void provide_window(const WindowBuffer& buffer);
+  /// Replaces the window that was provided last, whose announcement must not have been posted.
+  void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
+  /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
+  /// window at all. Otherwise it continues with those it has, and wants a window again after a
+  /// second.
+  [[nodiscard]] bool no_window(ae::TimePoint now);
+  /// Returns a spare window that is of no more use, which the caller must free. Its `data` is null
+  /// if there is none.
+  WindowBuffer take_discarded() noexcept;
+  /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
+  /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
+  /// lost. From now on no window is wanted or offered.
+  void leave_windows(std::byte* into) noexcept;
+
+  // --- announcing windows, and data that arrives: for Stream only --------------------------------
+  const ReceiveWindowQueue& line() const noexcept { return line_; }
+  /// Records that the next window to be announced was announced, by our message number `message`.
+  void announced(std::uint64_t message, ae::TimePoint now) noexcept {
+    line_.announced(message, now);
+  }
+  /// Records that `length` bytes arrived. `waited`: the peer had these bytes before it had a window
+  /// for them. Sets `announced_by` to the number of our message that announced the window, which
+  /// the peer has thus handled. Returns null, or a text that says what is wrong.
+  const char* on_data(std::uint32_t length, bool waited, ae::TimePoint now,
+                      std::uint64_t& announced_by);
+  /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
+  bool expects_mark() const noexcept { return line_.leaving(); }
+  /// Records the peer's mark that it has left the windows. Returns null, or a text that says what
+  /// is wrong.
+  const char* on_mark() noexcept;
+
+  // --- reading -----------------------------------------------------------------------------------
+  bool has_unread() const noexcept { return line_.has_unread(); }
+  std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
+  /// Returns true if no more bytes can arrive until some are read, as things are now. Only
+  /// meaningful while there are unread bytes.
+  bool is_full() const noexcept { return line_.outstanding() == 0; }
+  /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
+  /// if none are unread now.
+  std::size_t read(std::byte* into, std::size_t size);
+  /// Fills `pieces` with the oldest unread bytes in place, in the order in which read() would
+  /// return them, as many pieces as fit. Returns the number of pieces. They stay valid until they
+  /// are read, or until leave_windows().
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+    return line_.peek(pieces);
+  }
+  /// Returns a counter of windows that became full or were read to their end. While it is
+  /// unchanged, arrivals and read() have not changed wanted_window(), take_discarded(), or what is
+  /// to be announced. The exception are windows that wait for proof that the peer has more
+  /// receives: the answer to our probe releases them.
+  std::uint32_t window_turns() const noexcept { return window_turns_; }
+
+  // --- time-outs and ticks -----------------------------------------------------------------------
+  void tick(ae::TimePoint now) noexcept;
+  ae::TimePoint next_tick() const noexcept;
+
+  // --- facts about the windows -------------------------------------------------------------------
+  /// Returns true if the peer has a window of ours to write into.
+  bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
+  /// Returns true if the peer has more than one window of the first length; tick() may replace them
+  /// by a single one later.
+  bool has_long_window() const noexcept {
+    return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
+  }
+  std::uint32_t window_length() const noexcept { return size_.length(); }
+  /// Returns the number of windows that the peer should have.
+  std::size_t windows_wanted() const noexcept { return size_.count(); }
+  std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
+  void check() const;
+
+ private:
+  bool wants_another() const noexcept {
+    return !line_.leaving() && line_.outstanding() < size_.count() &&
+           line_.count() <= size_.count();
+  }
+  bool may_recall() const noexcept;
+  void offer_spares() noexcept;
+
+  WindowSize size_;
+  bool ended_ = false;
+  bool released_ = false;  // true once leave_windows() was called
+  // True if the peer had no window left, because full ones had not been read yet.
+  bool reader_late_ = false;
+  bool recall_ = false;         // true if a short window is to replace those that the peer has
+  bool window_failed_ = false;  // true if there was no memory for another window
+  // True if no window has been filled for a while, so that a spare one is to be freed.
+  bool drop_spare_ = false;
+  ReceiveWindowQueue line_;
+  std::uint32_t window_turns_ = 0;
+  ae::TimePoint window_failed_until_{};
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/protocol/window_size.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// A window that became full within this time was too short.
+constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
+
+}  // namespace
+
+WindowSize::WindowSize(const Config& config, const Peer& peer, ae::TimePoint now) noexcept
+    : config_(config),
+      peer_(peer),
+      desired_(config.window),
+      last_full_at_(now),
+      last_data_at_(now) {
+  assert(config.window != 0);
+}
+
+// Returns how many windows the peer may have at most, without the one that is being read.
+std::uint32_t WindowSize::most_wanted() const noexcept {
+  if (!peer_.takes_ahead) return 1;
+  // Limits the number of windows so that the number of unread bytes fits into 32 bits
+  // (leave_windows()).
+  const std::uint32_t counted = 0xffffffffu / config_.max_window;
+  return std::max(std::min(config_.max_windows, counted), 2u) - 1;
+}
+
+std::uint32_t WindowSize::most_held() const noexcept { return std::max(config_.max_windows, 2u); }
+
+void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
+                         ae::TimePoint now) noexcept {
+  last_length_ = window.buffer.length;
+  last_rest_ = last_length_ - window.first;
+  last_rest_took_ = now - window.first_at;
+  if (!leaving && now - window.announced_at < kFastFill) grow();
+  last_full_at_ = now;
+}
+
+// Makes the next windows longer, because the window that became full last was too short.
+void WindowSize::grow() noexcept {
+  if (!peer_.may_change) return;
+  // The next window is at least twice as long; longer if the last burst of data filled longer ones.
+  const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
+  desired_ = std::max(
+      desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
+  useful_ = std::max(useful_, last_length_);
+}
+
+// Returns true if nothing was in flight before the first `length` bytes of a window arrived, for
+// more than a small part of the time that a window takes to fill. A peer that posts far ahead of
+// its device also reports that it waited for windows, but it loses no time by that.
+bool WindowSize::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
+  if (last_rest_ == 0) return true;
+  const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
+  const std::chrono::duration<double> since = now - last_full_at_;
+  return since.count() > each * (length + last_length_ / 32.0);
+}
+
+// Reacts to the peer's report that it had bytes and no window for them. Unless our reader was slow,
+// longer windows would have helped, or more windows if they have the maximum length already.
+bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at,
+                                ae::TimePoint now) noexcept {
+  // The peer waited for this window. That says nothing about the number of windows if this window
+  // was announced before the number last grew.
+  if (announced_at < more_since_ || !was_idle(length, now)) return false;
+  if (last_length_ < config_.max_window) {
+    grow();
+    return false;
+  }
+  const std::uint32_t before = wanted_;
+  wanted_ = std::min(wanted_ == 1 ? wanted_next_ : wanted_ + 1, most_wanted());
+  if (wanted_ == before) return false;
+  more_since_ = now;
+  return true;
+}
+
+bool WindowSize::tick(ae::TimePoint now) noexcept {
+  // Quiet again: one window of the first length is enough.
+  if (now - last_full_at_ < flow::kWindowsQuiet) return false;
+  if (peer_.may_change) desired_ = config_.window;
+  // The next burst of data must show that it can use as many windows as before.
+  if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
+  return true;
+}
+
+// Returns how long the peer must be idle before its windows are replaced by a short one: several
+// unused windows are replaced sooner than one long window.
+ae::TimePoint WindowSize::recall_at(bool several) const noexcept {
+  return std::max(last_full_at_, last_data_at_) +
+         (several ? flow::kWindowsQuiet : flow::kLongWindowQuiet);
+}
+
+void WindowSize::check() const {
+  assert(wanted_ >= 1 && (wanted_ == 1 || wanted_ <= most_wanted()));
+}
+
+}}}  // namespace conn::rdma

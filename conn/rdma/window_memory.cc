@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/window_memory.h"
+
+#include <algorithm>
+
+#include "conn/rdma/memory/domain.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
+  bool to_post = false;
+  do {
+    while (const WindowBuffer old = stream_.inbound().take_discarded())
+      if (!static_cast<ReceiveWindow*>(old.owner)->retire()) to_post = key_to_change_ = true;
+  } while (provide(from, now));
+  return to_post;
+}
+
+// Provides one window if the stream wants one. Returns true if it did: the stream may want another.
+bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
+  if (from.domain == nullptr) return false;
+  const std::uint32_t length = stream_.inbound().wanted_window();
+  if (length == 0) return false;
+  const auto is_free = [](const ReceiveWindow& window) {
+    return window.state() == ReceiveWindow::State::kFree;
+  };
+  const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
+  // A later call finds one, once a key is invalidated.
+  if (window == windows_.end()) return false;
+  // Without another window the stream continues with those it has. So only a connection's first
+  // window may use the last quarter of the memory limit.
+  const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
+  try {
+    window->open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
+    key_to_change_ = true;
+    ++from.statistics.windows;
+    stream_.inbound().provide_window(window->buffer());
+    return true;
+  } catch (const VerbsError& error) {
+    failure_ = error.failure();
+    if (from.established && is_memory_limit(failure_)) ++from.statistics.memory_refusals;
+    stream_.no_window(now);
+  } catch (const std::exception& error) {
+    failure_ = out_of_memory();
+    stream_.no_window(now);
+  }
+  return false;
+}
+
+// --- keys of the windows -------------------------------------------------------------------------
+
+void WindowMemory::look_at_keys() noexcept {
+  key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
+    return window.waits_for_key() || window.key_under_way();
+  });
+}
+
+std::size_t WindowMemory::find_waiting(std::span<ReceiveWindow*> out) noexcept {
+  std::size_t found = 0;
+  for (ReceiveWindow& window : windows_)
+    if (window.waits_for_key() && found < out.size()) out[found++] = &window;
+  return found;
+}
+
+bool WindowMemory::key_under_way() const noexcept {
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [](const ReceiveWindow& window) { return window.key_under_way(); });
+}
+
+bool WindowMemory::is_bound_by(std::uint32_t sequence) const noexcept {
+  return key_to_change_ &&
+         std::any_of(windows_.begin(), windows_.end(),
+                     [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
+}
+
+WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* domain) noexcept {
+  Changed changed = Changed::kNone;
+  for (ReceiveWindow& window : windows_) {
+    if (!window.key_under_way() || !window.completed(sequence, *domain)) continue;
+    if (window.state() == ReceiveWindow::State::kUsable)
+      changed = Changed::kBound;
+    else if (changed == Changed::kNone)
+      changed = Changed::kFreed;
+  }
+  return changed;
+}
+
+bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
+  if (window.state() != ReceiveWindow::State::kToInvalidate) return false;
+  // Slow, but it removes the key as well.
+  window.drop();
+  return true;
+}
+
+// While no bind has worked, this connection is the only one in its domain
+// (DeviceContext::domain()), and no window has been announced. So the windows are made again with
+// the key of the region, which for that reason can reach this queue pair only.
+bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
+                                         const Settings& settings) noexcept {
+  const auto bound = [](const ReceiveWindow& window) {
+    return window.state() != ReceiveWindow::State::kFree &&
+           window.state() != ReceiveWindow::State::kToBind;
+  };
+  if (std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  if (settings.isolation == Isolation::kWindow) {
+    context.device().give_up_binding();
+    return false;
+  }
+  const ReceiveQueue* shared = domain.shared_receives();
+  try {
+    std::uint32_t length = 0;
+    for (ReceiveWindow& window : windows_)
+      if (window.state() == ReceiveWindow::State::kToBind) {
+        length = window.length();
+        window.drop();
+      }
+    context.give_up_binding(domain);
+    // This queue pair no longer shares its receives with others, so its share of the completion
+    // queue must include them.
+    if (shared != nullptr) lease.enlarge(shared->depth());
+    windows_.front().open(domain, length, settings.limit());
+    stream_.inbound().replace_window(windows_.front().buffer());
+    return true;
+  } catch (const std::exception& error) {
+    return false;
+  }
+}
+
+Failure bind_failure(const DeviceContext& context, const Settings& settings, int err) {
+  if (context.device().binding() == Device::Binding::kNo &&
+      settings.isolation == Isolation::kWindow)
+    return context.no_windows();
+  return errno_failure(err, "binding a key to the queue pair");
+}
+
+}}}  // namespace conn::rdma

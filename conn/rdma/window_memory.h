@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The receive windows of one connection: their memory, the keys that let the peer write into it,
+// and their return when the stream no longer uses them. A key is bound and invalidated by requests
+// on the send queue, which Sender posts.
+//
+// Invariants: the stream uses only windows of this object, and none that is free or whose key is to
+// be invalidated. If no window waits for a key change and none is in flight, key_to_change_ may be
+// false, and has_key_to_change() then does not look at the windows.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/rdma/config/settings.h"
+#include "conn/rdma/loop/device_context.h"
+#include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/memory/receive_window.h"
+#include "conn/rdma/protocol/stream.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class WindowMemory {
+ public:
+  /// Stores a reference to `stream`, which must outlive this object.
+  explicit WindowMemory(Stream& stream) noexcept : stream_(stream) {}
+
+  struct Source {    ///< where the memory for windows comes from
+    Domain* domain;  ///< null: no window can be created
+    MemoryLimit limit;
+    LoopStatistics& statistics;
+    /// True: a lack of memory is counted in the statistics here; before that, Link::make() counts
+    /// it.
+    bool established;
+  };
+  /// Takes back the windows that the stream no longer uses, and provides those that it wants. Call
+  /// it after every input to the stream. Returns true if a key must be invalidated, so that a
+  /// request must be posted.
+  bool manage(const Source& from, ae::TimePoint now);
+  /// Returns why memory for a window was last refused; empty if it never was.
+  const Failure& failure() const noexcept { return failure_; }
+
+  // --- keys of the windows -----------------------------------------------------------------------
+  bool has_key_to_change() noexcept {
+    if (key_to_change_) look_at_keys();
+    return key_to_change_;
+  }
+  /// Fills `out` with the windows whose key change is to be posted, as many as fit; returns their
+  /// number.
+  std::size_t waiting_for_key(std::span<ReceiveWindow*> out) noexcept {
+    return key_to_change_ ? find_waiting(out) : 0;
+  }
+  bool key_under_way() const noexcept;
+  /// Returns true if the request with this number was to bind the key of a window.
+  bool is_bound_by(std::uint32_t sequence) const noexcept;
+  enum class Changed : std::uint8_t {
+    kNone,
+    kFreed,  ///< a key was invalidated: another window may be created in its place
+    kBound,  ///< the device has carried out a bind
+  };
+  /// Records that all sends up to number `sequence` are complete; returns what that changed.
+  Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
+    return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
+  }
+  /// Call when the device refused to change the key of `window`. Returns true if the key was only
+  /// to be invalidated: the window is dropped, and its key with it.
+  bool drop_refused(ReceiveWindow& window) noexcept;
+  /// Creates the windows again with the key of their memory region, for a device that cannot bind
+  /// keys. Returns false if that is not possible.
+  bool go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
+                             const Settings& settings) noexcept;
+
+  // --- end of the queue pair ---------------------------------------------------------------------
+  /// Drops the keys of all windows. Call before the queue pair is destroyed.
+  void drop_keys() noexcept {
+    for (ReceiveWindow& window : windows_) window.drop_key();
+  }
+  /// Drops all windows. Call after the queue pair is destroyed; the stream must not use the windows
+  /// afterwards.
+  void drop() noexcept {
+    for (ReceiveWindow& window : windows_) window.drop();
+  }
+
+ private:
+  bool provide(const Source& from, ae::TimePoint now);
+  void look_at_keys() noexcept;
+  std::size_t find_waiting(std::span<ReceiveWindow*> out) noexcept;
+  Changed complete(std::uint32_t sequence, Domain* domain) noexcept;
+
+  Stream& stream_;
+  // The windows of the stream, and up to two whose keys are being invalidated.
+  std::array<ReceiveWindow, ReceiveWindowQueue::kSlots + 2> windows_;
+  // False: no key change is due, and none is in flight. True: there may be one.
+  bool key_to_change_ = false;
+  Failure failure_;
+};
+
+/// Returns the failure of a connection whose key could not be bound; `err`: the errno.
+Failure bind_failure(const DeviceContext& context, const Settings& settings, int err);
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Zero-copy sending on one socket (MSG_ZEROCOPY): memory of the program is lent to the kernel,
+// which reads it while it sends. Invariant: while is_lent(), the kernel may read lent memory. That
+// memory belongs to the library until a completion of the kernel returns it, or until the socket is
+// reset.
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ae/abi.h"
+#include "conn/tcp/zero_copy_ledger.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
+
+/// Returns whether the connection was reset with bytes unsent. The kernel then returns lent memory
+/// although the peer has not acknowledged the bytes.
+bool is_cut(int fd) noexcept;
+
+class ZeroCopySender {
+ public:
+  /// Enables zero-copy sending on `fd`, at the first call. Returns false if that is impossible, now
+  /// and later. Throws std::bad_alloc.
+  bool begin(int fd);
+  bool active() const noexcept { return ledger_ != nullptr; }
+  bool given_up() const noexcept { return given_up_; }  ///< true: send() copies from now on
+  void give_up() noexcept { given_up_ = true; }
+  /// Whether a reference (a piece of memory passed to send()) has been sent only in part, so that
+  /// the next send() must continue it.
+  bool goes_on() const noexcept { return active() && ledger_->open(); }
+  /// Sends bytes of the current reference and returns what send(2) returns. After give_up() the
+  /// kernel copies the bytes. Sets `all_done` if the kernel has accepted the whole reference and
+  /// reads no lent memory any more.
+  ssize_t send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept;
+  /// Reads zero-copy completions from the error queue of `fd`. Returns true if there were any.
+  bool take_completions(int fd) noexcept;
+  /// Whether take_completions() found any since the last call of had_completions().
+  bool had_completions() noexcept { return std::exchange(had_completions_, false); }
+  /// Ends the current reference; the rest of it will never be sent.
+  void stop() noexcept { ledger_->finish(); }
+  /// Returns the number of references that completed since the last call of take_done(). They are
+  /// the oldest ones.
+  std::size_t take_done() noexcept { return ledger_->take_done(); }
+  /// After give_up(), ends zero-copy sending once all references are done. Returns true if it was
+  /// active until this call.
+  bool end_if_idle() noexcept;
+  /// Records that the peer has acknowledged everything sent, so that the kernel reads no lent
+  /// memory any more.
+  void acknowledged() noexcept;
+  bool is_lent() const noexcept { return active() && ledger_->under_way(); }
+  /// False in a child of fork(): completions on an inherited socket belong to the parent.
+  bool is_ours() const noexcept { return owner_ == getpid(); }
+  /// The record of what the kernel still reads, for a Linger after close().
+  ZeroCopyLedger* ledger() noexcept { return ledger_.get(); }
+
+ private:
+  std::unique_ptr<ZeroCopyLedger> ledger_;
+  pid_t owner_ = 0;
+  bool had_completions_ = false;
+  bool given_up_ = false;
+};
+
+}}}  // namespace conn::tcp
