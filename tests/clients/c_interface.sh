@@ -20,7 +20,7 @@ export LD_LIBRARY_PATH=$build
 compile() {  # COMPILER
   local name
   for name in server client; do
-    "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ic "examples/c/echo_$name.c" \
+    "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c "examples/c/echo_$name.c" \
       -o "$folder/$1-$name" -L"$build" -laeconn-c || return 1
   done
 }
@@ -51,7 +51,7 @@ only_ours() {
   nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.2$' >"$folder/names"
   grep -qx 'aeconn_listen@@AECONN_0.2' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.2$' "$folder/names"
 }
-declared() { grep -oE '\baeconn_[a-z_]+\(' c/aeconn.h | tr -d '(' | sort -u; }
+declared() { grep -oE '\baeconn_[a-z_]+\(' bindings/c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }
 
 check 'the library shows its interface and nothing else' only_ours

@@ -10,9 +10,9 @@ for tool in git python3; do
 done
 export PYTHONDONTWRITEBYTECODE=1
 here=$PWD copy=$work/tree
-mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/c" "$copy/ae" "$copy/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
-  cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp c/*.map "$copy/c" &&
-  cp ae/abi.h "$copy/ae" && cp python/aeconn/_native.py "$copy/python/aeconn" &&
+mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/ae" "$copy/bindings/c" "$copy/bindings/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
+  cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp bindings/c/*.map "$copy/bindings/c" &&
+  cp ae/abi.h "$copy/ae" && cp bindings/python/aeconn/_native.py "$copy/bindings/python/aeconn" &&
   cd "$copy" && git init -q . || exit 1
 printf '/build/\n__pycache__/\n' >.gitignore
 printf '#!/bin/sh\necho "1 passed, 0 failed"\n' >tests/clients/pages.sh && chmod +x tests/clients/pages.sh
@@ -66,7 +66,7 @@ lacks 'a change' "$dirty: commit or remove them (2 files)"
 sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/" Makefile
 said=$(tools/release-check)
 for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md has $minor: it should have 9.8" \
-  "vcpkg.json has $version: it should have 9.8.7" "c/libaeconn-c.map has $minor: it should have 9.8" \
+  "vcpkg.json has $version: it should have 9.8.7" "bindings/c/libaeconn-c.map has $minor: it should have 9.8" \
   "tools/libaeconn.map has $minor: it should have 9.8" \
   "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $minor: it should have 9.8" \
   "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $minor: it should have 9.8" \
@@ -88,7 +88,7 @@ lacks 'another kind of change' "$dirty" '"Known limits" is none of Added, Change
 sed -i '1s/unstable/UNRELEASED/' debian/changelog
 lacks 'the package is not released' "$dirty" 'debian/changelog: its newest entry is released and dated'
 printf 'version = 1\n' >REUSE.toml
-printf 'int a;\n' >c/a.cc
+printf 'int a;\n' >bindings/c/a.cc
 lacks 'a file without a licence' "$dirty" 'every file says its licence: '
 mv build/pages/kv-cli.1 build/gone
 lacks 'a page' 'manual pages and completions of all programs: `make all`'
