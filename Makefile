@@ -8,9 +8,11 @@
 #   LINKAGE=static|shared            install only that kind of library (docs/packages.md)
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are for the user; V=1 shows commands
 
-VERSION  := 0.2.0
-# Before 1.0, a minor version may change the interface.
+VERSION  := 0.3.0
+# Before 1.0, a minor version may change the interface of C++.
 SOVERSION := $(basename $(VERSION))
+# The release that last broke the C interface: programs that use it keep running since then.
+C_SOVERSION := 0.2
 CONFIG   ?= release
 TLS      ?= yes
 RDMA     ?= yes
@@ -126,7 +128,7 @@ endif
 STATIC   := $(OUT)/libaeconn.a
 SONAME   := libaeconn.so.$(SOVERSION)
 SHARED   := $(OUT)/libaeconn.so.$(VERSION)
-C_SONAME := libaeconn-c.so.$(SOVERSION)
+C_SONAME := libaeconn-c.so.$(C_SOVERSION)
 C_SHARED := $(OUT)/libaeconn-c.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \

@@ -48,8 +48,10 @@ sentence() {  # PROGRAM ARGUMENTS... EXPECTED
   [[ $out == *"${!#}"* ]]
 }
 only_ours() {
-  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.2$' >"$folder/names"
-  grep -qx 'aeconn_listen@@AECONN_0.2' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.2$' "$folder/names"
+  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -vx 'AECONN_[0-9.]*' >"$folder/names"
+  # A function keeps the version with which it was released.
+  grep -qx 'aeconn_listen@@AECONN_0[.]2' "$folder/names" && grep -qx 'aeconn_abort@@AECONN_0[.]3' "$folder/names" &&
+    ! grep -vx 'aeconn_[a-z_]*@@AECONN_[0-9.]*' "$folder/names"
 }
 declared() { grep -oE '\baeconn_[a-z_]+\(' bindings/c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }

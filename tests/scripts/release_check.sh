@@ -18,6 +18,7 @@ printf '/build/\n__pycache__/\n' >.gitignore
 printf '#!/bin/sh\necho "1 passed, 0 failed"\n' >tests/clients/pages.sh && chmod +x tests/clients/pages.sh
 printf 'version = 1\n[[annotations]]\npath = "**"\nSPDX-License-Identifier = "BSD-3-Clause"\n' >REUSE.toml
 version=$(sed -n 's/^VERSION *:= *//p' Makefile) minor=${version%.*}
+c=$(sed -n 's/^C_SOVERSION *:= *//p' Makefile)
 changes() { printf '# Changelog\n\n## %s\n\n### %s\n\n- All.\n\n## [0.0.9] - 2024-02-29\n\n### Added\n\n- It.\n' "$@" >CHANGELOG.md; }
 commit() { git add -A && git -c user.name=x -c user.email=x@example.com commit -qm "$1"; }
 changes "[$version] - 2025-01-02" Added
@@ -63,14 +64,16 @@ lacks() {  # NAME WORDS...: with the change that was made just now; each a line 
 dirty='the tree has no changes that are not committed'
 echo more >>LICENSE && cp LICENSE LICENSES/BSD-3-Clause.txt
 lacks 'a change' "$dirty: commit or remove them (2 files)"
-sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/" Makefile
+sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/; s/^C_SOVERSION *:=.*/C_SOVERSION := 9.7/" Makefile
 said=$(tools/release-check)
 for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md has $minor: it should have 9.8" \
-  "vcpkg.json has $version: it should have 9.8.7" "bindings/c/libaeconn-c.map has $minor: it should have 9.8" \
+  "vcpkg.json has $version: it should have 9.8.7" "bindings/c/libaeconn-c.map has $c: it should have 9.7" \
   "tools/libaeconn.map has $minor: it should have 9.8" \
-  "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $minor: it should have 9.8" \
-  "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $minor: it should have 9.8" \
-  "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
+  "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $c: it should have 9.7" \
+  "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $c: it should have 9.7" \
+  "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $c: it should have 9.7" \
+  'debian/libaeconn9.8.install: rename debian/libaeconn[0-9]*.install' \
+  'debian/libaeconn-c9.7.install: rename debian/libaeconn-c[0-9]*.install' \
   'CHANGELOG.md: 9.8.7 is on top, with a date' 'manual pages' 'programs say 9.8.7: `make all`' 'is of this build'; do
   [ "$place" = 'manual pages' ] || is "another version: $place" 1 "$(grep '^MISSING' <<<"$said" | grep -cF "$place")"
 done
