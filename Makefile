@@ -8,9 +8,11 @@
 #   LINKAGE=static|shared            install only that kind of library (docs/packages.md)
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are for the user; V=1 shows commands
 
-VERSION  := 0.2.0
-# Before 1.0, a minor version may change the interface.
+VERSION  := 0.3.0
+# Before 1.0, a minor version may change the interface of C++.
 SOVERSION := $(basename $(VERSION))
+# The release that last broke the C interface: programs that use it keep running since then.
+C_SOVERSION := 0.2
 CONFIG   ?= release
 TLS      ?= yes
 RDMA     ?= yes
@@ -51,7 +53,7 @@ HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
 # Coverage builds link the libraries, because functions that only forward calls then have no branches.
 LINK_RDMA := $(if $(filter link,$(RDMA))$(filter coverage,$(CONFIG)),1,0)
 
-ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_RDMA_LINK=$(LINK_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
+ALL_CPPFLAGS := -I. -Ibindings -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_RDMA_LINK=$(LINK_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
 # Child processes in simulation tests write their counts with __gcov_dump() (tests/simulation/child.h).
@@ -73,7 +75,7 @@ SERVICE_SRC := $(call sources,programs/service/*.cc)# shared by server programs
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(call sources,programs/conn_perf/*.cc)
-C_SRC       := $(call sources,c/*.cc)
+C_SRC       := $(call sources,bindings/c/*.cc)
 PROXY_SRC   := $(call sources,programs/proxy/*.cc)
 DOCTOR_SRC  := $(call sources,programs/doctor/*.cc)
 # TESTS=library leaves out the programs and their tests.
@@ -88,7 +90,7 @@ ifeq ($(CONFIG),tsan)# only tests that start threads, directly or through a help
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
 endif
 # The parts of the modules that need no server; its malloc() is only for modules.
-TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
+TEST_SRC    += $(addprefix bindings/drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
 TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
@@ -106,11 +108,14 @@ PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h con
   conn/tls/engine/errc.h conn/tls/engine/role.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
+# Included as "adapters/..." and "c/aeconn.h", in this tree by -Ibindings.
+C_HEADER := bindings/c/aeconn.h
+PYTHON_FILES := $(wildcard bindings/python/aeconn/*.py) bindings/python/aeconn/py.typed
 # They need third-party libraries and are compiled by their tests.
-ADAPTERS := $(wildcard adapters/*.h)
+ADAPTERS := $(wildcard bindings/adapters/*.h)
 # Installed because other headers include them: tools/site/inner says why the site does not describe them.
-INNER_HEADERS = $(wildcard $(shell sed -n 's/^\([a-z][^ |]*\).*/\1/p' tools/site/inner))
-SITE_HEADERS  = $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
+INNER_HEADERS = $(wildcard $(shell sed -n 's/^\([a-z][^ |]*\).*/\1 bindings\/\1/p' tools/site/inner))
+SITE_HEADERS  = $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) $(C_HEADER)
 SITE_PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md) bench/peers.md
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
@@ -123,7 +128,7 @@ endif
 STATIC   := $(OUT)/libaeconn.a
 SONAME   := libaeconn.so.$(SOVERSION)
 SHARED   := $(OUT)/libaeconn.so.$(VERSION)
-C_SONAME := libaeconn-c.so.$(SOVERSION)
+C_SONAME := libaeconn-c.so.$(C_SOVERSION)
 C_SHARED := $(OUT)/libaeconn-c.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
@@ -150,23 +155,23 @@ $(SHARED): $(call obj,$(LIB_SRC)) tools/libaeconn.map
 	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
 
 # Contains the whole library but exports only the C interface, so its C++ may change.
-$(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
+$(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) bindings/c/libaeconn-c.map
 	@echo "  LD   $@"
-	$(Q)$(CXX) -shared -Wl,-soname,$(C_SONAME) -Wl,--version-script=c/libaeconn-c.map $(ALL_LDFLAGS) \
+	$(Q)$(CXX) -shared -Wl,-soname,$(C_SONAME) -Wl,--version-script=bindings/c/libaeconn-c.map $(ALL_LDFLAGS) \
 	  -o $@ $(filter %.o %.a,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
 # Modules for redis-server and valkey-server, from the same sources; they contain the C++ library.
-MODULE_SRC := $(call sources,drop_ins/redis/*.cc)
+MODULE_SRC := $(call sources,bindings/drop_ins/redis/*.cc)
 MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
 valkey_obj = $(patsubst %.cc,$(OUT)/obj/valkey/%.o,$(MODULE_SRC))
 MODULE_LINK = @echo "  LD   $@"; $(CXX) -shared -static-libstdc++ -static-libgcc $(ALL_LDFLAGS) -Wl,--as-needed \
-  -Wl,--version-script=drop_ins/redis/exports.map -o $@ $(filter %.o %.a,$^) $(LIBS)
+  -Wl,--version-script=bindings/drop_ins/redis/exports.map -o $@ $(filter %.o %.a,$^) $(LIBS)
 modules: $(MODULES)  ## aeconn-redis.so and aeconn-valkey.so, for loadmodule (docs/redis.md)
 .PHONY: modules
-$(OUT)/aeconn-redis.so: $(call obj,$(MODULE_SRC)) $(STATIC) drop_ins/redis/exports.map
+$(OUT)/aeconn-redis.so: $(call obj,$(MODULE_SRC)) $(STATIC) bindings/drop_ins/redis/exports.map
 	$(MODULE_LINK)
-$(OUT)/aeconn-valkey.so: $(valkey_obj) $(STATIC) drop_ins/redis/exports.map
+$(OUT)/aeconn-valkey.so: $(valkey_obj) $(STATIC) bindings/drop_ins/redis/exports.map
 	$(MODULE_LINK)
 $(OUT)/obj/valkey/%.o: %.cc $(OUT)/flags
 	@mkdir -p $(@D)
@@ -420,7 +425,7 @@ site:  ## API reference from the headers, with the guides, into build/site (docs
 	  echo 'PROJECT_NUMBER = $(VERSION)'; echo 'OUTPUT_DIRECTORY = $(OUT)/site') \
 	  | SITE_PAGES='$(SITE_PAGES)' doxygen -
 	@python3 -B tools/site/finish.py $(OUT)/site
-	@python3 -B tools/site/headers.py tools/site/inner $(OUT)/site $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h
+	@python3 -B tools/site/headers.py tools/site/inner $(OUT)/site $(patsubst bindings/%,%,$(PUBLIC_HEADERS) $(ADAPTERS) $(C_HEADER))
 	@echo '$(OUT)/site/index.html'
 check-site: site  ## follows every link of the site, and takes pictures of pages in a browser
 	@tools/packages check-site
@@ -436,7 +441,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h conn/*/*/*
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@
 
-OUR_CODE = $(shell find ae conn c adapters drop_ins examples programs tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
+OUR_CODE = $(shell find ae conn bindings examples programs tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## runs clang-format on all code
 	@tools/packages format
 	clang-format -i $(OUR_CODE)
@@ -486,13 +491,13 @@ INSTALLED_SHARED := $(if $(filter static,$(LINKAGE)),,$(SHARED) $(C_SHARED))
 # `install` sets modes regardless of the umask; mkdir and shell redirections would not.
 install-libraries: $(INSTALLED_STATIC) $(INSTALLED_SHARED)  ## only headers and libraries, with pkg-config's and CMake's files
 	@install -d -m 755 $(D)$(PREFIX)/include $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
-	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
+	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$${h#bindings/} || exit 1; done
 	$(if $(INSTALLED_STATIC),install -m 644 $(STATIC) $(D)$(LIBDIR))
 ifneq ($(INSTALLED_SHARED),)
 	install -m 755 $(SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(SHARED)) $(D)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(D)$(LIBDIR)/libaeconn.so
-	install -m 644 c/aeconn.h $(D)$(PREFIX)/include
+	install -m 644 $(C_HEADER) $(D)$(PREFIX)/include
 	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
 	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
@@ -506,7 +511,7 @@ endif
 install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
 	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
-	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
+	install -m 644 $(PYTHON_FILES) $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@install -d -m 755 $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
@@ -528,7 +533,7 @@ sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, in
 	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
 	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC) \
 	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
-	  --files $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h $(wildcard python/aeconn/*.py) python/aeconn/py.typed \
+	  --files $(PUBLIC_HEADERS) $(ADAPTERS) $(C_HEADER) $(PYTHON_FILES) \
 	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)
 reproducible:  ## builds twice in different folders and environments, and compares every installed byte
 	@tools/packages reproducible || echo 'Differences, if there are any, are shown as bytes.'

@@ -6,7 +6,7 @@
 /// program may have an `ae` or `conn` of its own, and two releases can coexist in one process. Code
 /// that writes ae::X or conn::X needs no change, but must include the header of a class instead of
 /// forward-declaring the class. The number is the version in the library's soname.
-#define AECONN_ABI aeconn_0_2
+#define AECONN_ABI aeconn_0_3
 
 /// Exports a symbol from the shared library. Symbols without this mark stay hidden, because the
 /// library is compiled with -fvisibility=hidden.

@@ -99,7 +99,7 @@ std::string bash_completion(const CLI::App& app, const Values& values);
 /// "subcommand\t--flag\tvalue", with Value::text().
 std::string value_lines(const CLI::App& app, const Values& values);
 
-/// Adds --version: "NAME 0.2.0", then the features of this build (conn::build_text()).
+/// Adds --version: "NAME 0.3.0", then the features of this build (conn::build_text()).
 void add_version(CLI::App& app, const std::string& name);
 /// Adds the hidden option --write-page. Call it after all other options; `app` must outlive
 /// parsing.

@@ -20,7 +20,7 @@ export LD_LIBRARY_PATH=$build
 compile() {  # COMPILER
   local name
   for name in server client; do
-    "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ic "examples/c/echo_$name.c" \
+    "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c "examples/c/echo_$name.c" \
       -o "$folder/$1-$name" -L"$build" -laeconn-c || return 1
   done
 }
@@ -48,10 +48,12 @@ sentence() {  # PROGRAM ARGUMENTS... EXPECTED
   [[ $out == *"${!#}"* ]]
 }
 only_ours() {
-  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.2$' >"$folder/names"
-  grep -qx 'aeconn_listen@@AECONN_0.2' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.2$' "$folder/names"
+  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -vx 'AECONN_[0-9.]*' >"$folder/names"
+  # A function keeps the version with which it was released.
+  grep -qx 'aeconn_listen@@AECONN_0[.]2' "$folder/names" && grep -qx 'aeconn_abort@@AECONN_0[.]3' "$folder/names" &&
+    ! grep -vx 'aeconn_[a-z_]*@@AECONN_[0-9.]*' "$folder/names"
 }
-declared() { grep -oE '\baeconn_[a-z_]+\(' c/aeconn.h | tr -d '(' | sort -u; }
+declared() { grep -oE '\baeconn_[a-z_]+\(' bindings/c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }
 
 check 'the library shows its interface and nothing else' only_ours

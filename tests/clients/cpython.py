@@ -24,7 +24,7 @@ import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 import aeconn  # noqa: E402
 

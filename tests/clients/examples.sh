@@ -20,7 +20,7 @@ case $made_with in *-DAECONN_TLS=1*) tls='-lssl -lcrypto' ;; esac
 compile() {  # SOURCE FLAGS...: the program has the name of the source
   local name; name=$(basename "$1" .cc)
   # shellcheck disable=SC2086
-  $cxx -std=c++20 -O0 -Wall -Wextra -Wshadow -Wconversion -Werror $sanitize -I. "$1" -o "$work/$name" \
+  $cxx -std=c++20 -O0 -Wall -Wextra -Wshadow -Wconversion -Werror $sanitize -I. -Ibindings "$1" -o "$work/$name" \
     "$build/libaeconn.a" "${@:2}" $tls $rdma -lev -lfmt -pthread >"$work/$name.compiler" 2>&1
   echo $? >"$work/$name.status"
 }
@@ -274,7 +274,7 @@ fi
 # ---- echo.py ------------------------------------------------------------------------------------
 if [ -n "$sanitize" ]; then echo 'SKIPPED: echo.py: a Python without sanitizers cannot load this library'
 else
-  export AECONN_LIBRARY=$build/libaeconn-c.so PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1
+  export AECONN_LIBRARY=$build/libaeconn-c.so PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1
   python=/usr/bin/python3  # the distribution's
   for url in tcp://127.0.0.1:0 "unix://$work/py.sock"; do
     launch $python examples/echo.py serve "$url" || continue

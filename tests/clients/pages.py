@@ -36,7 +36,8 @@ ELSEWHERE = {
     "--save", "--appendonly", "--cflags", "--libs",  # redis-server's, pkg-config's
     "test_socket.py", "test_buffered_proto.py",  # CPython's
 }
-FOLDERS = ("ae", "conn", "adapters", "drop_ins", "tests", "docs", "examples", "programs", "bench", "tools", "build", ".ci")
+FOLDERS = ("ae", "conn", "bindings", "tests", "docs", "examples", "programs", "bench", "tools", "build", ".ci")
+INCLUDED = ("adapters", "c")  # folders of bindings/, which programs include by these names
 FILE_NAME = re.compile(r"[a-zA-Z\d*][\w*-]*\.(?:cc|h|sh|py|md|mk|txt)")
 # Except for files with such names.
 PLACEHOLDER = re.compile(
@@ -280,8 +281,9 @@ class Checker:
             name = "[-_]".join(re.escape(part) for part in re.split("[-_]", last))
             good = re.search(rf"\b{name}\b", known)
             self.check("paths", page.path, span.line, good, f"nothing makes {word}")
-        elif parts[0] in FOLDERS or os.path.isdir(beside(page, parts[0])):
-            names = (pattern.rstrip("/"), beside(page, pattern))
+        elif parts[0] in FOLDERS + INCLUDED or os.path.isdir(beside(page, parts[0])):
+            names = [pattern.rstrip("/"), beside(page, pattern)]
+            names += [f"bindings/{pattern}"] if parts[0] in INCLUDED else []
             good = any(self.exists(name) for name in names) or self.unit_test(pattern)
             self.check("paths", page.path, span.line, good, f"there is no {word}")
 

@@ -24,6 +24,7 @@ line 'A [heading](#nowhere), and [one](#a-page) that is there.' 'the link leads 
 line '`tests/run`, `conn/NAME/type.h`, `bench_*.sh`, `build/kv-server` are there.'
 line 'A file: `conn/nowhere.cc`.' 'there is no conn/nowhere.cc'
 line 'Some: `tests/nowhere_*.cc`.' 'there is no tests/nowhere_*.cc'
+line 'What is included: `adapters/libuv.h`, and not `adapters/nowhere.h`.' 'there is no adapters/nowhere.h'
 line 'One without its folder: `nowhere.sh`.' 'no file is called nowhere.sh'
 line 'One that is built: `build/no-such`.' 'nothing makes build/no-such'
 line 'A line: `conn/url/endpoint.cc` 131.' 'conn/url/endpoint.cc 131: lines move; name the function'

@@ -40,7 +40,7 @@ fi
 
 suite() {  # NAME [PYTHONPATH]
   local log=$work/python.log
-  if KV_URLS=$all REDIS_URLS=$redis_urls PYTHONPATH=${2-} timeout 240 $python -m unittest -v python/test_*.py >"$log" 2>&1 &&
+  if KV_URLS=$all REDIS_URLS=$redis_urls PYTHONPATH=${2-} timeout 240 $python -m unittest -v bindings/python/test_*.py >"$log" 2>&1 &&
     grep -q '^Ran [1-9]' "$log"; then
     ok "$1: $(sed -n 's/^Ran \([0-9]*\) tests.*/\1 tests/p' "$log"), $(grep -c 'skipped' "$log") skipped"
   else
@@ -67,7 +67,7 @@ is 'the server ended well' 0 "$status"
 cat >"$work/mypy.ini" <<'END'
 [mypy]
 strict = True
-mypy_path = python
+mypy_path = bindings/python
 [mypy-redis.*]
 ignore_missing_imports = True
 [mypy-aeconn.redis_py]

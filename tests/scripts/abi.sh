@@ -37,7 +37,8 @@ git checkout -q . && sed -i '/close/d' ae/a.h ae/a.cc
 try 'a function less' 1 'libaeconn.so: 1 removed, 0 changed, 0 added since v0.2.0, and its soname is still'
 is 'a function less: it is named' 1 "$(grep -c 'close(int)' <<<"$said")"
 sed -i 's/0\.2\.0/0.3.0/' Makefile
-try 'a function less, under a new soname' 0 'its soname is libaeconn.so.0.3, not libaeconn.so.0.2: both can be installed'
+try 'a function less, under a new soname' 0 'libaeconn.so: 1 removed, 0 added since v0.2.0; its soname is libaeconn.so.0.3, not libaeconn.so.0.2: both'
+is 'a function less, under a new soname: it is named' '  close(int)' "$(grep '^  ' <<<"$said")"
 echo 'this is no C++' >>ae/a.cc
 try 'what cannot be built' 2 'make abi: this tree could not be built'
 total

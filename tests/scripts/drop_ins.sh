@@ -7,7 +7,7 @@ set -u
 . "$(dirname "$0")/kit"
 make() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL "${MAKE:-make}" drop-ins "$@" >"$work/out" 2>&1; }
 
-make MODULE_SRC=drop_ins/redis/none.cc
+make MODULE_SRC=bindings/drop_ins/redis/none.cc
 is 'modules that cannot be built are a failure' 2 $?
 is 'both are named, after what else could be had' \
   "$(printf 'not built: build/aeconn-%s.so: see what failed above\n' redis valkey)" \

@@ -10,14 +10,15 @@ for tool in git python3; do
 done
 export PYTHONDONTWRITEBYTECODE=1
 here=$PWD copy=$work/tree
-mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/c" "$copy/ae" "$copy/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
-  cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp c/*.map "$copy/c" &&
-  cp ae/abi.h "$copy/ae" && cp python/aeconn/_native.py "$copy/python/aeconn" &&
+mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/ae" "$copy/bindings/c" "$copy/bindings/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
+  cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp bindings/c/*.map "$copy/bindings/c" &&
+  cp ae/abi.h "$copy/ae" && cp bindings/python/aeconn/_native.py "$copy/bindings/python/aeconn" &&
   cd "$copy" && git init -q . || exit 1
 printf '/build/\n__pycache__/\n' >.gitignore
 printf '#!/bin/sh\necho "1 passed, 0 failed"\n' >tests/clients/pages.sh && chmod +x tests/clients/pages.sh
 printf 'version = 1\n[[annotations]]\npath = "**"\nSPDX-License-Identifier = "BSD-3-Clause"\n' >REUSE.toml
 version=$(sed -n 's/^VERSION *:= *//p' Makefile) minor=${version%.*}
+c=$(sed -n 's/^C_SOVERSION *:= *//p' Makefile)
 changes() { printf '# Changelog\n\n## %s\n\n### %s\n\n- All.\n\n## [0.0.9] - 2024-02-29\n\n### Added\n\n- It.\n' "$@" >CHANGELOG.md; }
 commit() { git add -A && git -c user.name=x -c user.email=x@example.com commit -qm "$1"; }
 changes "[$version] - 2025-01-02" Added
@@ -63,14 +64,16 @@ lacks() {  # NAME WORDS...: with the change that was made just now; each a line 
 dirty='the tree has no changes that are not committed'
 echo more >>LICENSE && cp LICENSE LICENSES/BSD-3-Clause.txt
 lacks 'a change' "$dirty: commit or remove them (2 files)"
-sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/" Makefile
+sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/; s/^C_SOVERSION *:=.*/C_SOVERSION := 9.7/" Makefile
 said=$(tools/release-check)
 for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md has $minor: it should have 9.8" \
-  "vcpkg.json has $version: it should have 9.8.7" "c/libaeconn-c.map has $minor: it should have 9.8" \
+  "vcpkg.json has $version: it should have 9.8.7" "bindings/c/libaeconn-c.map has $c: it should have 9.7" \
   "tools/libaeconn.map has $minor: it should have 9.8" \
-  "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $minor: it should have 9.8" \
-  "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $minor: it should have 9.8" \
-  "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
+  "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $c: it should have 9.7" \
+  "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $c: it should have 9.7" \
+  "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $c: it should have 9.7" \
+  'debian/libaeconn9.8.install: rename debian/libaeconn[0-9]*.install' \
+  'debian/libaeconn-c9.7.install: rename debian/libaeconn-c[0-9]*.install' \
   'CHANGELOG.md: 9.8.7 is on top, with a date' 'manual pages' 'programs say 9.8.7: `make all`' 'is of this build'; do
   [ "$place" = 'manual pages' ] || is "another version: $place" 1 "$(grep '^MISSING' <<<"$said" | grep -cF "$place")"
 done
@@ -88,7 +91,7 @@ lacks 'another kind of change' "$dirty" '"Known limits" is none of Added, Change
 sed -i '1s/unstable/UNRELEASED/' debian/changelog
 lacks 'the package is not released' "$dirty" 'debian/changelog: its newest entry is released and dated'
 printf 'version = 1\n' >REUSE.toml
-printf 'int a;\n' >c/a.cc
+printf 'int a;\n' >bindings/c/a.cc
 lacks 'a file without a licence' "$dirty" 'every file says its licence: '
 mv build/pages/kv-cli.1 build/gone
 lacks 'a page' 'manual pages and completions of all programs: `make all`'

@@ -14,7 +14,7 @@ sed '$!d' <<<"$said"
 # A line for each room, and for each folder that uses the library.
 rooms=$(sed -n 's/^\([a-z][a-z/]*\) *|.*/\1/p' tests/scripts/rooms)
 without=''
-for folder in $rooms adapters bench c drop_ins python tests examples/*/ programs/*/; do
+for folder in $rooms bench tests bindings/*/ examples/*/ programs/*/; do
   grep -qF "| \`${folder%/}/\` |" docs/architecture.md || without+=" ${folder%/}"
 done
 is 'docs/architecture.md has a line for each' '' "$without"

@@ -27,7 +27,7 @@ is 'another time has the same bytes' same "$(cmp "$work/first.json" "$work/sbom.
 is 'the date is SOURCE_DATE_EPOCH' '2023-11-14T22:13:20Z' \
   "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["creationInfo"]["created"])' "$work/sbom.json")"
 said=$(SOURCE_DATE_EPOCH=yesterday tools/sbom --version 1 --out "$work/none.json" --objects build/obj/ae/core/loops.o \
-  --files c/aeconn.h --artefacts build/libaeconn.a 2>&1)
+  --files bindings/c/aeconn.h --artefacts build/libaeconn.a 2>&1)
 is 'no date: a sentence that says what to do' 1 \
   "$(grep -c 'SOURCE_DATE_EPOCH is "yesterday": give seconds since 1970' <<<"$said")"
 

@@ -41,7 +41,7 @@ parts=(-k Blocking.test_echo -k Blocking.test_large -k Blocking.test_time_out -k
 name="python, ${urls[*]%%:*}" log=$work/log all=''
 for i in "${!urls[@]}"; do all+="${urls[i]}${queries[i]} "; done
 if KV_URLS=$all timeout 180 $python -X faulthandler -m unittest -v "${parts[@]}" \
-  python/test_*.py >"$log" 2>&1 && grep -q '^Ran [1-9]' "$log"; then
+  bindings/python/test_*.py >"$log" 2>&1 && grep -q '^Ran [1-9]' "$log"; then
   passed=$((passed + 1)); echo "ok $name: $(grep '^Ran ' "$log")"
 else failed=$((failed + 1)); echo "FAIL $name"; tail -n 60 "$log"; fi
 [ $failed = 0 ] || cat "$work/server.log"

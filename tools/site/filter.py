@@ -149,7 +149,7 @@ def main():
     if path.endswith(".md"):
         Page(path).run(text)
     else:
-        sys.stdout.write(c_header(text) if path.startswith("c/") else header(text, path))
+        sys.stdout.write(c_header(text) if path.startswith("bindings/c/") else header(text, path))
 
 
 main()

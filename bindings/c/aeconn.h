@@ -59,7 +59,7 @@ enum aeconn_state {
 
 /* --- the library ----------------------------------------------------------------------------- */
 
-/* The version of the library, "0.2.0". */
+/* The version of the library, "0.3.0". */
 const char* aeconn_version(void);
 /* One sentence about this thread's last set-up call that failed; valid until the thread's next such
  * failure. Never NULL. */

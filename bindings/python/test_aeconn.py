@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of the package over transports that need no device, against kv-server.
 
-    AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_*.py
+    AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest bindings/python/test_*.py
 
 KV_URLS: URLs of a kv-server, separated by spaces. REDIS_URLS: those of a redis-server, for features
 that kv-server lacks.

@@ -103,7 +103,10 @@ class Library:
                 f"{error}: install libaeconn-c, or name the file in AECONN_LIBRARY"
             ) from None
         for function, (result, *arguments) in _FUNCTIONS.items():
-            native = getattr(library, "aeconn_" + function)
+            try:
+                native = getattr(library, "aeconn_" + function)
+            except AttributeError as error:
+                raise ImportError(f"{error}: the library is of an older release") from None
             native.restype = result
             native.argtypes = arguments
             setattr(self, function, native)
