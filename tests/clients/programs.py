@@ -334,7 +334,7 @@ def names():
             if line.startswith((b"PING", b"ECHO")):
                 connection.sendall(b"-ERR \x1b[2J\x07\x9b\xff evil\r\n")
 
-    for more in ([], ["--no-raw"], ["--pipe"]):
+    for more in ([], ["--pipe"]):
         _, out, error = run("kv-cli", "-u", Peer(answer).url, *more, input=b"PING\r\n")
         check(f"kv-cli {more}: the text of a server's error",
               clean_lines(out + error, b"") and b"evil" in out + error, out + error)
