@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "conn/error.h"
-#include "examples/kv_server/resp_reply_parser.h"
+#include "examples/kv_server/resp_reply.h"
 
 namespace load {
 namespace {

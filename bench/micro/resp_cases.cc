@@ -7,7 +7,7 @@
 
 #include "bench/micro/cases.h"
 #include "examples/kv_server/command.h"
-#include "examples/kv_server/resp_reply_parser.h"
+#include "examples/kv_server/resp_reply.h"
 #include "examples/kv_server/resp_text.h"
 #include "examples/kv_server/session.h"
 

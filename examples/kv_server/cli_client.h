@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A client on one connection, which sends requests and receives the replies in order. Its loop runs
-// only while it waits.
+// only while it waits. And kv-cli --pipe.
 
-#include <memory>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ae/event_loop.h"
 #include "conn/registry.h"
-#include "resp_reply_parser.h"
+#include "resp_reply.h"
 
 namespace kv {
 
@@ -53,5 +53,14 @@ class CliClient {
   bool ended_ = false, answered_ = false;
   std::string failure_;
 };
+
+/// The longest silence of the server while replies are awaited.
+inline constexpr ae::Duration kPipePatience = std::chrono::seconds(30);
+
+/// kv-cli --pipe: sends standard input, which is RESP, and then an ECHO; counts the replies.
+/// Returns true if the ECHO was answered and no reply was an error. Ends early if the server closes
+/// the connection or asks for a password. Throws conn::Error if the server is silent for
+/// `patience`.
+bool run_pipe(CliClient& client, ae::Duration patience = kPipePatience);
 
 }  // namespace kv

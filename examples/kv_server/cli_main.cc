@@ -10,93 +10,55 @@
 
 #include "ae/libev_loop.h"
 #include "cli_client.h"
-#include "cli_pipe.h"
 #include "cli_redial.h"
 #include "conn/transports/transports.h"
 #include "programs/manual/manual.h"
 #include "programs/service/standard_streams.h"
-#include "resp_reply_format.h"
 #include "resp_text.h"
 
 namespace {
 
 struct Options {
   std::string url = "tcp://127.0.0.1:6379";
-  std::string password, user = "default";
+  std::string password;
   std::int64_t repeat = 1;
-  std::size_t database = 0, bench = 0;
-  bool raw = false, no_raw = false, pipe = false, fail_on_error = false, resp3 = false;
-  bool verbose = false, redial = false;
+  std::size_t bench = 0;
+  bool pipe = false, fail_on_error = false, resp3 = false, verbose = false, redial = false;
   std::vector<std::string> command;
   conn::Options tls;
 };
 
-/// Runs commands and prints the replies.
-class Shell {
- public:
-  Shell(kv::CliClient& client, const Options& options)
-      : client_(client), raw_(options.raw || (!options.no_raw && isatty(STDOUT_FILENO) == 0)) {}
-
-  /// Returns false if the reply was an error.
-  bool run(const std::vector<std::string>& command) {
-    const kv::Reply reply = client_.call(command);
-    const bool text = raw_ || is_report(command);
-    std::string out = text ? kv::format_reply_raw(reply) : kv::format_reply(reply);
-    if (text && !(out.ends_with('\n') && is_report(command))) out += '\n';
-    service::print(out);
-    return reply.type != kv::Reply::Type::kError;
-  }
-
-  /// Runs a line of standard input. Returns false for quit or exit.
-  bool run_line(const std::string& line, bool& failed) {
-    std::string storage;
-    std::vector<kv::TextSpan> spans;
-    if (!kv::split_arguments(line, storage, spans)) {
-      service::print("(error) unbalanced quotes\n");
-      failed = true;
-      return true;
-    }
-    if (spans.empty()) return true;
-    std::vector<std::string> command;
-    for (const auto& span : spans) command.push_back(storage.substr(span.offset, span.size));
-    if (command.size() == 1 && (kv::equals_ignore_case(command[0], "quit") ||
-                                kv::equals_ignore_case(command[0], "exit"))) {
-      return false;
-    }
-    failed |= !run(command);
-    return true;
-  }
-
- private:
-  /// Commands that reply a text for people, which is printed as it is on terminals, too.
-  static bool is_report(const std::vector<std::string>& command) {
-    const auto is = [&](std::size_t i, std::string_view word) {
-      return i < command.size() && kv::equals_ignore_case(command[i], word);
-    };
-    return is(0, "info") || (is(0, "client") && (is(1, "list") || is(1, "info")));
-  }
-
-  kv::CliClient& client_;
-  bool raw_;
-};
-
-/// Throws conn::Error if the server refuses.
-void demand(kv::CliClient& client, const std::vector<std::string>& command) {
+/// Runs a command and prints the reply. Returns false if it was an error.
+bool run_command(kv::CliClient& client, const std::vector<std::string>& command) {
   const kv::Reply reply = client.call(command);
-  if (reply.type == kv::Reply::Type::kError) throw conn::Error(command[0] + ": " + reply.text);
+  service::print(kv::format_reply(reply) + '\n');
+  return reply.type != kv::Reply::Type::kError;
 }
 
-bool run_input(Shell& shell, const Options& options) {
+/// Runs lines of standard input up to its end, quit or exit.
+bool run_input(kv::CliClient& client, const Options& options) {
   const bool prompt = isatty(STDIN_FILENO) != 0;
-  bool failed = false;
+  bool good = true;
   service::InputLines input;
-  for (std::string line;;) {
+  std::string storage;
+  std::vector<kv::TextSpan> spans;
+  for (std::string line; good || !options.fail_on_error || prompt;) {
     if (prompt) service::print(options.url + "> ");
     if (!input.next(line)) break;
-    if (!shell.run_line(line, failed)) break;
-    if (failed && options.fail_on_error && !prompt) break;
+    if (!kv::split_arguments(line, storage, spans)) {
+      service::print("unbalanced quotes\n");
+      good = false;
+      continue;
+    }
+    if (spans.empty()) continue;
+    std::vector<std::string> command;
+    for (const auto& span : spans) command.push_back(storage.substr(span.offset, span.size));
+    if (command.size() == 1 &&
+        (kv::equals_ignore_case(command[0], "quit") || kv::equals_ignore_case(command[0], "exit")))
+      break;
+    good = run_command(client, command) && good;
   }
-  return !failed;
+  return good;
 }
 
 /// Round trips of one command, one after another; prints one line of results.
@@ -136,37 +98,34 @@ bool run(Options& options) {
       throw conn::Error(options.url + " is not TLS, and there are options for TLS");
     registry.require(scheme).configure(options.tls);
   }
+  std::vector<std::vector<std::string>> greeting;
+  if (!options.password.empty()) greeting.push_back({"AUTH", options.password});
+  if (options.resp3) greeting.push_back({"HELLO", "3"});
   ae::LibevLoop loop;
   if (options.redial) {
-    kv::CliRedial::Plan plan;
-    plan.url = options.url;
-    plan.command = options.command;
-    plan.repeat = options.repeat;
-    if (!options.password.empty())
-      plan.greeting.push_back({"AUTH", options.user, options.password});
-    if (options.resp3) plan.greeting.push_back({"HELLO", "3"});
-    if (options.database != 0)
-      plan.greeting.push_back({"SELECT", std::to_string(options.database)});
-    return kv::CliRedial(loop, registry, std::move(plan)).run() || !options.fail_on_error;
+    return kv::CliRedial(loop, registry,
+                         {options.url, std::move(greeting), options.command, options.repeat})
+               .run() ||
+           !options.fail_on_error;
   }
   kv::CliClient client(loop, registry, options.url);
   if (options.verbose) service::complain("kv-cli", client.path());
-  if (!options.password.empty()) demand(client, {"AUTH", options.user, options.password});
-  if (options.resp3) demand(client, {"HELLO", "3"});
-  if (options.database != 0) demand(client, {"SELECT", std::to_string(options.database)});
+  for (const auto& each : greeting) {
+    const kv::Reply reply = client.call(each);
+    if (reply.type == kv::Reply::Type::kError) throw conn::Error(each[0] + ": " + reply.text);
+  }
 
   if (options.pipe) return kv::run_pipe(client);
   if (options.bench != 0) {
     bench(client, options);
     return true;
   }
-  Shell shell(client, options);
   bool good = true;
   if (options.command.empty()) {
-    good = run_input(shell, options);
+    good = run_input(client, options);
   } else {
     for (std::int64_t i = 0; i < options.repeat || options.repeat < 0; ++i) {
-      good = shell.run(options.command) && good;
+      good = run_command(client, options.command) && good;
       if (!good && options.fail_on_error) break;
     }
   }
@@ -185,14 +144,10 @@ int main(int argc, char** argv) {
            manual::Value::connect_url())
       ->capture_default_str();
   app.add_option("-a,--pass", options.password, "Password for AUTH");
-  app.add_option("--user", options.user, "User for AUTH")->capture_default_str();
-  app.add_option("-n", options.database, "Database to SELECT")->capture_default_str();
   app.add_option("-r", options.repeat, "Run the command so many times; -1: forever")
       ->capture_default_str();
   app.add_option("--bench", options.bench, "Measure so many round trips of the command (PING)");
   app.add_flag("--pipe", options.pipe, "Send RESP from standard input and count replies");
-  app.add_flag("--raw", options.raw, "Print replies plainly, as into a pipe");
-  app.add_flag("--no-raw", options.no_raw, "Print replies as on a terminal");
   app.add_flag("-e", options.fail_on_error, "Exit with 1 if a command gets an error");
   app.add_flag("-3", options.resp3, "Speak RESP3");
   app.add_flag("--verbose", options.verbose, "Say what carries the connection, on standard error");

@@ -5,20 +5,11 @@
 #include <utility>
 
 #include "programs/service/standard_streams.h"
-#include "resp_reply_format.h"
-#include "resp_text.h"
 
 namespace kv {
 namespace {
 
 void tell(const std::string& text) { service::complain("kv-cli", text); }
-
-conn::Redial::Handlers handlers_of(auto prove, auto up, auto down, auto changed) {
-  return {.up = std::move(up),
-          .down = std::move(down),
-          .prove = std::move(prove),
-          .changed = std::move(changed)};
-}
 
 }  // namespace
 
@@ -26,11 +17,11 @@ CliRedial::CliRedial(ae::EventLoop& loop, const conn::Registry& registry, Plan p
     : loop_(loop),
       plan_(std::move(plan)),
       redial_(registry, loop, conn::Endpoint::parse(plan_.url),
-              handlers_of([this](conn::Connection& connection,
-                                 const conn::Redial::Proved& proved) { prove(connection, proved); },
-                          [this](conn::Connection& connection) { up(connection); },
-                          [this](conn::Connection&, const conn::Redial::Loss& loss) { down(loss); },
-                          [this] { changed(); })) {
+              {.up = [this](conn::Connection& connection) { up(connection); },
+               .down = [this](conn::Connection&, const conn::Redial::Loss& loss) { down(loss); },
+               .prove = [this](conn::Connection& connection,
+                               const conn::Redial::Proved& proved) { prove(connection, proved); },
+               .changed = [this] { changed(); }}) {
   for (const auto& each : plan_.greeting) append_request(greeting_, each);
   append_request(greeting_, {"PING"});
   append_request(request_,
@@ -112,7 +103,7 @@ void CliRedial::read_answer(conn::Connection& connection) {
     if (reply.type == Reply::Type::kPush || !waits_) continue;
     waits_ = false;
     redial_.confirm(request_.size());
-    service::print(format_reply(reply));
+    service::print(format_reply(reply) + '\n');
     all_good_ = all_good_ && reply.type != Reply::Type::kError;
     send_next(connection);
   }

@@ -10,7 +10,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/redial.h"
-#include "resp_reply_parser.h"
+#include "resp_reply.h"
 
 namespace kv {
 

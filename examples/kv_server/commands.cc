@@ -10,8 +10,7 @@ namespace {
 
 std::vector<Command> make_table() {
   std::vector<Command> all;
-  for (const auto part : {string_commands(), key_commands(), connection_commands(),
-                          server_commands(), info_commands()}) {
+  for (const auto part : {data_commands(), connection_commands(), server_commands()}) {
     for (const Command& row : part) {
       Command& command = all.emplace_back(row);
       command.index = all.size() - 1;
@@ -59,18 +58,8 @@ std::string unknown_command(Arguments argv) {
                      c_string(argv[0].substr(0, kMost)), list);
 }
 
-Entry* Call::store_arrived(Database& to, Entry* existing, std::string_view key,
-                           std::string_view value, bool keep_expiry) {
-  if (Entry** block = arrived.block_of(key, value)) return to.adopt(existing, *block, keep_expiry);
-  return to.set_found(existing, key, value, keep_expiry);
-}
-
 std::string wrong_arity(const Command& command) {
   return fmt::format("ERR wrong number of arguments for '{}' command", command.name);
-}
-
-void reply_invalid_expiry(Call& call) {
-  call.reply.error(fmt::format("ERR invalid expire time in '{}' command", call.command.name));
 }
 
 std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "metrics_server.h"
 
-#include <array>
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <utility>
 
 #include "conn/metrics.h"
 
 namespace kv {
-namespace {
-
-constexpr std::string_view kPlain = "text/plain; charset=utf-8";
-
-}  // namespace
 
 MetricsServer::MetricsServer(ae::EventLoop& loop, const conn::Registry& registry, Gather gather,
-                             ae::Duration patience)
-    : loop_(loop), registry_(registry), gather_(std::move(gather)), patience_(patience) {}
+                             ae::Duration timeout)
+    : loop_(loop), registry_(registry), gather_(std::move(gather)), timeout_(timeout) {}
 
 MetricsServer::~MetricsServer() {
   listeners_.clear();
@@ -40,7 +36,7 @@ void MetricsServer::accept(conn::ConnectionPtr connection) {
   const std::uint64_t id = connection->id();
   Client& client = clients_[id];
   client.connection = std::move(connection);
-  client.timer = loop_.add_time_event(patience_, [this, id] {
+  client.timer = loop_.add_time_event(timeout_, [this, id] {
     drop(id);
     return ae::kNoMore;
   });
@@ -48,54 +44,36 @@ void MetricsServer::accept(conn::ConnectionPtr connection) {
 }
 
 void MetricsServer::read(std::uint64_t id) {
-  const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
-  Client& client = found->second;
-  std::array<char, 4096> bytes;
-  const ssize_t size = client.connection->read(bytes.data(), bytes.size());
+  Client& client = clients_.at(id);
+  char bytes[4096];
+  const ssize_t size = client.connection->read(bytes, sizeof bytes);
   if (size < 0 && errno == EAGAIN) return;
-  const bool waits = client.asked && (!client.answered || client.sent != client.output.size());
+  const bool answered = !client.output.empty();
   // A client that half-closes after the request still gets the response.
-  if (size == 0 && waits) return client.connection->set_read_handler(nullptr);
+  if (size == 0 && client.sent != client.output.size())
+    return client.connection->set_read_handler(nullptr);
   if (size <= 0) return drop(id);
-  if (client.asked) return;  // a body, or a further request, which is ignored
-  const auto result = client.request.feed({bytes.data(), static_cast<std::size_t>(size)});
-  if (result == HttpRequest::Result::kMore) return;
-  client.asked = true;
-  serve(id, result);
-}
-
-void MetricsServer::serve(std::uint64_t id, HttpRequest::Result result) {
-  const HttpRequest& request = clients_.at(id).request;
-  if (result == HttpRequest::Result::kBad)
-    return answer(id, http_answer(400, kPlain, "This is no request of HTTP/1.1 or 1.0.\n"));
-  if (result == HttpRequest::Result::kTooLarge)
-    return answer(id, http_answer(431, kPlain, "The request's head is too large.\n"));
-  if (request.path() != "/metrics" && request.path() != "/")
-    return answer(
-        id, http_answer(404, kPlain, "There is only /metrics.\n", request.method() != "HEAD"));
-  if (request.method() != "GET")
-    return answer(id, http_answer(405, kPlain, "There is only GET.\n", request.method() != "HEAD",
-                                  "Allow: GET\r\n"));
-  if (request.path() == "/")
-    return answer(id, http_answer(200, kPlain, "kv-server: its metrics are at /metrics\n"));
-  gather_([this, id, alive = std::weak_ptr<char>(alive_)](const std::string& text) {
-    if (!alive.expired()) answer(id, http_answer(200, conn::kMetricsContentType, text));
-  });
-}
-
-void MetricsServer::answer(std::uint64_t id, std::string text) {
-  const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
-  found->second.output = std::move(text);
-  found->second.answered = true;
+  if (answered) return;  // a body, or a further request, which is ignored
+  client.request.append(bytes, static_cast<std::size_t>(size));
+  const bool whole = client.request.find("\r\n\r\n") != std::string::npos;
+  if (!whole && client.request.size() <= kMostHead) return;
+  client.output = answer(client.request);
   send(id);
 }
 
+std::string MetricsServer::answer(const std::string& request) const {
+  const auto response = [](std::string_view status, std::string_view type, std::string_view body) {
+    return fmt::format(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+        status, type, body.size(), body);
+  };
+  if (request.starts_with("GET /metrics HTTP/1.") && request.size() <= kMostHead)
+    return response("200 OK", conn::kMetricsContentType, gather_());
+  return response("404 Not Found", "text/plain", "There is only GET /metrics.\n");
+}
+
 void MetricsServer::send(std::uint64_t id) {
-  const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
-  Client& client = found->second;
+  Client& client = clients_.at(id);
   conn::Connection& connection = *client.connection;
   while (client.sent < client.output.size()) {
     const ssize_t size =
@@ -116,7 +94,6 @@ void MetricsServer::send(std::uint64_t id) {
 
 void MetricsServer::drop(std::uint64_t id) {
   const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
   loop_.remove_time_event(found->second.timer);
   clients_.erase(found);
 }

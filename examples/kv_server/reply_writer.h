@@ -3,8 +3,10 @@
 // Appends replies to an output buffer, in RESP2 or RESP3. Aggregates are written as a header
 // followed by that many elements (pairs for maps).
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "buffer.h"
@@ -28,9 +30,14 @@ class ReplyWriter {
   bool overflowed() const noexcept { return overflowed_; }
 
   void ok() { out_.append("+OK\r\n"); }
-  void simple(std::string_view text);
+  void simple(std::string_view text) { line('+', text); }
   /// `text` starts with a code: "ERR syntax error". Line ends become spaces.
-  void error(std::string_view text);
+  void error(std::string_view text) {
+    ++errors_;
+    std::string shown(text);
+    for (char& c : shown) c = c == '\r' || c == '\n' ? ' ' : c;
+    line('-', shown);
+  }
   void integer(std::int64_t value) { header(':', value); }
   void bulk(std::string_view bytes) {
     if (out_.size() > limit_) {
@@ -63,7 +70,13 @@ class ReplyWriter {
     header(version_ >= 3 ? '%' : '*', static_cast<std::int64_t>(version_ >= 3 ? pairs : 2 * pairs));
   }
   /// A text for people, which RESP3 marks as such.
-  void verbatim(std::string_view text);
+  void verbatim(std::string_view text) {
+    if (version_ < 3) return bulk(text);
+    header('=', static_cast<std::int64_t>(text.size() + 4));
+    out_.append("txt:");
+    out_.append(text);
+    out_.append("\r\n");
+  }
 
  private:
   void header(char type, std::int64_t value) {
@@ -75,7 +88,23 @@ class ReplyWriter {
     out_.commit(size);
   }
 
-  void refer(Entry& entry);
+  [[gnu::noinline]] void line(char type, std::string_view text) {
+    out_.append({&type, 1});
+    out_.append(text);
+    out_.append("\r\n");
+  }
+
+  [[gnu::noinline]] void refer(Entry& entry) {
+    if (out_.size() > limit_) {
+      overflowed_ = true;
+      return;
+    }
+    header('$', entry.value_size);
+    references_->add(out_.size(), &entry);
+    if (limit_ != static_cast<std::size_t>(-1))
+      limit_ -= std::min<std::size_t>(limit_, entry.value_size);
+    out_.append("\r\n");
+  }
 
   Buffer& out_;
   References* references_ = nullptr;

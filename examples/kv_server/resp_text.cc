@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "resp_text.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <charconv>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 namespace kv {
 namespace {
@@ -119,41 +113,6 @@ bool split_arguments(std::string_view line, std::string& storage, std::vector<Te
     }
     spans.push_back({start, storage.size() - start});
   }
-}
-
-std::string quote(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '\\':
-        result += "\\\\";
-        break;
-      case '"':
-        result += "\\\"";
-        break;
-      case '\n':
-        result += "\\n";
-        break;
-      case '\r':
-        result += "\\r";
-        break;
-      case '\t':
-        result += "\\t";
-        break;
-      case '\a':
-        result += "\\a";
-        break;
-      case '\b':
-        result += "\\b";
-        break;
-      default:
-        if (c >= 0x20 && c < 0x7f)
-          result += c;
-        else
-          result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
-  return result + '"';
 }
 
 std::string list_field(std::string text) noexcept {

@@ -40,9 +40,6 @@ struct TextSpan {
 };
 bool split_arguments(std::string_view line, std::string& storage, std::vector<TextSpan>& spans);
 
-/// "a\r\n" as redis-cli shows a string: with quotes and escapes.
-std::string quote(std::string_view text);
-
 /// For lines of fields separated by spaces, as of CLIENT LIST: a space becomes '_', and any other
 /// character that is not printable ASCII becomes '?'.
 std::string list_field(std::string text) noexcept;

@@ -10,7 +10,6 @@
 
 #include "conn/connection_type.h"
 #include "resp_text.h"
-#include "together.h"
 
 namespace kv {
 namespace {
@@ -29,22 +28,20 @@ SessionInfo describe(const conn::Connection& connection) {
 
 }  // namespace
 
-template <class OneSession>
-LoopNetwork<OneSession>::Client::Client(conn::ConnectionPtr from, Server& server)
+NetworkServer::Client::Client(conn::ConnectionPtr from, Server& server)
     : connection(std::move(from)),
       session(server, [&from = *connection] { return describe(from); }) {}
 
-template <class OneSession>
-LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& registry,
-                                     Server& server)
+NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server)
     : loop_(loop),
       registry_(registry),
       server_(server),
       before_sleep_(loop.add_before_sleep([this] { flush_clients(); })),
-      ticker_(loop.add_time_event(
-          100ms, [this]() -> ae::Duration { return server_.tick() ? ae::Duration(1ms) : 100ms; })) {
+      ticker_(loop.add_time_event(100ms, [this]() -> ae::Duration {
+        server_.tick();
+        return 100ms;
+      })) {
   loop_.add_source(*this);
-  if constexpr (!kDivided) server_.request_shutdown = [this](bool) { loop_.stop(); };
   server_.session_killed = [this](Session& session) {
     const auto found = clients_.find(session.id());
     if (found != clients_.end()) queue(*found->second);
@@ -71,45 +68,39 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
   };
 }
 
-template <class OneSession>
-LoopNetwork<OneSession>::~LoopNetwork() {
-  server_.request_shutdown = nullptr;
+NetworkServer::~NetworkServer() {
   server_.session_killed = nullptr;
   server_.session_ready = nullptr;
   server_.transports = nullptr;
-  if constexpr (kDivided) {
-    for (std::size_t i = 0; i < clients_.size(); ++i) server_.together->leave_client();
-  }
+  for (std::size_t i = 0; i < clients_.size(); ++i) server_.together.leave_client();
   loop_.remove_time_event(ticker_);
   loop_.remove_hook(before_sleep_);
   loop_.remove_source(*this);
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::listen(const std::string& url) {
+void NetworkServer::listen(const std::string& url) {
   add(registry_.listen(loop_, url,
                        [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
   const auto missing = listeners_.back()->not_served();
-  if (!missing.empty() && server_.log) server_.log(url + ": " + conn::describe(missing));
+  if (!missing.empty() && server_.together.log)
+    server_.together.log(url + ": " + conn::describe(missing));
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::listen(int fd, const service::Activated& speaks) {
+void NetworkServer::listen(int fd, const service::Activated& speaks) {
   add(registry_.require(speaks.transport(fd))
           .adopt_listener(
               loop_, fd, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); },
               speaks.options()));
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::add(conn::ListenerPtr listener) {
+void NetworkServer::add(conn::ListenerPtr listener) {
   listeners_.push_back(std::move(listener));
-  listeners_.back()->on_refused(
-      [this](const conn::Failure& failure) { server_.log_refused(failure.text); });
+  listeners_.back()->on_refused([this](const conn::Failure& failure) {
+    server_.together.log_limited("refused: " + failure.text);
+  });
 }
 
-template <class OneSession>
-std::vector<std::string> LoopNetwork<OneSession>::urls() const {
+std::vector<std::string> NetworkServer::urls() const {
   std::vector<std::string> urls;
   for (const auto& listener : listeners_) {
     for (const auto& endpoint : listener->endpoints()) urls.push_back(endpoint.to_string());
@@ -117,9 +108,8 @@ std::vector<std::string> LoopNetwork<OneSession>::urls() const {
   return urls;
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
-  if (full()) {
+void NetworkServer::accept(conn::ConnectionPtr connection) {
+  if (!server_.together.enter_client(server_.config.maxclients)) {
     static constexpr std::string_view kRefusal = "-ERR max number of clients reached\r\n";
     connection->write(kRefusal.data(), kRefusal.size());
     ++server_.statistics.connections_rejected;
@@ -128,41 +118,32 @@ void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
   try {
     watch(enter(std::move(connection)));
   } catch (...) {
-    if constexpr (kDivided) server_.together->leave_client();
+    server_.together.leave_client();
     throw;
   }
 }
 
-template <class OneSession>
-auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
+NetworkServer::Client& NetworkServer::enter(conn::ConnectionPtr connection) {
   auto made = std::make_unique<Client>(std::move(connection), server_);
   Client& client = *made;
   client.session.refer_to_values([this, &client] { value_released(client); });
-  if (server_.config.logs_clients() && server_.log)
-    server_.log(fmt::format("client {}: {}", client.session.id(), client.connection->path()));
+  if (server_.config.logs_clients() && server_.together.log)
+    server_.together.log(
+        fmt::format("client {}: {}", client.session.id(), client.connection->path()));
   clients_.emplace(client.session.id(), std::move(made));
   return client;
 }
 
-/// Several loops share one count, which changes when a client connects or leaves.
-template <class OneSession>
-bool LoopNetwork<OneSession>::full() {
-  if constexpr (kDivided) return !server_.together->enter_client(server_.config.maxclients);
-  return clients_.size() >= static_cast<std::size_t>(server_.config.maxclients);
-}
-
 /// Reads only while requests can be executed: otherwise the bytes stay with the transport, which
 /// slows the peer down.
-template <class OneSession>
-void LoopNetwork<OneSession>::watch(Client& client) {
+void NetworkServer::watch(Client& client) {
   const bool wanted = !client.busy && !client.ended && !client.session.wants_close();
   if (wanted == client.connection->has_read_handler()) return;
   if (!wanted) return client.connection->set_read_handler(nullptr);
   client.connection->set_read_handler([this, &client](conn::Connection&) { read(client); });
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::read(Client& client) {
+void NetworkServer::read(Client& client) {
   if (client.session.killed()) return;  // it is dropped before the loop sleeps
   const std::span<char> room = client.session.room();
   // No request stays in the scratch memory, so all clients share it and an idle client has none.
@@ -188,15 +169,11 @@ void LoopNetwork<OneSession>::read(Client& client) {
   run(client);
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::run(Client& client) {
+void NetworkServer::run(Client& client) {
   const Session::Progress progress = client.session.execute();
-  if constexpr (kDivided)
-    server_.limit_clients_memory_of_all();
-  else
-    server_.limit_clients_memory();
-  client.busy = progress == Session::Progress::kMore || progress == Session::Progress::kHeld;
-  if constexpr (kDivided) client.busy |= progress == Session::Progress::kWaits;
+  server_.limit_clients_memory();
+  client.busy = progress == Session::Progress::kMore || progress == Session::Progress::kHeld ||
+                progress == Session::Progress::kWaits;
   if (progress == Session::Progress::kMore) busy_.push_back(&client);
   if (progress == Session::Progress::kHeld) {
     loop_.add_time_event(100ms, [this, id = client.session.id()] {
@@ -209,8 +186,7 @@ void LoopNetwork<OneSession>::run(Client& client) {
   queue(client);
 }
 
-template <class OneSession>
-std::size_t LoopNetwork<OneSession>::process_pending() {
+std::size_t NetworkServer::process_pending() {
   running_.swap(busy_);
   std::size_t count = 0;
   for (; count < running_.size() && (count == 0 || loop_.has_time()); ++count)
@@ -221,15 +197,13 @@ std::size_t LoopNetwork<OneSession>::process_pending() {
   return count;
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::queue(Client& client) {
+void NetworkServer::queue(Client& client) {
   if (client.queued) return;
   client.queued = true;
   dirty_.push_back(&client);
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::flush_clients() {
+void NetworkServer::flush_clients() {
   released_ = false;
   flushing_.swap(dirty_);
   for (Client* client : flushing_) {
@@ -238,11 +212,10 @@ void LoopNetwork<OneSession>::flush_clients() {
     if (finished(*client)) drop(*client);
   }
   flushing_.clear();
-  if constexpr (kDivided) server_.together->publish(server_, false);
+  server_.publish_memory();
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::send(Client& client) {
+void NetworkServer::send(Client& client) {
   bool wait = false;
   if (client.session.has_values()) [[unlikely]] {
     send_values(client);
@@ -263,11 +236,10 @@ void LoopNetwork<OneSession>::send(Client& client) {
 }
 
 /// Sends large values in place, and writes the text between them into reserved space.
-template <class OneSession>
-void LoopNetwork<OneSession>::send_values(Client& client) {
+void NetworkServer::send_values(Client& client) {
   constexpr std::size_t kLongEnd = 1024;  // a longer end is written by send()
   conn::Connection& connection = *client.connection;
-  OneSession& session = client.session;
+  Session& session = client.session;
   const auto refused = [&client] { client.failed = errno != EAGAIN; };
   for (;;) {
     const std::string_view text = session.pending_output();
@@ -305,8 +277,7 @@ void LoopNetwork<OneSession>::send_values(Client& client) {
 }
 
 /// Queues the client once its last value is released: it may be waiting for that to end.
-template <class OneSession>
-void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
+void NetworkServer::value_released(Client& client) noexcept {
   if (client.session.values_on_way()) return;
   try {
     queue(client);
@@ -316,22 +287,99 @@ void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
   }
 }
 
-template <class OneSession>
-bool LoopNetwork<OneSession>::finished(const Client& client) {
+bool NetworkServer::finished(const Client& client) {
   if (client.failed || client.session.killed()) return true;
   return !client.session.output_waits() &&
          (client.session.wants_close() || (client.ended && !client.busy));
 }
 
-template <class OneSession>
-void LoopNetwork<OneSession>::drop(Client& client) {
+void NetworkServer::drop(Client& client) {
   std::erase(busy_, &client);
   // Extracted first, so that callbacks do not find the client while it is destroyed.
   const auto gone = clients_.extract(client.session.id());
-  if constexpr (kDivided) server_.together->leave_client();
+  server_.together.leave_client();
 }
 
-template class LoopNetwork<Session>;
-template class LoopNetwork<DividedSession>;
+// --- several loops -------------------------------------------------------------------------------
+
+struct ServerOnLoops::Shared {
+  std::vector<std::weak_ptr<Part>> parts;  ///< each used on its loop's thread
+  std::function<void()> loop_left;         ///< constant from the first listen() on
+};
+
+/// Owned by the accept handlers of its loop: destroyed with the last of them, on its thread.
+struct ServerOnLoops::Part {
+  Part(std::shared_ptr<Shared> its_shared, ae::EventLoop& loop, const conn::Registry& registry,
+       Together& together, std::size_t index)
+      : shared(std::move(its_shared)), server(together, index), network(loop, registry, server) {}
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  ~Part() {
+    if (shared->loop_left) shared->loop_left();
+  }
+  const std::shared_ptr<Shared> shared;
+  Server server;
+  NetworkServer network;
+};
+
+ServerOnLoops::ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together)
+    : loops_(loops), registry_(registry), together_(together), shared_(std::make_shared<Shared>()) {
+  shared_->parts.resize(loops.size());
+  std::vector<ae::Poster> posters;
+  for (std::size_t i = 0; i < loops.size(); ++i) posters.push_back(loops.poster(i));
+  together_.post = [posters = std::move(posters)](std::size_t loop, std::function<void()> fn) {
+    return posters[loop].post(std::move(fn));
+  };
+}
+
+ServerOnLoops::~ServerOnLoops() = default;
+
+void ServerOnLoops::on_loop_left(std::function<void()> handler) {
+  shared_->loop_left = std::move(handler);
+}
+
+std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, std::size_t index) {
+  std::weak_ptr<Part>& known = shared_->parts[index];
+  std::shared_ptr<Part> made = known.lock();
+  if (!made) {
+    made = std::make_shared<Part>(shared_, loop, registry_, together_, index);
+    known = made;
+  }
+  return made;
+}
+
+void ServerOnLoops::listen(const std::string& url) {
+  add(conn::listen(registry_, loops_, url, accepting()));
+  const auto missing = listeners_.back()->not_served();
+  if (!missing.empty() && together_.log) together_.log(url + ": " + conn::describe(missing));
+}
+
+void ServerOnLoops::listen(int fd, const service::Activated& speaks) {
+  add(conn::adopt_listener(registry_.require(speaks.transport(fd)), loops_, fd, accepting(),
+                           conn::Spread::fewest(), speaks.options()));
+}
+
+conn::MakeAcceptHandler ServerOnLoops::accepting() {
+  return [this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
+    return [here = part(loop, index)](conn::ConnectionPtr connection) {
+      here->network.accept(std::move(connection));
+    };
+  };
+}
+
+void ServerOnLoops::add(conn::ListenerGroupPtr listener) {
+  listeners_.push_back(std::move(listener));
+  listeners_.back()->on_refused([&together = together_](const conn::Failure& why) {
+    together.log_limited("refused: " + why.text);
+  });
+}
+
+std::vector<std::string> ServerOnLoops::urls() const {
+  std::vector<std::string> urls;
+  for (const auto& listener : listeners_) {
+    for (const auto& endpoint : listener->endpoints()) urls.push_back(endpoint.to_string());
+  }
+  return urls;
+}
 
 }  // namespace kv

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The network part: connects connections with sessions. It depends on no transport; the URLs of
-// --listen select them.
+// The network part: connects connections with sessions, on one loop or on several. It depends on no
+// transport; the URLs of --listen select them.
 
+#include <functional>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
 #include "ae/event_loop.h"
+#include "ae/loops.h"
+#include "conn/listener_group.h"
 #include "conn/registry.h"
 #include "programs/service/systemd.h"
 #include "server_state.h"
@@ -17,13 +19,12 @@
 
 namespace kv {
 
-/// The clients of one loop. `OneSession` is Session, or DividedSession with several loops.
-template <class OneSession>
-class LoopNetwork : private ae::Source {
+/// The clients of one loop.
+class NetworkServer : private ae::Source {
  public:
   /// Borrows all three.
-  LoopNetwork(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
-  ~LoopNetwork() override;
+  NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
+  ~NetworkServer() override;
 
   /// Throws conn::Error.
   void listen(const std::string& url);
@@ -38,7 +39,7 @@ class LoopNetwork : private ae::Source {
   struct Client {
     Client(conn::ConnectionPtr from, Server& server);
     conn::ConnectionPtr connection;
-    OneSession session;
+    Session session;
     bool queued = false;  ///< in dirty_
     bool busy = false;    ///< requests wait to be executed
     bool ended = false;   ///< the peer has ended its stream
@@ -46,10 +47,8 @@ class LoopNetwork : private ae::Source {
   };
 
   static constexpr std::size_t kScratch = 64 * 1024;
-  static constexpr bool kDivided = std::is_same_v<OneSession, DividedSession>;
 
   void add(conn::ListenerPtr listener);
-  bool full();
   Client& enter(conn::ConnectionPtr connection);
   void watch(Client& client);
   void read(Client& client);
@@ -78,10 +77,40 @@ class LoopNetwork : private ae::Source {
   ae::HookId before_sleep_;
   ae::TimerId ticker_;
 };
-extern template class LoopNetwork<Session>;
-extern template class LoopNetwork<DividedSession>;
 
-/// A server on one loop.
-using NetworkServer = LoopNetwork<Session>;
+/// The clients of several loops: each loop has a Server and its clients, on its own thread. Each
+/// URL has one listener; a new connection goes to the loop with the fewest.
+class ServerOnLoops {
+ public:
+  /// Borrows all three, which must outlive the loops. `together` must be for as many loops.
+  ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together);
+  ServerOnLoops(const ServerOnLoops&) = delete;
+  ServerOnLoops& operator=(const ServerOnLoops&) = delete;
+  /// Closes all clients. Must not be called on a thread of the loops.
+  ~ServerOnLoops();
+
+  /// Throws conn::Error.
+  void listen(const std::string& url);
+  /// Takes over a listening socket. If it throws conn::Error the socket still belongs to the
+  /// caller.
+  void listen(int fd, const service::Activated& speaks);
+  std::vector<std::string> urls() const;
+  /// The handler runs on the thread of a loop whose clients have ended because the loop or the
+  /// listeners ended.
+  void on_loop_left(std::function<void()> handler);
+
+ private:
+  struct Part;
+  struct Shared;
+  conn::MakeAcceptHandler accepting();
+  void add(conn::ListenerGroupPtr listener);
+  std::shared_ptr<Part> part(ae::EventLoop& loop, std::size_t index);
+
+  ae::Loops& loops_;
+  const conn::Registry& registry_;
+  Together& together_;
+  const std::shared_ptr<Shared> shared_;
+  std::vector<conn::ListenerGroupPtr> listeners_;
+};
 
 }  // namespace kv

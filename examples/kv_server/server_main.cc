@@ -2,28 +2,24 @@
 // kv-server: a key-value server over any transport of the library.
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <functional>
-#include <thread>
+#include <memory>
 
 #include "ae/loop_group.h"
 #include "ae/loop_names.h"
 #include "command.h"
 #include "conn/transports/transports.h"
+#include "conn/url/option_table.h"
 #include "conn/url/spin_option.h"
-#include "metrics.h"
 #include "metrics_server.h"
 #include "programs/manual/manual.h"
 #include "programs/service/signals.h"
 #include "programs/service/standard_streams.h"
 #include "programs/service/systemd.h"
 #include "server.h"
-#include "server_loops.h"
-#include "tls_settings.h"
 
 namespace {
 
@@ -31,12 +27,65 @@ constexpr const char* kDefaultUrl = "tcp://127.0.0.1:6379";
 
 void write_log(std::string_view text) { service::complain("kv-server", std::string(text)); }
 
-void reload_certificates(kv::TlsSettings& tls) {
-  if (!tls.attached()) return;
-  const std::string reason = tls.reload();
-  write_log(reason.empty() ? "TLS certificates reloaded"
-                           : "TLS certificates not reloaded, the old ones stay: " + reason);
-}
+/// The --tls-* options: options of the TLS transports that hold for all URLs, and can be read again
+/// while the server runs.
+struct TlsSettings {
+  struct Option {
+    const char *flag, *key, *description;  ///< `key`: the option of the transport
+  };
+  static constexpr Option kAll[] = {
+      {"--tls-cert", "cert",
+       "Certificate and its chain, PEM; several, by commas, are chosen by the name asked for"},
+      {"--tls-key", "key", "Private key, in the certificates' order (in the certificate's file)"},
+      {"--tls-key-pass-file", "key-pass-file", "File whose first line decrypts the key"},
+      {"--tls-ca", "ca", "Whose certificates clients may have, PEM"},
+      {"--tls-ca-dir", "ca-dir", "The same as a folder (openssl rehash)"},
+      {"--tls-crl", "crl", "Revoked certificates of clients, PEM"},
+      {"--tls-auth-clients", "auth-clients",
+       "Certificates of clients: no, optional, yes (yes where a CA is given, else no)"},
+      {"--tls-alpn", "alpn", "Protocol names for ALPN, by commas"},
+      {"--tls-keylog", "keylog",
+       "File for session secrets, to decrypt captures: for debugging only"},
+  };
+  conn::Options options;
+  std::vector<conn::ConnectionType*> types;
+
+  /// The transport's row, which has the words for completion; null in a build without TLS.
+  static const conn::OptionRow* row_of(const conn::Registry& registry, std::string_view key) {
+    const conn::ConnectionType* const tls = registry.find("tls");
+    const conn::OptionTable* const table = tls != nullptr ? tls->option_table() : nullptr;
+    if (table == nullptr) return nullptr;
+    for (const conn::OptionGroup& group : table->groups())
+      for (const conn::OptionRow& row : group.rows)
+        if (row.name() == key) return &row;
+    return nullptr;
+  }
+  /// Configures the registry's TLS transports, which reload() will configure again.
+  void attach(const conn::Registry& registry) {
+    for (const auto& type : registry.types()) {
+      if (type->name() == "tls" || type->name().starts_with("tls+")) types.push_back(type);
+    }
+    if (options.empty()) return;
+    if (types.empty()) registry.require("tls");  // throws: a build without TLS
+    apply();
+  }
+  void apply() const {
+    conn::Options all = options;
+    const bool ca = !all.text("ca", "").empty() || !all.text("ca-dir", "").empty();
+    if (ca && all.text("auth-clients", "").empty()) all.set("auth-clients", "yes");
+    for (conn::ConnectionType* type : types) type->configure(all);
+  }
+  /// Reads all files again. A transport that cannot use them keeps what it has.
+  void reload() const {
+    if (types.empty()) return;
+    try {
+      apply();
+      write_log("TLS certificates reloaded");
+    } catch (const std::exception& error) {
+      write_log(std::string("TLS certificates not reloaded, the old ones stay: ") + error.what());
+    }
+  }
+};
 
 void end_service(ae::EventLoop& loop) {
   service::notify("STOPPING=1");
@@ -67,17 +116,23 @@ struct Places {
   }
 };
 
-void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const ae::Spin& spin) {
+/// Serves on this thread's loop.
+void serve(const kv::Config& config, TlsSettings& tls, const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();  // must outlive what it creates
   tls.attach(registry);
-  const auto its_loop = ae::loops_named(server.config.event_loop)(0);
+  const auto its_loop = ae::loops_named(config.event_loop)(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
+  kv::Together together(config, 1);
+  together.log = write_log;
+  together.request_shutdown = [&loop] { loop.stop(); };
+  kv::Server server(together, 0);
   const service::Signals signals(
-      loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
+      loop, [&] { end_service(loop); }, [&] { tls.reload(); });
   kv::NetworkServer network(loop, registry, server);
-  kv::MetricsServer metrics(loop, registry, [&server](const kv::MetricsServer::Then& then) {
-    then(kv::metrics_of(server));
+  kv::MetricsServer metrics(loop, registry, [&] {
+    const kv::Figures figures = kv::figures_of(server);
+    return kv::metrics_of({&figures, 1}, together);
   });
   places.listen(metrics);
   places.listen(network);
@@ -86,26 +141,31 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const
 
 /// Serves on several loops, each on its own thread; the main thread waits for signals and their
 /// end.
-void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
-              const Places& places, const ae::Spin& spin) {
+void serve_on(std::size_t count, const kv::Config& config, TlsSettings& tls, const Places& places,
+              const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
   tls.attach(registry);
   const ae::LoopMaker make = ae::loops_named(config.event_loop);
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
-  kv::Together together(config, count);
-  together.log = write_log;
-  together.request_shutdown = [end](bool) { end(); };
   const service::Signals signals(
-      loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
+      loop, [&] { end_service(loop); }, [&] { tls.reload(); });
+  std::unique_ptr<kv::Together> together;  // outlives the loops
   ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
+  together = std::make_unique<kv::Together>(config, loops.size());
+  together->log = write_log;
+  together->request_shutdown = end;
   {
-    kv::ServerOnLoops server(loops, registry, together);
+    kv::ServerOnLoops server(loops, registry, *together);
     server.on_loop_left(end);
-    kv::MetricsServer metrics(loop, registry, [&](kv::MetricsServer::Then then) {
-      kv::gather_metrics(together, loop.poster(), std::move(then));
+    kv::MetricsServer metrics(loop, registry, [&] {
+      std::vector<kv::Figures> figures(loops.size());
+      loops.on_each([&](ae::EventLoop&, std::size_t i) {
+        if (const kv::Server* each = together->server(i)) figures[i] = kv::figures_of(*each);
+      });
+      return kv::metrics_of(figures, *together);
     });
     places.listen(metrics);
     places.listen(server);
@@ -115,21 +175,12 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   loops.run();
 }
 
-/// The number of processors, counted as LoopGroup does.
-std::size_t processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set))
-                                                     : std::thread::hardware_concurrency();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) try {
   service::open_standard_streams();
-  kv::TlsSettings tls;
-  kv::Server server;
-  server.log = write_log;
+  TlsSettings tls;
+  kv::Config config;
 
   CLI::App app("A key-value server that speaks RESP over any transport of aeconn.", "kv-server");
   Places places;
@@ -157,11 +208,10 @@ int main(int argc, char** argv) try {
          "--loops",
          [&loops](const std::string& text) {
            const auto number = kv::parse_integer(text);
-           constexpr auto kMost = static_cast<std::int64_t>(kv::Together::kMostLoops);
-           if (!number || *number < 0 || *number > kMost)
-             throw conn::Error(fmt::format(
-                 "--loops {}: a number from 0 to {} is wanted, 0 for one on each processor", text,
-                 kMost));
+           if (!number || *number < 0 || *number > 256)
+             throw conn::Error("--loops " + text +
+                               ": a number from 0 to 256 is wanted, 0 for one "
+                               "on each processor");
            loops = static_cast<std::size_t>(*number);
          },
          "Event loops that serve, each on a thread of its own; 0: one for each processor")
@@ -169,13 +219,13 @@ int main(int argc, char** argv) try {
   values
       .add(app.add_option_function<std::string>(
                "--event-loop",
-               [&server](const std::string& name) {
+               [&config](const std::string& name) {
                  (void)ae::loops_named(name);  // throws for an unknown name
-                 server.config.event_loop = name;
+                 config.event_loop = name;
                },
                manual::event_loop_help()),
            manual::Value::words(ae::loop_names()))
-      ->default_str(server.config.event_loop);
+      ->default_str(config.event_loop);
   ae::Spin spin;
   values
       .add(app.add_option_function<std::string>(
@@ -188,8 +238,8 @@ int main(int argc, char** argv) try {
     return app
         .add_option_function<std::string>(
             option,
-            [&server, option, parameter](const std::string& value) {
-              const std::string reason = kv::configure(server, parameter, value);
+            [&config, option, parameter](const std::string& value) {
+              const std::string reason = kv::configure(config, parameter, value);
               if (!reason.empty()) throw CLI::ValidationError(option, reason);
             },
             description)
@@ -197,7 +247,6 @@ int main(int argc, char** argv) try {
   };
   // 64mb in Redis is 64 * 1024 * 1024 bytes, as is 64m in an option.
   const auto memory = [](std::uint64_t bytes) { return conn::size_words(bytes) + 'b'; };
-  const kv::Config& config = server.config;
   setting("--requirepass", "requirepass", "Password that clients must AUTH with", "");
   setting("--maxclients", "maxclients", "Most clients at one time",
           std::to_string(config.maxclients));
@@ -220,17 +269,23 @@ int main(int argc, char** argv) try {
               manual::listed(kv::kLogLevels) + "; the first two log what carries each client",
               config.loglevel),
       manual::Value::words(kv::kLogLevels));
-  app.add_flag("--enable-debug-command", server.config.debug_command,
+  app.add_flag("--enable-debug-command", config.debug_command,
                "Let clients use DEBUG SLEEP, which stops the server for everybody");
-  for (const kv::TlsSettings::Option& each : kv::TlsSettings::options()) {
-    values
-        .add(app.add_option_function<std::string>(
-                 each.flag,
-                 [&tls, key = each.key](const std::string& value) { tls.set(key, value); },
-                 each.description),
-             manual::Value::of(each.words, each.place))
-        ->group(
-            "TLS, for tls:// and other tls URLs, which take more; SIGHUP reads the files again");
+  {
+    const conn::Registry registry = conn::all_transports();
+    for (const TlsSettings::Option& each : TlsSettings::kAll) {
+      const conn::OptionRow* const row = TlsSettings::row_of(registry, each.key);
+      values
+          .add(
+              app.add_option_function<std::string>(
+                  each.flag,
+                  [&tls, key = each.key](const std::string& value) { tls.options.set(key, value); },
+                  each.description),
+              row != nullptr ? manual::Value::of(row->words(), row->place())
+                             : manual::Value::of({}, conn::OptionPlace::kNone))
+          ->group(
+              "TLS, for tls:// and other tls URLs, which take more; SIGHUP reads the files again");
+    }
   }
   manual::add_to(
       app,
@@ -262,11 +317,10 @@ int main(int argc, char** argv) try {
   }
 
   places.or_default();
-  if (loops == 0) loops = std::clamp<std::size_t>(processors(), 1, kv::Together::kMostLoops);
   if (loops == 1)
-    serve(server, tls, places, spin);
+    serve(config, tls, places, spin);
   else
-    serve_on(loops, server.config, tls, places, spin);
+    serve_on(loops, config, tls, places, spin);
   return 0;
 } catch (const std::exception& error) {
   service::complain("kv-server", error.what());

@@ -6,24 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <new>
+#include <thread>
 
 #include "command.h"
 #include "session.h"
-#include "together.h"
 
 namespace kv {
-namespace {
-
-constexpr std::size_t kMaintained = 1000;  // keys that a loop expires, frees and moves in one tick
-
-std::int64_t system_clock_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
-
 void Statistics::add(const Statistics& other) {
   for (const Counter& counter : kCounters) this->*counter.member += other.*counter.member;
   commands.resize(std::max(commands.size(), other.commands.size()));
@@ -34,67 +23,48 @@ void Statistics::add(const Statistics& other) {
   }
 }
 
-Server::Clock Server::system_clock() { return system_clock_us; }
-
-Server::Server(Clock clock, std::size_t databases)
-    : store(databases),
-      together(nullptr),
-      loop(0),
-      database_count(databases),
-      clock_(clock != nullptr ? clock : system_clock_us),
-      started_us_(clock_()) {
-  statistics.commands.resize(command_count());
+Server::Clock Server::system_clock() {
+  return [] {
+    return std::int64_t{std::chrono::duration_cast<std::chrono::microseconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count()};
+  };
 }
 
+// --- the server of a loop ------------------------------------------------------------------------
+
 Server::Server(Together& all, std::size_t its_loop)
-    : store(0),
-      together(&all),
-      loop(its_loop),
-      database_count(all.database_count()),
-      request_shutdown(all.request_shutdown),
-      log(all.log),
-      clock_(all.clock()),
-      started_us_(all.started_us()) {
+    : together(all), loop(its_loop), store(all.store), clock_(all.clock) {
   statistics.commands.resize(command_count());
   all.join(*this);
 }
 
+Server::Server(Clock clock) : Server(std::make_unique<Together>(Config(), 1, clock)) {}
+
+Server::Server(std::unique_ptr<Together> own)
+    : own_(std::move(own)), together(*own_), loop(0), store(own_->store), clock_(own_->clock) {
+  statistics.commands.resize(command_count());
+  together.join(*this);
+}
+
 Server::~Server() {
-  if (together != nullptr) together->leave(*this);
+  publish(data_bytes);  // the data stays
+  together.leave(*this);
 }
 
-std::uint64_t Server::next_session_id() noexcept {
-  return together != nullptr ? together->next_session_id() : ++last_session_id_;
+std::size_t Server::used_memory() const noexcept {
+  const std::int64_t sum = together.memory.load(std::memory_order_relaxed) + held() - published_;
+  // A loop may publish that it freed data before another publishes that it stored them.
+  return static_cast<std::size_t>(std::max<std::int64_t>(sum, 0));
 }
 
-bool Server::out_of_memory_of_all() const noexcept {
-  return config.maxmemory != 0 && together->used_memory(*this) > config.maxmemory;
+void Server::publish(std::int64_t bytes) noexcept {
+  together.memory.fetch_add(bytes - published_, std::memory_order_relaxed);
+  published_ = bytes;
 }
 
-void Server::limit_clients_memory_of_all() { together->limit_clients_memory(*this); }
-
-void Server::adopt_config() {
-  const std::lock_guard lock(together->config_mutex);
-  config = together->config;
-}
-
-void Server::log_limited(std::string_view text) {
-  const std::int64_t second = now_us() / 1'000'000;
-  if (second != log_second_) logged_ = 0;
-  log_second_ = second;
-  if (++logged_ <= 5 && log) log(text);
-}
-
-void Server::log_refused(std::string_view why) {
-  refusals_.add(now_us() / 1'000'000, "refused: " + std::string(why), log);
-}
-
-void Server::limit_clients_memory() {
-  if (config.clients_memory_limit == 0 || buffer_bytes <= config.clients_memory_limit) return;
-  close_largest(config.clients_memory_limit);
-}
-
-void Server::close_largest(std::uint64_t most) {
+void Server::close_largest() {
+  const std::uint64_t most = config.clients_memory_limit / config.loops;
   std::vector<std::pair<std::size_t, Session*>> largest;
   for (const auto& [id, session] : sessions) {
     // Empty buffers, and those of killed sessions, are freed first: no client is closed for them.
@@ -108,33 +78,21 @@ void Server::close_largest(std::uint64_t most) {
   for (const auto& [size, session] : largest) {
     if (buffer_bytes <= most) return;
     ++statistics.clients_evicted;
-    log_limited(
-        fmt::format("client {} closed: it holds {} bytes, and all clients together more "
-                    "than maxmemory-clients",
-                    session->id(), size));
+    together.log_limited(fmt::format(
+        "client {} closed: it holds {} bytes, and all clients together more than maxmemory-clients",
+        session->id(), size));
     session->kill();
     session->drop_buffers();
   }
 }
 
-bool Server::tend(std::int64_t now_us) {
-  refusals_.sum_up(now_us / 1'000'000, log);
-  return store.maintain(now_us / 1000, kMaintained);
-}
-
-bool Server::tend_all(std::int64_t now_us) {
-  together->sum_up_refused();
-  const bool more = together->maintain(*this, now_us / 1000, kMaintained);
-  together->publish(*this, true);
-  limit_clients_memory_of_all();
-  return more;
-}
-
-bool Server::tick() {
+void Server::tick() {
   sent_values->registered.sweep();
+  together.sum_up_log();
+  publish(held());
+  limit_clients_memory();
   const std::int64_t now = now_us();
-  const bool more = together != nullptr ? tend_all(now) : tend(now);
-  if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
+  if (now - tended_us_ < 1'000'000 && now >= tended_us_) return;
   tended_us_ = now;
   for (const auto& [id, session] : sessions) {
     const std::int64_t idle_s = (now - session->last_interaction_us()) / 1'000'000;
@@ -144,7 +102,50 @@ bool Server::tick() {
       session->kill();
     }
   }
-  return more;
+}
+
+// --- what the loops share ------------------------------------------------------------------------
+
+Together::Together(Config its_config, std::size_t loop_count, Server::Clock its_clock)
+    : clock(its_clock != nullptr ? its_clock : Server::system_clock()),
+      started_us(clock()),
+      store(loop_count > 1),
+      config(std::move(its_config)),
+      servers_(loop_count) {
+  config.loops = loop_count;
+}
+
+void Together::join(Server& server) {
+  const std::lock_guard lock(config_mutex);
+  server.config = config;
+  servers_[server.loop] = &server;
+}
+
+bool Together::to(std::size_t loop, std::function<void(Server*)> fn) {
+  const auto run = [this, loop, fn = std::move(fn)] { fn(servers_[loop]); };
+  if (post) return post(loop, run);
+  run();
+  return true;
+}
+
+/// The asking loop waits for this answer, so it is tried again until there is memory for it.
+void Together::send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept {
+  for (;;) {
+    try {
+      (void)to(loop, fn);
+      return;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+bool Together::enter_client(std::int64_t most) noexcept {
+  std::int64_t now = clients_;
+  while (now < most) {
+    if (clients_.compare_exchange_weak(now, now + 1)) return true;
+  }
+  return false;
 }
 
 }  // namespace kv

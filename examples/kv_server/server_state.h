@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The state that all sessions of a loop share: configuration, data, statistics, the list of
-// sessions, and functions that the network part sets. With several loops each loop has a Server;
-// what they share is in Together (together.h).
+// The state that sessions share. Each loop has a Server: sessions, statistics and a copy of the
+// configuration, which requests of other loops do not touch. Together has what the loops share.
+// Loops meet at a shard's lock, when a connection begins or ends, and when a command asks all of
+// them.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ae/loop_names.h"
-#include "arriving.h"
 #include "conn/metrics.h"
 #include "programs/service/limited_log.h"
 #include "references.h"
 #include "resp_parser.h"
-#include "store.h"
 
 namespace kv {
 
 class Session;
 class Together;
-struct Command;
 
 inline constexpr std::string_view kVersion = AECONN_VERSION;
 /// The version of Redis whose commands and error texts are implemented; clients check it.
@@ -51,6 +52,7 @@ struct Config {
     return loglevel == kLogLevels[0] || loglevel == kLogLevels[1];
   }
   std::string event_loop{ae::loop_names().front()};  ///< for INFO and CONFIG GET event-loop
+  std::size_t loops = 1;                             ///< set by Together
 };
 
 struct Statistics {
@@ -107,77 +109,171 @@ inline constexpr Counter kCounters[] = {
 /// The name of a loop's own times among the transports' statistics.
 inline constexpr std::string_view kLoopTimes = "Loop";
 
+/// The server of one loop. Must be used and destroyed on its loop's thread.
 class Server {
  public:
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
   static Clock system_clock();
-  explicit Server(Clock clock = nullptr, std::size_t databases = 16);
-  /// The server of one of several loops, without data of its own. Must be used and destroyed on its
-  /// loop's thread.
-  Server(Together& together, std::size_t loop);
+  Server(Together& all, std::size_t its_loop);
+  /// A server alone.
+  explicit Server(Clock clock = nullptr);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  Config config;
-  Store store;  ///< empty with several loops
-  Statistics statistics;
-  Together* const together;  ///< null with one loop
+ private:
+  explicit Server(std::unique_ptr<Together> own);
+  const std::unique_ptr<Together> own_;
+
+ public:
+  Together& together;
   const std::size_t loop;
-  const std::size_t database_count;
-  std::int64_t data_bytes = 0;  ///< with several loops: by how much this loop made the shards grow
+  Store& store;
+  Config config;
+  Statistics statistics;
+  std::int64_t data_bytes = 0;  ///< by how much this loop made the shards grow
   /// By id, in the order of connecting.
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< memory that peers made all sessions hold
   SpareEntry spare_entry;
   const Pool::Ptr sent_values{new Pool};
 
-  // Set by the network part and by main(); may be empty.
-  std::function<void(bool now)> request_shutdown;
+  // Set by the network part; may be empty.
   std::function<void(Session&)> session_killed;  ///< closes it soon, and not within this call
   std::function<void(Session&)> session_ready;   ///< calls execute(): other loops have answered
   std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
-  std::function<void(std::string_view)> log;
 
   std::int64_t now_us() const { return clock_(); }
-  std::int64_t started_us() const noexcept { return started_us_; }
-  std::uint64_t next_session_id() noexcept;
   /// Bytes of unreleased values whose clients have been closed.
   std::size_t left_behind() const noexcept { return sent_values->left_behind; }
-  std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
+  /// The bytes of the data, of clients' buffers and of left-behind values, of all loops: this one's
+  /// are exact, the others' as they were published.
+  std::size_t used_memory() const noexcept;
+  /// Publishes this loop's share of the memory if it has changed by more than kGrain.
+  static constexpr std::int64_t kGrain = 64 << 10;
+  void publish_memory() noexcept {
+    const std::int64_t change = held() - published_;
+    if (change > kGrain || change < -kGrain) [[unlikely]]
+      publish(held());
+  }
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;
   }
   bool password_needed() const noexcept { return !config.requirepass.empty(); }
-  /// The same for one of several loops.
-  bool out_of_memory_of_all() const noexcept;
-  void limit_clients_memory_of_all();
-  void adopt_config();
-  /// Logs at most five lines per second, so that no peer can fill a disk.
-  void log_limited(std::string_view text);
-  /// Logs a refused connection: up to ten lines per second, then the number of further ones.
-  void log_refused(std::string_view why);
 
-  /// Closes clients, the largest first, down to maxmemory-clients. Must not be called by a command.
-  void limit_clients_memory();
-  /// The same, down to `most` bytes.
-  void close_largest(std::uint64_t most);
-
-  /// The regular work, to be called ten times per second: expiry, resizing, idle buffers, idle
-  /// clients. Returns true if there is more to do at once.
-  bool tick();
+  /// Applies maxmemory-clients, of which each loop has the same part: closes clients, the largest
+  /// first. Must not be called by a command.
+  void limit_clients_memory() {
+    if (config.clients_memory_limit != 0 &&
+        buffer_bytes * config.loops > config.clients_memory_limit) [[unlikely]]
+      close_largest();
+  }
+  /// The regular work, to be called ten times per second.
+  void tick();
 
  private:
-  bool tend(std::int64_t now_us);
-  bool tend_all(std::int64_t now_us);
+  std::int64_t held() const noexcept {
+    return data_bytes + static_cast<std::int64_t>(buffer_bytes + left_behind());
+  }
+  void publish(std::int64_t bytes) noexcept;
+  void close_largest();
 
-  Clock clock_;
-  std::int64_t started_us_;
-  std::uint64_t last_session_id_ = 0;
-  std::int64_t log_second_ = 0;
-  int logged_ = 0;
-  service::LimitedLog refusals_{"refused"};
-  std::int64_t tended_us_ = 0;
+  const Clock clock_;
+  std::int64_t published_ = 0, tended_us_ = 0;
 };
+
+class Together {
+ public:
+  Together(Config its_config, std::size_t loop_count, Server::Clock its_clock = nullptr);
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+
+  // Must not change once the loops serve.
+  /// Runs a function on a loop's thread; returns false if that loop has ended. Empty: all loops are
+  /// on one thread, and functions run at once.
+  std::function<bool(std::size_t loop, std::function<void()>)> post;
+  std::function<void()> request_shutdown;
+  std::function<void(std::string_view)> log;  ///< any thread
+  const Server::Clock clock;
+  const std::int64_t started_us;
+  Store store;
+
+  // The authoritative configuration. Each Server has a copy.
+  std::mutex config_mutex;
+  Config config;
+
+  std::size_t loops() const noexcept { return servers_.size(); }
+  void join(Server& server);
+  void leave(const Server& server) noexcept { servers_[server.loop] = nullptr; }
+  /// A loop's Server, or null if that has left. On its thread.
+  Server* server(std::size_t loop) const noexcept { return servers_[loop]; }
+  /// Runs `fn` on a loop's thread with its Server, or null if that has left. Returns false if `fn`
+  /// will not run.
+  bool to(std::size_t loop, std::function<void(Server*)> fn);
+  /// Asks every loop (this one at once), and runs `then` on this loop once all have answered. A
+  /// loop that has ended, or has no memory for an answer, gives an empty answer. Nothing blocks
+  /// meanwhile, so `then` may rely on `here` only: sessions may have ended.
+  template <class Answer>
+  void ask(Server& here, std::function<Answer(Server&)> question,
+           std::function<void(std::vector<Answer>&)> then);
+
+  std::uint64_t next_session_id() noexcept { return ++last_session_id_; }
+  /// Returns false if there are `most` clients already; otherwise leave_client() must follow.
+  bool enter_client(std::int64_t most) noexcept;
+  void leave_client() noexcept { --clients_; }
+  /// Logs what peers can cause: up to ten lines per second, then the number of further ones. Any
+  /// thread.
+  void log_limited(const std::string& text) { limited_.add(clock() / 1'000'000, text, log); }
+  void sum_up_log() { limited_.sum_up(clock() / 1'000'000, log); }
+
+  std::atomic<std::int64_t> memory{0};  ///< what all loops have published
+
+ private:
+  void send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept;
+
+  std::vector<Server*> servers_;  ///< each used on its loop's thread
+  std::atomic<std::uint64_t> last_session_id_{0};
+  std::atomic<std::int64_t> clients_{0};
+  service::LimitedLog limited_{"refused"};
+};
+
+template <class Answer>
+void Together::ask(Server& here, std::function<Answer(Server&)> question,
+                   std::function<void(std::vector<Answer>&)> then) {
+  struct Asked {  // used on this loop's thread
+    std::vector<Answer> answers;
+    std::size_t missing;
+    std::function<void(std::vector<Answer>&)> then;
+  };
+  const std::size_t self = here.loop;
+  auto asked = std::make_shared<Asked>();
+  asked->answers.resize(loops());
+  asked->missing = loops();
+  asked->then = std::move(then);
+  const auto arrived = [](Asked& all) {
+    if (--all.missing == 0) all.then(all.answers);
+  };
+  asked->answers[self] = question(here);
+  for (std::size_t i = 0; i < loops(); ++i) {
+    if (i == self) continue;
+    const auto work = [this, self, i, question, asked, arrived](Server* there) {
+      Answer& answer = asked->answers[i];  // used on that loop only until it is sent back
+      try {
+        if (there != nullptr) answer = question(*there);
+      } catch (const std::bad_alloc&) {
+        answer = Answer();
+      }
+      send_back(self, [asked, arrived](Server* back) {
+        if (back != nullptr) arrived(*asked);
+      });
+    };
+    try {
+      if (!to(i, work)) --asked->missing;
+    } catch (const std::bad_alloc&) {
+      --asked->missing;
+    }
+  }
+  arrived(*asked);
+}
 
 }  // namespace kv

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "command.h"
-#include "together.h"
 
 namespace kv {
 namespace {
@@ -18,31 +17,11 @@ namespace {
 constexpr std::size_t kBatchOutput = 1 << 20;
 constexpr std::size_t kSignOfLife = 4096;
 
+std::unique_lock<std::mutex> locked(const Store& store, Shard& shard) {
+  return store.locked() ? std::unique_lock(shard.mutex) : std::unique_lock<std::mutex>();
+}
+
 }  // namespace
-
-struct Session::OneLoop {
-  static constexpr bool kDivided = false;
-  static bool out_of_memory(const Server& server) noexcept { return server.out_of_memory(); }
-  static Database* database(Server& server, std::size_t index) noexcept {
-    return &server.store.database(index);
-  }
-  static void call(Call& call) { call.command.handler(call); }
-};
-
-struct Session::Divided {
-  static constexpr bool kDivided = true;
-  static bool out_of_memory(const Server& server) noexcept { return server.out_of_memory_of_all(); }
-  static Database* database(Server&, std::size_t) noexcept { return nullptr; }
-  static void call(Call& call) {
-    if (call.command.divided != nullptr) return call.command.divided(call);
-    if (call.command.first_key == 0) return call.command.handler(call);
-    Shards& shards = call.server.together->shards;
-    const auto key = call.argv[static_cast<std::size_t>(call.command.first_key)];
-    ShardLock lock(shards[shards.index_of(key)], call.server.data_bytes);
-    call.db = &lock.store().database(call.session.database_index());
-    call.command.handler(call);
-  }
-};
 
 Session::Session(Server& server, SessionInfo info)
     : Session(server, std::function<SessionInfo()>()) {
@@ -52,7 +31,7 @@ Session::Session(Server& server, SessionInfo info)
 Session::Session(Server& server, std::function<SessionInfo()> describe)
     : server_(server),
       describe_(std::move(describe)),
-      id_(server.next_session_id()),
+      id_(server.together.next_session_id()),
       input_(&server.buffer_bytes),
       output_(&server.buffer_bytes),
       arriving_(server.spare_entry),
@@ -105,7 +84,6 @@ void Session::feed(std::string_view bytes) {
 void Session::consume_output(std::size_t size) noexcept {
   output_.consume(size);
   references_.text_sent(size);
-  bytes_out_ += size;
   server_.statistics.bytes_out += size;
 }
 
@@ -119,7 +97,6 @@ void Session::refer_to_values(std::function<void()> released) {
 
 void Session::value_taken(SentValue* value) noexcept {
   references_.took(value);
-  bytes_out_ += value->bytes;
   server_.statistics.bytes_out += value->bytes;
 }
 
@@ -148,7 +125,7 @@ void Session::note_progress() noexcept {
 }
 
 std::size_t Session::own_memory() const noexcept {
-  return parser_.memory() + heap_bytes(name_) + arriving_.memory() + references_.bytes();
+  return parser_.memory() + arriving_.memory() + references_.bytes();
 }
 
 /// Updates the meter; the buffers update it themselves.
@@ -160,17 +137,14 @@ void Session::meter() noexcept {
 
 // --- running -------------------------------------------------------------------------------------
 
-template <class Data>
-Session::Progress Session::execute_on(std::size_t limit) {
+Session::Progress Session::execute(std::size_t limit) {
   if (closing_ || killed_) return Progress::kDone;
-  if constexpr (Data::kDivided) {
-    if (waiting_) return Progress::kWaits;
-  }
+  if (waiting_) return Progress::kWaits;
   now_us_ = server_.now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
   if (begins_with_tls()) {
-    server_.log_limited(fmt::format("{} {} speaks TLS; this port is plain: use a tls:// one",
-                                    info().transport, info().peer));
+    server_.together.log_limited(fmt::format(
+        "{} {} speaks TLS; this port is plain: use a tls:// one", info().transport, info().peer));
     ++server_.statistics.protocol_errors;
     kill();
     return Progress::kDone;
@@ -207,7 +181,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
         if (!from_shown && arriving_.lost()) [[unlikely]]
           lose_request();
         else if (!parser_.arguments().empty())
-          run<Data>(parser_.arguments());
+          run(parser_.arguments());
         if (from_shown) {
           shown_.remove_prefix(parser_.size());
         } else {
@@ -216,11 +190,9 @@ Session::Progress Session::execute_on(std::size_t limit) {
         }
       }
       if (closing_ || killed_) break;
-      if constexpr (Data::kDivided) {
-        if (waiting_) {
-          progress = Progress::kWaits;
-          break;
-        }
+      if (waiting_) {
+        progress = Progress::kWaits;
+        break;
       }
       if (held_until_us_ > now_us_) {
         progress = Progress::kHeld;
@@ -234,7 +206,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
     if (!shown_.empty() && !closing_ && !killed_) input_.append(shown_);
   } catch (const std::bad_alloc&) {
     // There may be no memory even for an error reply. Only this client is closed.
-    server_.log_limited(fmt::format("client {} closed: out of memory", id_));
+    server_.together.log_limited(fmt::format("client {} closed: out of memory", id_));
     killed_ = true;
   }
   shown_ = {};
@@ -246,9 +218,6 @@ Session::Progress Session::execute_on(std::size_t limit) {
   }
   return killed_ ? Progress::kDone : progress;
 }
-
-template Session::Progress Session::execute_on<Session::OneLoop>(std::size_t);
-template Session::Progress Session::execute_on<Session::Divided>(std::size_t);
 
 /// Moves the large argument's bytes out of shown_.
 void Session::take_shown() {
@@ -317,8 +286,9 @@ void Session::check_query_limit() {
   const std::uint64_t limit = server_.config.client_query_limit;
   if (limit == 0 || waiting_input() <= limit) return;
   ++server_.statistics.query_limit_closed;
-  server_.log_limited(fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
-                                  info().transport, info().peer, limit));
+  server_.together.log_limited(
+      fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
+                  info().transport, info().peer, limit));
   killed_ = true;
 }
 
@@ -332,7 +302,6 @@ bool Session::begins_with_tls() const noexcept {
 }
 
 [[gnu::always_inline]] inline void Session::end_request() {
-  ++commands_;
   if (reply_.overflowed()) give_up_on_reader();
 }
 
@@ -342,7 +311,6 @@ bool Session::begins_with_tls() const noexcept {
   end_request();
 }
 
-template <class Data>
 void Session::run(Arguments arguments) {
   const std::uint64_t limit = server_.config.client_output_limit;
   std::size_t room = limit == 0 ? SIZE_MAX : limit;
@@ -350,10 +318,8 @@ void Session::run(Arguments arguments) {
     room -= std::min<std::size_t>(room, references_.bytes());
   }
   reply_.set_limit(room);
-  dispatch<Data>(arguments);
-  if constexpr (Data::kDivided) {
-    if (std::exchange(parked_, false)) return;
-  }
+  dispatch(arguments);
+  if (std::exchange(parked_, false)) return;
   end_request();
 }
 
@@ -363,7 +329,6 @@ bool Session::asks_again(std::string_view name) const noexcept {
          !last_command_->subcommand;
 }
 
-template <class Data>
 void Session::dispatch(Arguments arguments) {
   const Command* command = asks_again(arguments[0]) ? last_command_ : find_command(arguments);
   if (command == nullptr) {
@@ -379,24 +344,29 @@ void Session::dispatch(Arguments arguments) {
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");
   }
-  if ((command->flags & kDenyOom) != 0 && Data::out_of_memory(server_)) {
+  if ((command->flags & kDenyOom) != 0 && server_.out_of_memory()) {
     return reject(command, "OOM command not allowed when used memory > 'maxmemory'.");
   }
   last_command_ = command;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_,        *this,     Data::database(server_, database_),
-            *command,       arguments, reply_,
-            now_us_ / 1000, arriving_};
+  Call call{server_, *this, *command, arguments, reply_, arriving_};
   try {
-    Data::call(call);
+    if ((command->flags & kOneKey) == 0) {
+      command->handler(call);
+    } else {
+      call.key = server_.store.key(arguments[1]);
+      Shard& shard = server_.store.of(call.key);
+      const std::unique_lock<std::mutex> lock = locked(server_.store, shard);
+      const Growth growth(shard, server_.data_bytes);
+      call.shard = &shard;
+      command->handler(call);
+    }
   } catch (const std::bad_alloc&) {
     truncate_output(output_before);  // a partial reply would corrupt the stream
     reply_.error("OOM out of memory");
   }
-  if constexpr (Data::kDivided) {
-    if (parked_) return;
-  }
+  if (parked_) return;
   count_call(*command, errors_before);
 }
 
@@ -412,7 +382,7 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
   waiting_ = false;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this, nullptr, *last_command_, {}, reply_, now_us_ / 1000, arriving_};
+  Call call{server_, *this, *last_command_, {}, reply_, arriving_};
   try {
     try {
       reply(call);
@@ -439,15 +409,15 @@ void Session::protocol_error() {
   reply_.error("ERR " + parser_.error());
   ++server_.statistics.error_replies;
   ++server_.statistics.protocol_errors;
-  server_.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
-                                  info().peer, parser_.error()));
+  server_.together.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
+                                           info().peer, parser_.error()));
   closing_ = true;
 }
 
 // --- called by commands and by the server -------------------------------------------------------
 
 void Session::suspect(std::string_view why) {
-  server_.log_limited(
+  server_.together.log_limited(
       fmt::format("{} {} {}. The connection is closed.", why, info().transport, info().peer));
   kill();
 }
@@ -476,48 +446,22 @@ bool Session::log_in(std::string_view user, std::string_view password) {
   return false;
 }
 
-bool Session::select(std::int64_t index) noexcept {
-  if (index < 0 || static_cast<std::size_t>(index) >= server_.database_count) return false;
-  database_ = static_cast<std::size_t>(index);
-  return true;
-}
-
-void Session::reset() {
-  database_ = 0;
-  reply_.set_version(2);
-  authenticated_ = !server_.password_needed();
-  name_.clear();
-}
-
-std::string Session::describe() const {
+std::string Session::describe(bool with_facts) const {
   const std::int64_t now = server_.now_us();
   std::string line = fmt::format(
-      "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
-      "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll={} omem={} "
-      "tot-mem={} events=r cmd={} user=default redir=-1 resp={} "
-      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
-      id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
-      (now - last_interaction_us_) / 1'000'000, database_, waiting_input(),
-      input_.capacity() + arriving_.memory() -
-          std::min(input_.capacity() + arriving_.memory(), waiting_input()),
-      output_.capacity(), output_.size(), references_.count(),
-      output_.capacity() + references_.bytes(), memory() + sizeof(Session),
-      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), bytes_in_,
-      bytes_out_, commands_, info().transport);
-  if (info().path) {
-    line.append(" path=").append(list_field(info().path()));
-  }
-  if (server_.together != nullptr) line += fmt::format(" loop={}", server_.loop);
-  return line;
-}
-
-std::string Session::describe_with_facts() const {
-  std::string line = describe();
-  if (!info().facts) return line;
+      "id={} addr={} laddr={} fd={} name= age={} idle={} flags=N db=0 qbuf={} obl={} oll={} "
+      "omem={} "
+      "tot-mem={} cmd={} user=default resp={} transport={}",
+      id_, info().peer, info().local, info().fd, (now - created_us_) / 1'000'000,
+      (now - last_interaction_us_) / 1'000'000, waiting_input(), output_.size(),
+      references_.count(), output_.capacity() + references_.bytes(), memory() + sizeof(Session),
+      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), info().transport);
+  if (info().path) line.append(" path=").append(list_field(info().path()));
+  if (server_.config.loops > 1) line += fmt::format(" loop={}", server_.loop);
+  if (!with_facts || !info().facts) return line;
   for (const auto& [key, value] : info().facts()) {
-    if (key == "fd") continue;  // describe() has it
     // Some values come from the peer, such as the name that a TLS client requests.
-    line.append(" ").append(key).append("=").append(list_field(value));
+    if (key != "fd") line.append(" ").append(key).append("=").append(list_field(value));
   }
   return line;
 }

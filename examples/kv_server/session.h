@@ -20,6 +20,7 @@
 namespace kv {
 
 struct Call;
+struct Command;
 
 /// The connection's part of CLIENT LIST.
 struct SessionInfo {
@@ -50,8 +51,7 @@ class Session {
   /// Tells how many bytes were read into room().
   void arrived(std::size_t size);
   /// Passes bytes that were read elsewhere. They are parsed in place and belong to the caller again
-  /// after the next execute(), which copies what it has not run. The memory must be writable:
-  /// passwords in it are overwritten after use.
+  /// after the next execute(), which copies what it has not run.
   void show(std::string_view bytes);
   /// The same, but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
@@ -64,7 +64,7 @@ class Session {
     kDone,   ///< close after the output was sent (see wants_close())
   };
   /// Runs at most `limit` requests, fewer if the replies get long.
-  Progress execute(std::size_t limit = 1000) { return execute_on<OneLoop>(limit); }
+  Progress execute(std::size_t limit = 1000);
 
   /// The output up to the first value that is sent in place.
   std::string_view pending_output() const noexcept {
@@ -96,7 +96,7 @@ class Session {
   void kill();
   /// Frees the memory of a killed session before its connection is closed.
   void drop_buffers() noexcept;
-  /// The memory that the peer made it hold: input, output, parsed arguments, the name.
+  /// The memory that the peer made it hold: input, output, parsed arguments.
   std::size_t memory() const noexcept {
     return input_.capacity() + output_.capacity() + own_memory();
   }
@@ -108,10 +108,8 @@ class Session {
   std::uint64_t id() const noexcept { return id_; }
   const SessionInfo& info() const;
   std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }
-  /// The line of CLIENT LIST, without the line end.
-  std::string describe() const;
-  /// The same with Connection::info(), for CLIENT INFO.
-  std::string describe_with_facts() const;
+  /// The line of CLIENT LIST, without the line end; with Connection::info(), that of CLIENT INFO.
+  std::string describe(bool with_facts = false) const;
   int resp_version() const noexcept { return reply_.version(); }
   /// A client that connected while no password was set stays authenticated, as in Redis.
   bool authenticated() const noexcept { return authenticated_ || !server_.password_needed(); }
@@ -120,31 +118,16 @@ class Session {
   void close_after_reply() noexcept { closing_ = true; }
   void set_resp_version(int version) noexcept { reply_.set_version(version); }
   bool log_in(std::string_view user, std::string_view password);
-  bool select(std::int64_t index) noexcept;
-  std::size_t database_index() const noexcept { return database_; }
   /// Defers the reply to finish_wait(); no further request runs until then.
   void begin_wait() noexcept { parked_ = waiting_ = true; }
   void cancel_wait() noexcept { parked_ = waiting_ = false; }
   /// `reply` writes the reply; its Call has no arguments.
   void finish_wait(const std::function<void(Call&)>& reply);
-  const std::string& name() const noexcept { return name_; }
-  void set_name(std::string_view name) { name_ = name; }
-  /// Resets the session to the state of a new connection (RESET).
-  void reset();
   /// Logs `why` and closes: the peer speaks another protocol.
   void suspect(std::string_view why);
 
- protected:
-  /// How requests access the data; selected at compile time, so that one loop has no overhead.
-  struct OneLoop;
-  struct Divided;
-  template <class Data>
-  Progress execute_on(std::size_t limit);
-
  private:
-  template <class Data>
   void run(std::span<const std::string_view> arguments);
-  template <class Data>
   void dispatch(std::span<const std::string_view> arguments);
   bool asks_again(std::string_view name) const noexcept;
   void count_call(const Command& command, std::uint64_t errors_before);
@@ -179,27 +162,18 @@ class Session {
   References references_;
   RequestParser parser_;
   ReplyWriter reply_;
-  std::size_t database_ = 0;
   const Command* last_command_ = nullptr;
   std::int64_t now_us_;  ///< the time of the current batch
   bool authenticated_ = false, closing_ = false, killed_ = false;
   bool waiting_ = false;  ///< for other loops' answers
   bool parked_ = false;   ///< the current request ends in finish_wait()
-  std::string name_;
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
   std::size_t heard_ = 0;    ///< bytes of the incomplete request at the last interaction
   std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_.buffer_bytes
   int failed_logins_ = 0;
-  std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
-};
-
-/// A session with several loops: its requests lock the shards they need.
-class DividedSession final : public Session {
- public:
-  using Session::Session;
-  Progress execute(std::size_t limit = 1000) { return execute_on<Divided>(limit); }
+  std::uint64_t bytes_in_ = 0;
 };
 
 }  // namespace kv

@@ -2,10 +2,12 @@
 #include "store.h"
 
 #include <algorithm>
-#include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <random>
+#include <utility>
 
 namespace kv {
 namespace {
@@ -14,7 +16,57 @@ namespace {
 std::size_t block_bytes(std::size_t size) noexcept { return (size + 8 + 15) / 16 * 16; }
 std::size_t block_bytes(const Entry* entry) noexcept { return block_bytes(entry->block_size()); }
 
+constexpr std::size_t kAhead = 32 * 1024;
+constexpr std::size_t kMostSpare = 1 << 20;
+
 }  // namespace
+
+HashSeed HashSeed::random() {
+  std::random_device device;
+  const auto word = [&device] {
+    return static_cast<std::uint64_t>(device()) << 32 | static_cast<std::uint64_t>(device());
+  };
+  const std::uint64_t k0 = word();
+  return {k0, word()};
+}
+
+std::uint64_t siphash13(std::string_view bytes, const HashSeed& seed) noexcept {
+  std::uint64_t v0 = seed.k0 ^ 0x736f6d6570736575u, v1 = seed.k1 ^ 0x646f72616e646f6du;
+  std::uint64_t v2 = seed.k0 ^ 0x6c7967656e657261u, v3 = seed.k1 ^ 0x7465646279746573u;
+  const auto round = [&] {
+    v0 += v1;
+    v1 = std::rotl(v1, 13) ^ v0;
+    v0 = std::rotl(v0, 32);
+    v2 += v3;
+    v3 = std::rotl(v3, 16) ^ v2;
+    v0 += v3;
+    v3 = std::rotl(v3, 21) ^ v0;
+    v2 += v1;
+    v1 = std::rotl(v1, 17) ^ v2;
+    v2 = std::rotl(v2, 32);
+  };
+  const auto take = [&](std::uint64_t word) {
+    v3 ^= word;
+    round();
+    v0 ^= word;
+  };
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    take(word);
+  }
+  std::uint64_t tail = static_cast<std::uint64_t>(bytes.size()) << 56;
+  for (std::size_t i = 0; i < left; ++i)
+    tail |= static_cast<std::uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
+  take(tail);
+  v2 ^= 0xff;
+  round();
+  round();
+  round();
+  return v0 ^ v1 ^ v2 ^ v3;
+}
 
 // --- entries -------------------------------------------------------------------------------------
 
@@ -29,10 +81,8 @@ std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept
 
 Entry* make_entry(std::string_view key, std::size_t value_capacity) {
   if (key.size() > UINT32_MAX || value_capacity > UINT32_MAX) throw std::bad_alloc();
-  const Entry head{nullptr,   0,
-                   kNoExpiry, static_cast<std::uint32_t>(key.size()),
-                   0,         static_cast<std::uint32_t>(value_capacity),
-                   0};
+  const Entry head{nullptr, 0, static_cast<std::uint32_t>(key.size()), 0,
+                   static_cast<std::uint32_t>(value_capacity)};
   void* block = std::malloc(head.block_size());
   if (block == nullptr) throw std::bad_alloc();
   auto* entry = new (block) Entry(head);
@@ -61,256 +111,224 @@ void drop_entry(Entry* entry) noexcept {
   std::free(entry);
 }
 
-Entry* Database::allocate(std::string_view key, std::uint64_t hash, std::size_t value_size) {
-  Entry* entry = make_entry(key, full_capacity(key.size(), value_size));
-  entry->hash = hash;
-  entry->value_size = static_cast<std::uint32_t>(value_size);
-  shared_.memory += block_bytes(entry);
-  return entry;
+// --- a shard -------------------------------------------------------------------------------------
+
+Entry** Shard::link_of(const Entry* entry) noexcept {
+  Entry** link = bucket(entry->hash);
+  while (*link != entry) link = &(*link)->next;
+  return link;
 }
 
-Entry* Database::reallocate(Entry* entry, std::size_t value_capacity, std::size_t keep) {
-  Entry** link = dict_.link_of(entry);
+void Shard::insert(Entry* entry) {
+  if (size_ >= heads_.size()) grow();
+  Entry** const head = bucket(entry->hash);
+  entry->next = *head;
+  *head = entry;
+  ++size_;
+  memory_ += block_bytes(entry);
+}
+
+void Shard::grow() {
+  constexpr std::size_t kSmallest = 16;
+  std::vector<Entry*> old(std::max(kSmallest, 2 * heads_.size()));
+  old.swap(heads_);
+  memory_ += (heads_.size() - old.size()) * sizeof(Entry*);
+  for (Entry* entry : old) {
+    while (entry != nullptr) {
+      Entry** const head = bucket(entry->hash);
+      Entry* const next = std::exchange(entry->next, *head);
+      *head = std::exchange(entry, next);
+    }
+  }
+}
+
+Entry* Shard::move(Entry* entry, std::size_t value_capacity, std::size_t keep) {
   const std::size_t before = block_bytes(entry);
   Entry* moved;
   if (entry->shared()) {  // the old value is being sent
     moved = make_entry(entry->key(), value_capacity);
     if (keep != 0) std::memcpy(moved->value_bytes(), entry->value_bytes(), keep);
-    take_place(link, entry, moved);
+    take_place(entry, moved);
     drop_entry(entry);
   } else {
-    moved = remake_entry(entry, value_capacity);
-    *link = moved;
-    if (moved->expire_ms != kNoExpiry) heap_[moved->heap_index] = moved;
+    Entry** const link = link_of(entry);
+    *link = moved = remake_entry(entry, value_capacity);
   }
-  shared_.memory += block_bytes(moved) - before;
+  memory_ += block_bytes(moved) - before;
   return moved;
 }
 
 /// `fresh` replaces `entry`; the value is not copied.
-void Database::take_place(Entry** link, const Entry* entry, Entry* fresh) noexcept {
+void Shard::take_place(const Entry* entry, Entry* fresh) noexcept {
   fresh->next = entry->next;
   fresh->hash = entry->hash;
-  fresh->expire_ms = entry->expire_ms;
-  fresh->heap_index = entry->heap_index;
-  *link = fresh;
-  if (fresh->expire_ms != kNoExpiry) heap_[fresh->heap_index] = fresh;
+  *link_of(entry) = fresh;
 }
 
-void Database::release(Entry* entry) noexcept {
-  shared_.memory -= block_bytes(entry);
+void Shard::release(Entry* entry) noexcept {
+  memory_ -= block_bytes(entry);
   drop_entry(entry);
 }
 
-void Database::account_tables() noexcept {
-  const std::size_t bytes = dict_.table_bytes() + heap_.capacity() * sizeof(Entry*);
-  shared_.memory += bytes - accounted_;
-  accounted_ = bytes;
-}
-
-// --- keys ----------------------------------------------------------------------------------------
-
-Entry* Database::find(std::string_view key, std::int64_t now_ms) noexcept {
-  Entry** link = dict_.find(key, siphash13(key, shared_.seed));
-  if (link == nullptr) return nullptr;
-  if ((*link)->expire_ms >= now_ms) return *link;
-  erase(*link);
-  ++shared_.expired;
-  return nullptr;
-}
-
-Entry* Database::set(std::string_view key, std::string_view value, std::int64_t now_ms,
-                     bool keep_expiry) {
-  return set_found(find(key, now_ms), key, value, keep_expiry);
-}
-
-Entry* Database::set_found(Entry* existing, std::string_view key, std::string_view value,
-                           bool keep_expiry) {
+Entry* Shard::set(Entry* existing, const Key& key, std::string_view value) {
+  Entry* entry = existing;
   if (existing == nullptr) {
-    Entry* entry = allocate(key, siphash13(key, shared_.seed), value.size());
-    if (!value.empty()) std::memcpy(entry->value_bytes(), value.data(), value.size());
+    entry = make_entry(key.text, full_capacity(key.text.size(), value.size()));
+    entry->hash = key.hash;
     try {
-      dict_.insert(entry);
+      insert(entry);
     } catch (...) {
-      release(entry);
+      drop_entry(entry);
       throw;
     }
-    account_tables();
-    return entry;
-  }
-  // A small value in a much larger block frees the excess memory.
-  const bool wasteful =
-      existing->value_capacity > 1024 && existing->value_capacity / 4 > value.size();
-  Entry* entry = existing;
-  if (value.size() > existing->value_capacity || wasteful || existing->shared()) {
-    entry = reallocate(existing, full_capacity(existing->key_size, value.size()), 0);
+  } else {
+    // A small value in a much larger block frees the excess memory.
+    const bool wasteful =
+        existing->value_capacity > 1024 && existing->value_capacity / 4 > value.size();
+    if (value.size() > existing->value_capacity || wasteful || existing->shared())
+      entry = move(existing, full_capacity(existing->key_size, value.size()), 0);
   }
   if (!value.empty()) std::memcpy(entry->value_bytes(), value.data(), value.size());
   entry->value_size = static_cast<std::uint32_t>(value.size());
-  if (!keep_expiry && entry->expire_ms != kNoExpiry) heap_remove(entry);
   return entry;
 }
 
-Entry* Database::adopt(Entry* existing, Entry*& block, bool keep_expiry) {
+Entry* Shard::adopt(Entry* existing, const Key& key, Entry*& block) {
   Entry* const entry = block;
   if (existing == nullptr) {
-    entry->hash = siphash13(entry->key(), shared_.seed);
-    dict_.insert(entry);
-    block = nullptr;
-    shared_.memory += block_bytes(entry);
-    account_tables();
-    return entry;
+    entry->hash = key.hash;
+    insert(entry);
+  } else {
+    take_place(existing, entry);
+    memory_ += block_bytes(entry) - block_bytes(existing);
   }
-  take_place(dict_.link_of(existing), existing, entry);
-  shared_.memory += block_bytes(entry) - block_bytes(existing);
   block = existing;
-  if (!keep_expiry && entry->expire_ms != kNoExpiry) heap_remove(entry);
   return entry;
 }
 
-Entry* Database::resize(Entry* entry, std::size_t value_size, bool spare) {
+Entry* Shard::lengthen(Entry* entry, std::size_t value_size) {
+  constexpr std::size_t kMostSpare = 1 << 20;
   if (value_size > entry->value_capacity || entry->shared()) {
-    constexpr std::size_t kMostSpare = 1 << 20;
-    const std::size_t extra = !spare ? 0 : value_size < kMostSpare ? value_size : kMostSpare;
-    entry = reallocate(entry, full_capacity(entry->key_size, value_size + extra),
-                       std::min<std::size_t>(value_size, entry->value_size));
+    const std::size_t wanted = value_size + std::min(value_size, kMostSpare);
+    entry = move(entry, full_capacity(entry->key_size, wanted), entry->value_size);
   }
   entry->value_size = static_cast<std::uint32_t>(value_size);
   return entry;
 }
 
-void Database::erase(Entry* entry) noexcept {
-  if (entry->expire_ms != kNoExpiry) heap_remove(entry);
-  release(dict_.remove(dict_.link_of(entry)));
-  account_tables();
+void Shard::erase(Entry* entry) noexcept {
+  *link_of(entry) = entry->next;
+  --size_;
+  release(entry);
 }
 
-void Database::clear() noexcept {
-  dict_.each([this](Entry* entry) { release(entry); });
-  dict_.forget_all();
-  std::vector<Entry*>().swap(heap_);
-  account_tables();
-}
-
-std::size_t Database::expire_some(std::int64_t now_ms, std::size_t budget) noexcept {
-  std::size_t removed = 0;
-  while (removed < budget && !heap_.empty() && heap_[0]->expire_ms < now_ms) {
-    erase(heap_[0]);
-    ++removed;
-  }
-  shared_.expired += removed;
-  return removed;
-}
-
-bool Database::rehash_some(std::size_t buckets) noexcept {
-  if (!dict_.rehashing()) return false;
-  const bool more = dict_.rehash(buckets);
-  account_tables();
-  return more;
-}
-
-bool Database::destroy_some(std::size_t budget) noexcept {
-  std::vector<Entry*>().swap(heap_);
-  for (; budget > 0; --budget) {
-    Entry* entry = dict_.pop_any();
-    if (entry == nullptr) return false;
-    release(entry);
-  }
-  return true;
-}
-
-// --- expiry heap ---------------------------------------------------------------------------------
-
-void Database::expire_at(Entry* entry, std::int64_t when_ms) {
-  if (when_ms == kNoExpiry) {
-    if (entry->expire_ms != kNoExpiry) heap_remove(entry);
-    return;
-  }
-  if (entry->expire_ms == kNoExpiry) {
-    heap_.push_back(entry);
-    entry->heap_index = static_cast<std::uint32_t>(heap_.size() - 1);
-    account_tables();
-  }
-  const bool earlier = when_ms < entry->expire_ms;
-  entry->expire_ms = when_ms;
-  if (earlier)
-    heap_up(entry->heap_index, entry);
-  else
-    heap_down(entry->heap_index, entry);
-}
-
-void Database::heap_place(std::size_t index, Entry* entry) noexcept {
-  heap_[index] = entry;
-  entry->heap_index = static_cast<std::uint32_t>(index);
-}
-
-void Database::heap_up(std::size_t index, Entry* entry) noexcept {
-  while (index > 0 && heap_[(index - 1) / 2]->expire_ms > entry->expire_ms) {
-    heap_place(index, heap_[(index - 1) / 2]);
-    index = (index - 1) / 2;
-  }
-  heap_place(index, entry);
-}
-
-void Database::heap_down(std::size_t index, Entry* entry) noexcept {
-  for (;;) {
-    std::size_t child = 2 * index + 1;
-    if (child >= heap_.size()) break;
-    if (child + 1 < heap_.size() && heap_[child + 1]->expire_ms < heap_[child]->expire_ms) ++child;
-    if (heap_[child]->expire_ms >= entry->expire_ms) break;
-    heap_place(index, heap_[child]);
-    index = child;
-  }
-  heap_place(index, entry);
-}
-
-void Database::heap_remove(Entry* entry) noexcept {
-  const std::size_t index = entry->heap_index;
-  Entry* last = heap_.back();
-  heap_.pop_back();
-  entry->expire_ms = kNoExpiry;
-  if (last == entry) return;
-  if (index > 0 && heap_[(index - 1) / 2]->expire_ms > last->expire_ms)
-    heap_up(index, last);
-  else
-    heap_down(index, last);
+void Shard::clear() noexcept {
+  for (Entry* entry : heads_)
+    while (entry != nullptr) release(std::exchange(entry, entry->next));
+  std::vector<Entry*>().swap(heads_);
+  size_ = memory_ = 0;
 }
 
 // --- the store -----------------------------------------------------------------------------------
 
-Store::Store(std::size_t databases, HashSeed seed) {
-  shared_.seed = seed;
-  for (std::size_t i = 0; i < databases; ++i) {
-    databases_.push_back(std::make_unique<Database>(shared_));
+std::size_t Store::size() const noexcept {
+  std::size_t sum = 0;
+  for (const Shard& shard : shards_) sum += shard.size();
+  return sum;
+}
+
+std::size_t Store::memory() const noexcept {
+  std::size_t sum = 0;
+  for (const Shard& shard : shards_) sum += shard.memory();
+  return sum;
+}
+
+ShardsLock::ShardsLock(Store& store) : store_(store) {
+  if (!store.locked()) return;
+  chosen_.set();
+  lock();
+}
+
+ShardsLock::ShardsLock(Store& store, std::span<const std::string_view> keys, std::size_t step)
+    : store_(store) {
+  if (!store.locked()) return;
+  for (std::size_t i = 0; i < keys.size(); i += step)
+    chosen_.set(Store::index_of(store.key(keys[i])));
+  lock();
+}
+
+void ShardsLock::lock() {
+  for (std::size_t i = 0; i < Store::kShards; ++i)
+    if (chosen_[i]) store_.shards()[i].mutex.lock();
+}
+
+ShardsLock::~ShardsLock() {
+  if (!store_.locked()) return;
+  for (std::size_t i = 0; i < Store::kShards; ++i)
+    if (chosen_[i]) store_.shards()[i].mutex.unlock();
+}
+
+// --- arguments that arrive -----------------------------------------------------------------------
+
+Entry* SpareEntry::take(std::string_view key, std::size_t value_size) {
+  const std::size_t capacity = full_capacity(key.size(), value_size);
+  if (entry_ != nullptr && capacity >= Entry::kCounted) {
+    const std::size_t around = sizeof(Entry) + key.size() + Entry::kCountRoom;
+    const std::size_t there = entry_->block_size(), wanted = around + capacity;
+    if (there >= wanted && there <= wanted + wanted / 8) {
+      Entry* const entry = new (std::exchange(entry_, nullptr))
+          Entry{nullptr, 0, static_cast<std::uint32_t>(key.size()), 0,
+                static_cast<std::uint32_t>(there - around)};
+      std::memcpy(entry->bytes(), key.data(), key.size());
+      new (&entry->users()) std::uint32_t(1);
+      return entry;
+    }
+  }
+  return make_entry(key, capacity);
+}
+
+void SpareEntry::put(Entry* entry) noexcept {
+  if (entry->counted() && !entry->shared() && entry->block_size() <= kMostSpare)
+    std::swap(entry, entry_);
+  if (entry != nullptr) drop_entry(entry);
+}
+
+void Arriving::begin(std::string_view key, std::size_t size, std::string_view have) noexcept {
+  size_ = size;
+  have_ = have.size();
+  try {
+    block_ = spare_.take(key, std::min(size, have.size() + kAhead));
+    if (!have.empty()) std::memcpy(block_->value_bytes(), have.data(), have.size());
+  } catch (const std::bad_alloc&) {
+    lost_ = true;
   }
 }
 
-void Store::flush(std::size_t index, bool lazily) {
-  if (databases_[index]->size() == 0) return;
-  auto fresh = std::make_unique<Database>(shared_);
-  fresh.swap(databases_[index]);
-  if (lazily) doomed_.push_back(std::move(fresh));
-}
-
-std::size_t Store::expire_some(std::int64_t now_ms, std::size_t budget) noexcept {
-  std::size_t removed = 0;
-  for (auto& database : databases_) {
-    if (removed < budget) removed += database->expire_some(now_ms, budget - removed);
+std::span<char> Arriving::room() noexcept {
+  if (lost_) return {};
+  if (have_ == block_->value_capacity) {
+    try {
+      block_ = remake_entry(block_, full_capacity(block_->key_size, std::min(size_, 2 * have_)));
+    } catch (const std::bad_alloc&) {
+      spare_.put(std::exchange(block_, nullptr));
+      lost_ = true;
+      return {};
+    }
   }
-  return removed;
+  return {block_->value_bytes() + have_,
+          std::min(size_, std::size_t{block_->value_capacity}) - have_};
 }
 
-bool Store::maintain(std::int64_t now_ms, std::size_t budget) noexcept {
-  bool more = expire_some(now_ms, budget) == budget;
-  for (auto& database : databases_) more |= database->rehash_some(budget);
-  if (!doomed_.empty()) more |= free_some(budget);
-  return more;
+Entry** Arriving::block_of(std::string_view key, std::string_view value) noexcept {
+  if (block_ == nullptr || value.data() != data() || key != block_->key()) return nullptr;
+  block_->value_size = static_cast<std::uint32_t>(size_);
+  return &block_;
 }
 
-bool Store::free_some(std::size_t budget) noexcept {
-  if (doomed_.empty()) return false;
-  if (!doomed_.back()->destroy_some(budget)) doomed_.pop_back();
-  return !doomed_.empty();
+void Arriving::end() noexcept {
+  if (block_ != nullptr) spare_.put(std::exchange(block_, nullptr));
+  size_ = have_ = 0;
+  lost_ = false;
 }
 
 }  // namespace kv

@@ -87,9 +87,9 @@ WORDS = [b"[v]", b"[a,b]", b"[]", b"[", b"{}", b"%%", b"", b"a,b", b"@file", b"-
 
 def arguments():
     server = Server("kv-server", "--listen", f"unix://{WORK}/arguments.sock")
-    cli = ["-u", server.url, "--raw"]
+    cli = ["-u", server.url]
     for word in WORDS:
-        code, out, _ = run("kv-cli", *cli, "SET", word, word, "PX", "100000")
+        code, out, _ = run("kv-cli", *cli, "SET", word, word, "NX")
         check(f"kv-cli SET {word[:20]!r}", (code, out) == (0, b"OK\n"), out)
         check(f"kv-cli GET {word[:20]!r}", run("kv-cli", *cli, "GET", word)[1] == word + b"\n")
         check(f"kv-cli -- GET {word[:20]!r}",
@@ -334,7 +334,7 @@ def names():
             if line.startswith((b"PING", b"ECHO")):
                 connection.sendall(b"-ERR \x1b[2J\x07\x9b\xff evil\r\n")
 
-    for more in ([], ["--no-raw"], ["--pipe"]):
+    for more in ([], ["--pipe"]):
         _, out, error = run("kv-cli", "-u", Peer(answer).url, *more, input=b"PING\r\n")
         check(f"kv-cli {more}: the text of a server's error",
               clean_lines(out + error, b"") and b"evil" in out + error, out + error)

@@ -13,7 +13,7 @@ std::int64_t fixed_clock() { return 1'700'000'000'000'000; }
 template <class Loops>
 void require_recorded_replies() {
   Loops loops(fixed_clock);
-  typename Loops::Session session(loops.server, {"tcp", "127.0.0.1:1000", "127.0.0.1:6379", 5});
+  kv::Session session(loops.server, {"tcp", "127.0.0.1:1000", "127.0.0.1:6379", 5});
   for (const kv_kit::Exchange& exchange : kv_kit::recorded()) {
     INFO(exchange.command);
     session.feed(exchange.request);

@@ -93,6 +93,10 @@ struct KvSite : Site {
     CAPTURE(at, got.substr(at, 20), replies.substr(at, 20));  // not all of it: megabytes
     REQUIRE((got == replies));
   }
+  Entry* entry(const std::string& name) {
+    const kv::Key key = server.store.key(name);
+    return server.store.of(key).find(key);
+  }
   kv::Server server;
   kv::NetworkServer network{loop, registry, server};
   conn::Endpoint address;
@@ -114,13 +118,13 @@ TEST_CASE("session: large values are what was sent, however they come", "[kv][ra
     for (int i = 0; i < 12; ++i) {
       switch (random() % 12) {
         case 0:
-          input += request({"SET", "a", value(), "EX", "100"});
+          input += request({"SET", "a", value(), "XX"});
           break;
         case 1:
           input += request({"SET", "b", value(), "GET"});
           break;
         case 2:
-          input += request({"SET", "a", value(), "PX", "50000"});
+          input += request({"SET", "a", value()});
           break;
         case 3:
           input += request({"MSET", "a", value(), "b", value(), "c", value()});
@@ -129,7 +133,7 @@ TEST_CASE("session: large values are what was sent, however they come", "[kv][ra
           input += request({"APPEND", "a", value()});
           break;
         case 5:
-          input += request({"SETRANGE", "b", "17", value()});
+          input += request({"APPEND", "b", value()});
           break;
         case 6:
           input += request({"SET", "a", value(), "GET"});
@@ -149,7 +153,7 @@ TEST_CASE("session: large values are what was sent, however they come", "[kv][ra
         default:
           input += request({"SET", "c", value()});
       }
-      input += request({"MGET", "a", "b", "c", "d"}) + request({"TTL", "a"});
+      input += request({"MGET", "a", "b", "c", "d"}) + request({"STRLEN", "a"});
     }
     const std::string whole = converse(
         input, [&] { return input.size(); }, true);
@@ -175,7 +179,7 @@ TEST_CASE("session: a large value that does not end as it should is an error", "
   deliver(session, "xx");
   REQUIRE(take(session) == "-ERR Protocol error: expected CR LF after the bulk data\r\n");
   REQUIRE(session.wants_close());
-  REQUIRE(server.store.database(0).size() == 0);
+  REQUIRE(server.store.size() == 0);
 }
 
 TEST_CASE("session: what is arriving counts, and ends with the session", "[kv][limits]") {
@@ -197,14 +201,14 @@ TEST_CASE("session: what is arriving counts, and ends with the session", "[kv][l
 
 TEST_CASE("store: who changes a value that somebody uses makes a new one", "[kv]") {
   kv::Store store;
-  kv::Database& db = store.database(0);
+  const kv::Key key = store.key("k");
+  kv::Shard& shard = store.of(key);
   const std::string old(20'000, 'o');
   const auto users = [](Entry* entry) { return entry->users(); };
-  Entry* entry = db.set("k", old, 0);
-  db.expire_at(entry, 1000);
+  Entry* entry = shard.set(nullptr, key, old);
   REQUIRE(users(entry) == 1);
   const std::size_t memory = store.memory();
-  const int change = GENERATE(0, 1, 2, 3, 4, 5);
+  const int change = GENERATE(0, 1, 2, 3, 4);
   CAPTURE(change);
   entry->add_user();
   Entry* const used = entry;
@@ -212,23 +216,19 @@ TEST_CASE("store: who changes a value that somebody uses makes a new one", "[kv]
   switch (change) {
     case 0:
       expected = std::string(20'000, 'n');
-      entry = db.set("k", expected, 0, true);
+      entry = shard.set(entry, key, expected);
       break;
     case 1:
       expected = "n";
-      entry = db.set("k", expected, 0, true);
+      entry = shard.set(entry, key, expected);
       break;
     case 2:
-      entry = db.resize(entry, old.size() + 3, true);
+      entry = shard.lengthen(entry, old.size() + 3);
       std::fill_n(entry->value_bytes() + old.size(), 3, 'n');
       expected = old + "nnn";
       break;
     case 3:
-      entry = db.resize(entry, 10'000, false);
-      expected = old.substr(0, 10'000);
-      break;
-    case 4:
-      db.erase(entry);
+      shard.erase(entry);
       entry = nullptr;
       break;
     default: {
@@ -236,7 +236,7 @@ TEST_CASE("store: who changes a value that somebody uses makes a new one", "[kv]
       expected = std::string(30'000, 'n');
       std::copy_n(expected.data(), expected.size(), block->value_bytes());
       block->value_size = 30'000;
-      entry = db.adopt(entry, block, true);
+      entry = shard.adopt(entry, key, block);
       REQUIRE(block == used);
       kv::drop_entry(block);
     }
@@ -244,13 +244,12 @@ TEST_CASE("store: who changes a value that somebody uses makes a new one", "[kv]
   REQUIRE(users(used) == 1);
   REQUIRE(used->value() == old);
   kv::drop_entry(used);
+  REQUIRE(shard.find(key) == entry);
   if (entry != nullptr) {
     REQUIRE(entry->value() == expected);
-    REQUIRE(entry->expire_ms == 1000);
-    REQUIRE(db.find("k", 0) == entry);
-    REQUIRE(db.expire_some(2000, 10) == 1);  // it is still found by its expiry time
+    shard.erase(entry);
   }
-  REQUIRE(db.size() == 0);
+  REQUIRE(store.size() == 0);
   REQUIRE(store.memory() < memory - 20'000);
 }
 
@@ -269,10 +268,7 @@ TEST_CASE("kv-server: what is being sent is what it was when it was asked for", 
     add({"SET", "k", b}, ok);
     add({"MGET", "k", "none", "k"}, "*3\r\n" + bulk(b) + "$-1\r\n" + bulk(b));
     add({"APPEND", "k", "!"}, ":100001\r\n");
-    add({"GETRANGE", "k", "99999", "-1"}, bulk(b.substr(99'999) + "!"));
     add({"GET", "k"}, bulk(b + "!"));
-    add({"SETRANGE", "k", "0", "###"}, ":100001\r\n");
-    add({"GET", "k"}, bulk("###" + b.substr(3) + "!"));
     add({"SET", "k", "1"}, ok);
     add({"INCR", "k"}, ":2\r\n");
     add({"SET", "k", a}, ok);
@@ -315,7 +311,7 @@ TEST_CASE("kv-server: a client that goes in the middle of large values leaves no
       (void)leaver->write(half.data(), half.size());
     }
     RUN_UNTIL(site.loop, site.server.sessions.size() == 1);
-    Entry* const entry = site.server.store.database(0).find("k", 0);
+    Entry* const entry = site.entry("k");
     REQUIRE(entry != nullptr);
     RUN_UNTIL(site.loop, !entry->shared());  // each reference was released, exactly once
     site.expect(*other, request({"EXISTS", "half"}) + request({"GET", "k"}),
@@ -332,7 +328,7 @@ TEST_CASE("kv-server: values on their way to a client that was closed are used m
     const conn::ConnectionPtr other = site.client();
     const std::string value = text(4'000'000, 1);
     site.expect(*other, request({"SET", "k", value}), "+OK\r\n");
-    Entry* const entry = site.server.store.database(0).find("k", 0);
+    Entry* const entry = site.entry("k");
     REQUIRE(entry != nullptr);
     const conn::ConnectionPtr slow = site.client();  // does not read
     testing::send(site.loop, *slow, request({"GET", "k"}));

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "examples/kv_server/cli_pipe.h"
+#include "examples/kv_server/cli_client.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 

@@ -6,7 +6,7 @@
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
-#include "examples/kv_server/registered_values.h"
+#include "examples/kv_server/references.h"
 #include "tests/support/catch.h"
 
 using kv::Entry;

@@ -284,7 +284,7 @@ TEST_CASE("kv-server: who breaks the protocol is told why and closed, and nobody
   FOR_EVERY_TRANSPORT(transport) {
     KvSite site(transport);
     int lines = 0;
-    site.server.log = [&](std::string_view) { ++lines; };
+    site.server.together.log = [&](std::string_view) { ++lines; };
     Counting honest(site.client());
     for (int round = 0; round < 3; ++round) {
       for (const Abuse& abuse : all) {

@@ -49,7 +49,7 @@ is 'the client got its values' 900000 "$(tr -cd 0-9 <"$work/replies" | wc -c)"
 timeout 60 "$kv_cli" -u "${urls[0]}" PING >"$work/replies" 2>&1
 # Over tcp, so that the counters of rdma do not change.
 info() {
-  timeout 60 "$kv_cli" -u "${urls[1]}" --raw INFO | tr -d '\r' |
+  timeout 60 "$kv_cli" -u "${urls[1]}" INFO | tr -d '\r' |
     awk '/^# / {ours = tolower($0) ~ /rdma/ && tolower($0) !~ /tls/} ours'
 }
 all_closed() { grep -q '^open:0$' <<<"$(info)"; }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "examples/kv_server/session.h"
-#include "examples/kv_server/together.h"
 
 namespace kv_kit {
 
@@ -29,15 +28,13 @@ inline std::string take(kv::Session& session) {
   return out;
 }
 
-template <class OneSession>
-std::string call(OneSession& session, const std::vector<std::string>& arguments) {
+inline std::string call(kv::Session& session, const std::vector<std::string>& arguments) {
   session.feed(request(arguments));
   session.execute();
   return take(session);
 }
 
 struct OneLoop {
-  using Session = kv::Session;
   explicit OneLoop(kv::Server::Clock clock) : server(clock) {}
   kv::Server server;
 };
@@ -45,7 +42,6 @@ struct OneLoop {
 /// Three loops on one thread: requests from one to another are answered at once, or later if
 /// `together.post` delays them.
 struct ThreeLoops {
-  using Session = kv::DividedSession;
   explicit ThreeLoops(kv::Server::Clock clock, kv::Config config = {})
       : together(std::move(config), 3, clock) {}
   kv::Together together;

@@ -18,7 +18,7 @@ struct Exchange {
 };
 
 inline constexpr const char* kRecorded = "tests/recorded/redis-7.0.txt";
-inline constexpr std::size_t kExchanges = 297;
+inline constexpr std::size_t kExchanges = 169;
 
 inline std::string unescape(std::string_view text) {
   std::string result;

@@ -49,7 +49,10 @@ struct KvPlace : Place {
     }
     REQUIRE(registered() == value.size());
   }
-  kv::Entry* entry() { return kv.store.database(0).find("k", 0); }
+  kv::Entry* entry() {
+    const kv::Key key = kv.store.key("k");
+    return kv.store.of(key).find(key);
+  }
   std::size_t registered() const { return kv.sent_values->registered.bytes(); }
 
   kv::Server kv{fixed_clock};

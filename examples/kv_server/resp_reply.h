@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The client's side of RESP2 and RESP3: parses replies from a byte stream in pieces of any size.
+// The client's side of RESP2 and RESP3: parses replies from a byte stream in pieces of any size,
+// and prints them.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,24 +13,18 @@ namespace kv {
 
 struct Reply {
   enum class Type {
-    kStatus,
+    kStatus,  ///< also a double or a big number
     kError,
-    kInteger,
-    kBulk,
+    kInteger,  ///< also a boolean
+    kBulk,     ///< also a verbatim text
     kNull,
-    kArray,
-    kMap,
-    kSet,
+    kArray,  ///< also a set; a map is key, value, key, value
     kPush,
-    kDouble,
-    kBoolean,
-    kBigNumber,
-    kVerbatim,
   };
   Type type = Type::kNull;
-  std::string text;             ///< of all types with a text; doubles as they were sent
-  std::int64_t integer = 0;     ///< integers, and booleans as 0 and 1
-  std::vector<Reply> elements;  ///< of a map: key, value, key, value
+  std::string text;          ///< of all types with a text
+  std::int64_t integer = 0;  ///< of kInteger
+  std::vector<Reply> elements;
 };
 
 class ReplyParser {
@@ -38,7 +33,7 @@ class ReplyParser {
   static constexpr std::size_t kDeepest = 64;
 
   /// Parses on. In any case `used` bytes of `input` are consumed; the next call must start with the
-  /// rest. Attributes ("|") are skipped.
+  /// rest.
   Result next(std::string_view input, std::size_t& used);
   /// The reply after kReply; may be moved from.
   Reply& reply() noexcept { return root_; }
@@ -49,24 +44,25 @@ class ReplyParser {
     Reply* node;
     std::uint64_t remaining;
   };
-  Result fail(std::string text);
-  Result take_line(std::string_view line);
+  /// Returns the reason of a refusal, or "".
+  std::string take_line(std::string_view line);
   /// Where the next value goes: the root, or a new element of the innermost aggregate.
-  Reply& slot();
+  Reply& slot(Reply::Type type);
   /// Call when a value is complete; may complete the aggregates around it.
   void complete();
-  bool begin_aggregate(Reply::Type type, std::int64_t size);
 
-  Reply root_, attribute_;
+  Reply root_;
   std::vector<Frame> stack_;
   Reply* bulk_ = nullptr;  ///< waits for bulk_size_ bytes and CR LF
+  bool verbatim_ = false;  ///< the bulk starts with its format, "txt:"
   std::size_t bulk_size_ = 0;
   std::size_t scanned_ = 0;
-  std::size_t attribute_depth_ = 0;  ///< stack size at which an attribute began, plus one
   bool done_ = true;
   std::string error_;
 };
 
+/// As redis-cli prints it into a pipe; without the final line end.
+std::string format_reply(const Reply& reply);
 /// A request in RESP.
 void append_request(std::string& out, const std::vector<std::string>& arguments);
 
