@@ -80,25 +80,20 @@ void StreamReceiver::offer_spares() noexcept {
 
 // --- data that the peer writes -------------------------------------------------------------------
 
-const char* StreamReceiver::on_data(std::uint32_t length, bool waited, ae::TimePoint now,
-                                    std::uint64_t& announced_by) {
-  const ReceiveWindowQueue::Window* const current = line_.current();
-  if (current == nullptr) return "the peer wrote into a window that was not offered";
-  if (length > current->end - current->filled) return "the peer wrote past the end of the window";
-  if (waited && current->filled == 0 && !reader_late_ && !window_failed_ &&
-      size_.on_peer_waited(length, current->announced_at, now)) {
-    offer_spares();
-    ++window_turns_;
-  }
-  size_.on_data(now);
-  announced_by = current->announced_by;
-  if (!line_.fill(length, now)) return nullptr;
+void StreamReceiver::on_peer_waited(const ReceiveWindowQueue::Window& window, std::uint32_t length,
+                                    ae::TimePoint now) {
+  if (reader_late_ || window_failed_ || !size_.on_peer_waited(length, window.announced_at, now))
+    return;
+  offer_spares();
   ++window_turns_;
-  size_.on_full(*current, line_.leaving(), now);
+}
+
+void StreamReceiver::on_full(const ReceiveWindowQueue::Window& window, ae::TimePoint now) {
+  ++window_turns_;
+  size_.on_full(window, line_.leaving(), now);
   drop_spare_ = recall_ = false;
   reader_late_ = line_.outstanding() == 0 && !wants_another();
   offer_spares();
-  return nullptr;
 }
 
 const char* StreamReceiver::on_mark() noexcept {

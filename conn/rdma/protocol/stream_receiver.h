@@ -66,7 +66,16 @@ class StreamReceiver {
   /// for them. Sets `announced_by` to the number of our message that announced the window, which
   /// the peer has thus handled. Returns null, or a text that says what is wrong.
   const char* on_data(std::uint32_t length, bool waited, ae::TimePoint now,
-                      std::uint64_t& announced_by);
+                      std::uint64_t& announced_by) {
+    const ReceiveWindowQueue::Window* const current = line_.current();
+    if (current == nullptr) return "the peer wrote into a window that was not offered";
+    if (length > current->end - current->filled) return "the peer wrote past the end of the window";
+    if (waited && current->filled == 0) on_peer_waited(*current, length, now);
+    size_.on_data(now);
+    announced_by = current->announced_by;
+    if (line_.fill(length, now)) on_full(*current, now);
+    return nullptr;
+  }
   /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
   bool expects_mark() const noexcept { return line_.leaving(); }
   /// Records the peer's mark that it has left the windows. Returns null, or a text that says what
@@ -119,6 +128,9 @@ class StreamReceiver {
   }
   bool may_recall() const noexcept;
   void offer_spares() noexcept;
+  void on_peer_waited(const ReceiveWindowQueue::Window& window, std::uint32_t length,
+                      ae::TimePoint now);
+  void on_full(const ReceiveWindowQueue::Window& window, ae::TimePoint now);
 
   WindowSize size_;
   bool ended_ = false;
