@@ -127,6 +127,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
+  /// Has no carrier and no loop yet.
+  CarrierHost() noexcept;
   /// Becomes the host of `carrier`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
   ~CarrierHost() override;
@@ -140,8 +142,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// The result of a read or a write that the state forbids. As with a socket, each direction
   /// reports the failure once and fails with ENOTCONN from then on.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;  ///< the errno that best matches failure()
-  void exchange_carriers(CarrierHost& other) noexcept;
+  int failed_errno() const noexcept;                    ///< the errno that best matches failure()
+  void exchange_carriers(CarrierHost& other) noexcept;  ///< either may have none
   /// Whether the end of the peer's stream is known.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
@@ -168,7 +170,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   };
 
   std::unique_ptr<Carrier> carrier_;
-  ae::EventLoop* loop_;
+  ae::EventLoop* loop_ = nullptr;
   State state_ = State::kNone;
   Ending ending_ = Ending::kOpen;
   Wanted wanted_;
@@ -176,7 +178,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool aborts_ = false;     // abort() was called
   bool peer_gone_ = false;  // the peer's end of stream is known; it may still be unread
   const ae::MadeHere made_here_;
-  const std::uint64_t id_;
+  std::uint64_t id_;
   Failure failure_;
   Quota::Place place_;
 };

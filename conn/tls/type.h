@@ -61,6 +61,9 @@ class AECONN_API TlsType final : public Transport {
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
   /// Covers this layer and the one below.
+  bool is_over(const ConnectionType& other) const noexcept override {
+    return &other == &below_ || of(below_).is_over(other);
+  }
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
   Statistics statistics(ae::EventLoop& loop) const override;
