@@ -282,14 +282,12 @@ void RdmaCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (!closing()) {
-    if (was_open) {
-      name_peer(failure);
-      host().peer_gone();
-    }
+    if (was_open) name_peer(failure);
     if (was_open && unread == Unread::kKeep && stream_.has_unread())
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
+    if (was_open) host().peer_gone();  // only now: why_ended() has the reason
   }
   if (phase_ == Phase::kIdle || phase_ == Phase::kResolving)
     finish();
@@ -318,11 +316,11 @@ void RdmaCarrier::peer_closed() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
     stream_.on_peer_closed();
-    host().peer_gone();
     if (tx_.staged() != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
                           fmt::format("rdma {}: the peer closed before it took the last {} bytes",
                                       peer_.to_string(), tx_.staged())};
+    host().peer_gone();
   } else if (phase_ == Phase::kAccepting) {
     fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   }
