@@ -92,9 +92,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   bool keeps_unread() const noexcept { return lost_.unread_kept; }  ///< see keep_unread()
   ssize_t no_more_unread() const noexcept;                          ///< -1 with the failure's errno
-  /// The peer sends nothing more, whether or not everything has been read; may be repeated. Call it
-  /// after Carrier::why_ended() has changed, too. Runs no handler. The host itself detects failures,
-  /// and the end of stream when a read returns it.
+  /// The peer sends nothing more, whether or not everything has been read. Call it again when
+  /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
+  /// end of stream when a read returns it.
   void peer_gone() noexcept;
   /// Holds a place in the quota of the listener that accepted the connection, or of the address it
   /// connects to, until the connection is destroyed.
