@@ -51,6 +51,7 @@ class AECONN_API FallbackType final : public Transport {
   /// Adds fallbacks, and a counter such as fallback_refused for each reason for a scheme not taken.
   Statistics statistics(ae::EventLoop& loop) const override;
 
+  bool is_over(const ConnectionType& other) const noexcept override;
   /// Of the first available transport whose devices may read memory (Capabilities::in_place).
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                           std::span<std::byte> bytes) const override;

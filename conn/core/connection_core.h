@@ -15,7 +15,7 @@
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
-#include "conn/core/spurious_wakeups.h"
+#include "conn/core/connection_base.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -28,10 +28,9 @@ struct DropCloseWatch {
 };
 class ConnectionSet;
 class InPlace;
-struct LoopCounters;
 
 /// A connection of a program. On the thread of its loop.
-class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
+class AECONN_API ConnectionCore final : public Connection, public ConnectionBase {
  public:
   /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc.
   ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop);
@@ -51,12 +50,15 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void set_connect_handler(Handler done);
   /// As rebind(), or as leave() if `to` is null.
   bool move(ae::EventLoop* to);
+  /// `layer` becomes what `connection` was, see ConnectionBase::become(), and the connection is
+  /// gone, with its handlers. Returns the bytes that were read ahead. Throws Error if output waits,
+  /// or std::bad_alloc; the connection is then closed.
+  static std::string hand_over(ConnectionPtr connection, ConnectionBase& layer);
 
   Alive run_connect_handler() override;
   Alive run_read_handler() override { return run(on_read_, true); }
   Alive run_write_handler() override;
   void references_done(std::size_t count, std::error_code error) noexcept override;
-  void take_over(CarrierHost& from) noexcept override;
   void set_origin(Origin origin) override;
   bool wants_close() const noexcept override;
 
@@ -95,6 +97,13 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   using CarrierHost::refuse;
   using CarrierHost::state_;
   using CarrierHost::wanted_;
+  using ConnectionBase::bytes_read_;
+  using ConnectionBase::bytes_written_;
+  using ConnectionBase::count;
+  using ConnectionBase::finish_read;
+  using ConnectionBase::finish_write;
+  using ConnectionBase::refused_write;
+  using ConnectionBase::wait_to_connect;
 
   /// Replaces a handler. `flag` is the slot's in wanted_.
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
@@ -103,11 +112,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   }
   Alive run(Slot& slot, bool reads) {
     Running running{running_};
-    const std::uint64_t before = reads ? bytes_read_ : bytes_written_;
-    vain_.begin();
-    slot.run(*this);
-    if (vain_.worth_a_look()) [[unlikely]]
-      look_at_run(reads, before);
+    run_watched(reads, [&] { slot.run(*this); });
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;
@@ -124,32 +129,25 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void give_up() noexcept;
   void leave_to_parent() noexcept;
   void abandon() noexcept;
+  void unlink() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
   bool close_due() const noexcept;  ///< the event of the close handler has happened
   void queue_close() noexcept;
 
-  void finish_read(ssize_t n) noexcept;
-  ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
-  void count(ae::Mask direction, std::size_t size) noexcept;
   bool may_send() noexcept;
   int end_output(bool both);
-  void refused_write() noexcept;
   InPlace* borrow() noexcept;
 
   const ConnectionType& type_;   // by which the program created it
   ConnectionSet* set_;           // null between loops and after the end of the loop
-  LoopCounters* counters_;       // as set_
   InPlace* in_place_ = nullptr;  // while read-ahead data or in-place output is pending
   std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // while there is a close handler
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // handlers on the stack
-  SpuriousWakeups vain_;
-  bool reads_fill_ = false;  // the last peek() filled its chunk
-  bool abandoned_ = false;   // the loop has ended, or is about to
-  ae::TimePoint began_{};    // when connecting or accepting began
-  std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
+  bool reads_fill_ = false;   // the last peek() filled its chunk
+  bool abandoned_ = false;    // the loop has ended, or is about to
   std::size_t reserved_ = 0;  // size of the buffer given by reserve(), until commit()
   void* private_data_ = nullptr;
   ConnectionCore* set_next_ = nullptr;  // links in the loop's ConnectionSet
@@ -159,7 +157,8 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void state_changed(State from) noexcept override;
   void peer_gone_changed() noexcept override { queue_close(); }
   void released() noexcept override;
-  void look_at_run(bool reads, std::uint64_t before) noexcept;
+  void carrier_changed() noexcept override;
+  const Origin* origin() const noexcept override { return rare_ ? rare_->origin.get() : nullptr; }
 };
 
 }}  // namespace conn

@@ -8,6 +8,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
+#include "conn/core/transport.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -124,7 +125,10 @@ void ConnectionSet::after_fork() noexcept {
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
   drain();  // while the per-loop state of every type still exists: layers need the transport below
-  if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
+  for (auto& [each, kind] : kinds_) {
+    const bool any = kind.head != nullptr;  // else the type may be gone
+    if (any && (each == &type || Transport::of(*each).is_over(type))) (void)abandon(kind);
+  }
 }
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {

@@ -49,11 +49,9 @@ class InPlace {
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  bool reserving() const noexcept { return output_.reserving(); }
   /// Whether output is pending that was not handed to the carrier yet.
   bool waits() const noexcept { return output_.waits(); }
-  /// Whether, in addition, all memory handed on was released and the caller was notified.
-  bool all_told() const noexcept { return output_.all_told(); }
+  const PendingOutput& output() const noexcept { return output_; }
   /// Hands pending output to the carrier as far as it accepts it. True if none is left.
   bool flush();
   /// Hands on pending output. True if the carrier accepts even more, so that no write would fail

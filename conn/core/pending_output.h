@@ -45,6 +45,7 @@ class PendingOutput {
   bool waits() const noexcept { return next_ != last_; }  ///< not all is handed on
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
   bool all_told() const noexcept { return first_ == last_; }  ///< and nothing is to be released
+  bool lends() const noexcept;  ///< the carrier has memory that was not given back
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }
 

@@ -92,9 +92,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   bool keeps_unread() const noexcept { return lost_.unread_kept; }  ///< see keep_unread()
   ssize_t no_more_unread() const noexcept;                          ///< -1 with the failure's errno
-  /// The peer sends nothing more, whether or not everything has been read; may be repeated. Runs no
-  /// handler. The
-  /// host itself detects failures, and the end of stream when a read returns it.
+  /// The peer sends nothing more, whether or not everything has been read. Call it again when
+  /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
+  /// end of stream when a read returns it.
   void peer_gone() noexcept;
   /// Holds a place in the quota of the listener that accepted the connection, or of the address it
   /// connects to, until the connection is destroyed.
@@ -127,6 +127,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
+  /// Has no carrier and no loop yet.
+  CarrierHost() noexcept;
   /// Becomes the host of `carrier`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
   ~CarrierHost() override;
@@ -140,8 +142,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// The result of a read or a write that the state forbids. As with a socket, each direction
   /// reports the failure once and fails with ENOTCONN from then on.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;  ///< the errno that best matches failure()
-  void exchange_carriers(CarrierHost& other) noexcept;
+  int failed_errno() const noexcept;                    ///< the errno that best matches failure()
+  void exchange_carriers(CarrierHost& other) noexcept;  ///< either may have none
   /// Whether the end of the peer's stream is known.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
@@ -168,7 +170,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   };
 
   std::unique_ptr<Carrier> carrier_;
-  ae::EventLoop* loop_;
+  ae::EventLoop* loop_ = nullptr;
   State state_ = State::kNone;
   Ending ending_ = Ending::kOpen;
   Wanted wanted_;
@@ -176,7 +178,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool aborts_ = false;     // abort() was called
   bool peer_gone_ = false;  // the peer's end of stream is known; it may still be unread
   const ae::MadeHere made_here_;
-  const std::uint64_t id_;
+  std::uint64_t id_;
   Failure failure_;
   Quota::Place place_;
 };
