@@ -58,6 +58,8 @@ class AECONN_API FallbackType final : public Transport {
   /// scheme was skipped, such as fallback_refused.
   Statistics statistics(ae::EventLoop& loop) const override;
 
+  bool is_over(const ConnectionType& other) const noexcept override;
+
   /// Registers memory with the first available transport whose devices can read memory
   /// (Capabilities::in_place).
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,

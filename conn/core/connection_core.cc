@@ -2,7 +2,6 @@
 #include "conn/core/connection_core.h"
 
 #include <cerrno>
-#include <chrono>
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
@@ -40,11 +39,10 @@ void ConnectionCore::set_connect_handler(Handler done) {
 // --- birth and death -----------------------------------------------------------------------------
 
 ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop)
-    : CarrierHost(std::move(carrier), loop), type_(carrier_->type()) {
+    : ConnectionBase(std::move(carrier), loop), type_(carrier_->type()) {
   set_ = &ConnectionSet::of(loop);
   set_->add(*this);
-  counters_ = &set_->counters(carrier_->type());
-  ++counters_->open;
+  enter_counters(loop);
 }
 
 ConnectionCore::~ConnectionCore() {
@@ -54,19 +52,19 @@ ConnectionCore::~ConnectionCore() {
   leave_set();
 }
 
+void ConnectionCore::unlink() noexcept {
+  if (set_link_ == nullptr) return;
+  *set_link_ = set_next_;
+  if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
+  set_link_ = nullptr;
+  set_next_ = nullptr;
+}
+
 void ConnectionCore::leave_set() noexcept {
   if (close_watch_) unqueue(*close_watch_);
-  if (set_link_ != nullptr) {
-    *set_link_ = set_next_;
-    if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
-    set_link_ = nullptr;
-    set_next_ = nullptr;
-  }
+  unlink();
   set_ = nullptr;
-  if (counters_ != nullptr) {
-    --counters_->open;
-    counters_ = nullptr;
-  }
+  leave_counters();
 }
 
 void ConnectionCore::drop_handlers() noexcept {
@@ -80,8 +78,7 @@ void ConnectionCore::drop_handlers() noexcept {
 void ConnectionCore::give_up() noexcept {
   ending_ =
       Ending::kGivenUp;  // first: destroying a handler may destroy the owner of this connection
-  if (counters_ != nullptr) ++counters_->closed;
-  AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
+  count_close();
   drop_handlers();
   close_watch_.reset();
   reserved_ = 0;
@@ -125,28 +122,31 @@ void ConnectionCore::abandon() noexcept {
   if (ending_ != Ending::kReleased && given_up()) delete this;
 }
 
-void ConnectionCore::take_over(CarrierHost& other) noexcept {
-  auto& from = static_cast<ConnectionCore&>(other);
-  // The connection counts as established for the type by which the program created it, so the state
-  // is set before the carrier changes.
-  move_to(State::kConnected);
-  exchange_carriers(from);
-  place_ = std::move(from.place_);
-  peer_gone_ = from.peer_gone_;
+void ConnectionCore::carrier_changed() noexcept {
   // Each connection is re-added to the set, because the set groups connections by their carrier's
   // type.
-  ConnectionSet& set = *set_;
-  LoopCounters* const counters = from.counters_;
-  // The connection stays open, and from now on counts for the type of its new carrier.
-  from.counters_ = nullptr;
-  from.leave_set();
-  leave_set();
-  counters_ = counters;
-  for (ConnectionCore* const each : {this, &from}) {
-    each->set_ = &set;
-    set.add(*each);
+  if (set_link_ != nullptr) {
+    unlink();
+    set_->add(*this);
   }
   queue_close();
+}
+
+std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& layer) {
+  ConnectionCore& core = of(*connection);
+  if (core.state_ != State::kNone) core.clear_handlers();
+  core.commit(0);
+  std::string unread;
+  if (InPlace* const in_place = core.in_place_; in_place != nullptr) {
+    if (!in_place->flush() || in_place->output().lends())
+      throw Error("the connection below has output that is still pending");
+    unread.resize(in_place->read_ahead.unread());
+    if (!unread.empty()) (void)in_place->read_ahead.read(unread.data(), unread.size());
+  }
+  layer.become(core);
+  (void)connection.release();
+  core.release();
+  return unread;
 }
 
 void ConnectionCore::set_origin(Origin origin) {
@@ -156,22 +156,12 @@ void ConnectionCore::set_origin(Origin origin) {
 // --- states --------------------------------------------------------------------------------------
 
 void ConnectionCore::state_changed(State from) noexcept {
-  const bool ours = from == State::kConnecting;
+  count_state(from);
   switch (state_) {
-    case State::kConnecting:
-    case State::kAccepting:
-      began_ = std::chrono::steady_clock::now();
-      break;
     case State::kConnected: {
-      if (counters_ != nullptr) {
-        ++(ours ? counters_->connected : counters_->accepted);
-        if (from != State::kNone)
-          (ours ? counters_->connect_time : counters_->accept_time)
-              .add(std::chrono::steady_clock::now() - began_);
-      }
       const std::string_view name = type_.name();
       Connection* const connection = this;
-      if (ours)
+      if (from == State::kConnecting)
         AECONN_PROBE(connect, id_, connection, name.data(), name.size());
       else
         AECONN_PROBE(accept, id_, connection, name.data(), name.size());
@@ -181,12 +171,11 @@ void ConnectionCore::state_changed(State from) noexcept {
       if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::broken_pipe));
       break;
     case State::kError:
-      if (ours && counters_ != nullptr)
-        ++counters_->not_connected[static_cast<std::size_t>(kind_of(failure_.code))];
-      if (counters_ != nullptr) ++counters_->failed;
       if (in_place_ != nullptr) in_place_->drop(failure_.code);
       break;
     case State::kNone:
+    case State::kConnecting:
+    case State::kAccepting:
       break;
   }
   queue_close();
@@ -220,12 +209,6 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
   return run(on_write_, false);
 }
 
-void ConnectionCore::look_at_run(bool reads, std::uint64_t before) noexcept {
-  const unsigned row = vain_.look(reads, (reads ? bytes_read_ : bytes_written_) != before);
-  if (row > SpuriousWakeups::longest_row.load(std::memory_order_relaxed))
-    SpuriousWakeups::longest_row.store(row, std::memory_order_relaxed);
-}
-
 /// Called after a handler was replaced. Tells the carrier and the in-place state, which run the
 /// handlers.
 void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
@@ -242,34 +225,7 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
 
 // --- data ----------------------------------------------------------------------------------------
 
-void ConnectionCore::finish_read(ssize_t n) noexcept {
-  if (n > 0) {
-    count(ae::kReadable, static_cast<std::size_t>(n));
-  } else if (n == 0) {
-    peer_gone();
-  } else if (state_ == State::kError) {
-    lost_.unread_kept = false;
-    lost_.read_told = true;
-  } else if (errno == EAGAIN) {
-    vain_.refused(true);
-  }
-}
-
-/// Counts bytes that the program has read or written.
-void ConnectionCore::count(ae::Mask direction, std::size_t size) noexcept {
-  if (direction == ae::kReadable) {
-    AECONN_PROBE(read, id_, size);
-    bytes_read_ += size;
-    if (counters_ != nullptr) counters_->bytes_read += size;
-  } else {
-    AECONN_PROBE(write, id_, size);
-    bytes_written_ += size;
-    if (counters_ != nullptr) counters_->bytes_written += size;
-  }
-}
-
-/// Whether write() may pass its data to the carrier now. Data that was committed or sent earlier
-/// must go first; if it cannot, returns false with errno.
+/// Whether write() may call the carrier: data committed or sent before goes first.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;
@@ -288,24 +244,6 @@ bool ConnectionCore::may_send() noexcept {
   refused_write();
   errno = EAGAIN;
   return false;
-}
-
-/// Counts a write that failed with EAGAIN.
-void ConnectionCore::refused_write() noexcept {
-  vain_.refused(false);
-  if (counters_ != nullptr) ++counters_->short_writes;
-}
-
-ssize_t ConnectionCore::finish_write(ssize_t n, std::size_t asked) noexcept {
-  if (n > 0) {
-    count(ae::kWritable, static_cast<std::size_t>(n));
-    if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
-  } else if (n < 0 && state_ == State::kError) {
-    lost_.write_told = true;
-  } else if (n < 0 && errno == EAGAIN) {
-    refused_write();
-  }
-  return n;
 }
 
 /// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that waits above the

@@ -16,7 +16,7 @@
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
-#include "conn/core/spurious_wakeups.h"
+#include "conn/core/connection_base.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -29,10 +29,9 @@ struct DropCloseWatch {
 };
 class ConnectionSet;
 class InPlace;
-struct LoopCounters;
 
 /// A program's connection. To be used on the thread of its loop.
-class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
+class AECONN_API ConnectionCore final : public Connection, public ConnectionBase {
  public:
   /// Creates a connection in state kNone and adds it to the loop's ConnectionSet. Throws
   /// std::bad_alloc.
@@ -53,12 +52,15 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void set_connect_handler(Handler done);
   /// Moves the connection like rebind(), or like leave() if `to` is null. Returns false with errno.
   bool move(ae::EventLoop* to);
+  /// `layer` becomes what `connection` was, see ConnectionBase::become(), and the connection is
+  /// gone, with its handlers. Returns the bytes that were read ahead. Throws Error if output waits,
+  /// or std::bad_alloc; the connection is then closed.
+  static std::string hand_over(ConnectionPtr connection, ConnectionBase& layer);
 
   Alive run_connect_handler() override;
   Alive run_read_handler() override { return run(on_read_, true); }
   Alive run_write_handler() override;
   void references_done(std::size_t count, std::error_code error) noexcept override;
-  void take_over(CarrierHost& from) noexcept override;
   void set_origin(Origin origin) override;
   bool wants_close() const noexcept override;
 
@@ -98,6 +100,13 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   using CarrierHost::refuse;
   using CarrierHost::state_;
   using CarrierHost::wanted_;
+  using ConnectionBase::bytes_read_;
+  using ConnectionBase::bytes_written_;
+  using ConnectionBase::count;
+  using ConnectionBase::finish_read;
+  using ConnectionBase::finish_write;
+  using ConnectionBase::refused_write;
+  using ConnectionBase::wait_to_connect;
 
   /// Replaces a handler. `flag` is the member of wanted_ that belongs to the slot.
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
@@ -106,11 +115,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   }
   Alive run(Slot& slot, bool reads) {
     Running running{running_};
-    const std::uint64_t before = reads ? bytes_read_ : bytes_written_;
-    vain_.begin();
-    slot.run(*this);
-    if (vain_.worth_a_look()) [[unlikely]]
-      look_at_run(reads, before);
+    run_watched(reads, [&] { slot.run(*this); });
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;
@@ -127,34 +132,26 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void give_up() noexcept;
   void leave_to_parent() noexcept;
   void abandon() noexcept;
+  void unlink() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
   /// Whether the event for which the close handler waits has happened.
   bool close_due() const noexcept;
   void queue_close() noexcept;
 
-  void finish_read(ssize_t n) noexcept;
-  ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
-  void count(ae::Mask direction, std::size_t size) noexcept;
   bool may_send() noexcept;
   int end_output(bool both);
-  void refused_write() noexcept;
   InPlace* borrow() noexcept;
 
   const ConnectionType& type_;  // the type by which the program created it
-  ConnectionSet* set_;      // the loop's set; null between two loops, and after the loop has ended
-  LoopCounters* counters_;  // counters of the carrier's type; null while set_ is null
+  ConnectionSet* set_;  // the loop's set; null between two loops, and after the loop has ended
   InPlace* in_place_ = nullptr;  // exists while data is read ahead or in-place output is pending
   std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // exists while a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
-  SpuriousWakeups vain_;
-  // Whether the last peek() filled its chunk, so that the next one is large.
   bool reads_fill_ = false;
-  bool abandoned_ = false;  // the loop has ended, or is about to end
-  ae::TimePoint began_{};   // time at which connecting or accepting began
-  std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
+  bool abandoned_ = false;    // the loop has ended, or is about to end
   std::size_t reserved_ = 0;  // size of the buffer that reserve() returned; 0 after commit()
   void* private_data_ = nullptr;
   ConnectionCore* set_next_ = nullptr;  // next connection in the loop's ConnectionSet
@@ -164,7 +161,8 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void state_changed(State from) noexcept override;
   void peer_gone_changed() noexcept override { queue_close(); }
   void released() noexcept override;
-  void look_at_run(bool reads, std::uint64_t before) noexcept;
+  void carrier_changed() noexcept override;
+  const Origin* origin() const noexcept override { return rare_ ? rare_->origin.get() : nullptr; }
 };
 
 }}  // namespace conn

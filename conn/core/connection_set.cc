@@ -8,6 +8,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
+#include "conn/core/transport.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -129,7 +130,10 @@ void ConnectionSet::after_fork() noexcept {
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
   drain();  // first: layers need the transport below, whose per-loop state may be destroyed soon
-  if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
+  for (auto& [each, kind] : kinds_) {
+    const bool any = kind.head != nullptr;  // else the type may be gone
+    if (any && (each == &type || Transport::of(*each).is_over(type))) (void)abandon(kind);
+  }
 }
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {

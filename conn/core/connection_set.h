@@ -71,9 +71,9 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// exists.
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
-  /// Drains all connections, then ends those of `type`, as the end of the loop does. For a
-  /// transport whose per-loop state may be destroyed before this set, because a loop destroys its
-  /// LoopLocals in reverse order of creation.
+  /// Drains all connections, then ends those of `type` and those over it (Transport::is_over()) as
+  /// the end of the loop does. For a transport whose per-loop state may be destroyed before this
+  /// set: the loop destroys its locals in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;
 
  private:

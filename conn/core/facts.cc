@@ -7,22 +7,6 @@
 #include "conn/core/connection_core.h"
 
 namespace conn { inline namespace AECONN_ABI {
-namespace {
-
-/// Returns the path of a connection whose carrier describes none, "tcp 10.0.0.2:50400 >
-/// 10.0.0.1:6379": the type and both addresses.
-std::string usual_path(const Carrier& carrier) {
-  std::string line(carrier.type().name());
-  const std::string here = carrier.local_address(), there = carrier.peer_address();
-  if (!here.empty()) line.append(" ").append(here);
-  // The two ends of a Unix socket have the same name, which is shown once.
-  if (there.empty() || there == here) return line;
-  if (!here.empty()) line += " >";
-  return line.append(" ").append(there);
-}
-
-}  // namespace
-
 State ConnectionFacts::state() const noexcept { return ConnectionCore::of(*this).state_; }
 
 ae::EventLoop* ConnectionFacts::loop() const noexcept { return ConnectionCore::of(*this).loop_; }
@@ -75,23 +59,10 @@ std::optional<bool> ConnectionFacts::is_local() const {
   return ConnectionCore::of(*this).carrier_->is_local();
 }
 
-std::string ConnectionFacts::path() const {
-  const ConnectionCore& c = ConnectionCore::of(*this);
-  const bool stood =
-      c.state_ == State::kConnected || c.state_ == State::kClosed || c.lost_.established;
-  if (!stood) return {};
-  std::string line = c.carrier_->path();
-  if (line.empty()) line = usual_path(*c.carrier_);
-  if (c.rare_ && c.rare_->origin) line += c.rare_->origin->path;
-  return printable(std::move(line));
-}
+std::string ConnectionFacts::path() const { return ConnectionCore::of(*this).path_and_origin(); }
 
 std::vector<std::pair<std::string, std::string>> ConnectionFacts::info() const {
-  const ConnectionCore& c = ConnectionCore::of(*this);
-  std::vector<std::pair<std::string, std::string>> facts;
-  if (c.rare_ && c.rare_->origin) facts = c.rare_->origin->facts;
-  for (auto& fact : c.carrier_->info()) facts.push_back(std::move(fact));
-  return facts;
+  return ConnectionCore::of(*this).info_and_origin();
 }
 
 std::string ConnectionFacts::peer_certificate() const {

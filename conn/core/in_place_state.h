@@ -50,11 +50,9 @@ class InPlace {
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  bool reserving() const noexcept { return output_.reserving(); }
   /// Whether there is output that has not been handed to the carrier yet.
   bool waits() const noexcept { return output_.waits(); }
-  /// Whether no output waits and, in addition, all of the program's memory was released.
-  bool all_told() const noexcept { return output_.all_told(); }
+  const PendingOutput& output() const noexcept { return output_; }
   /// Hands pending output to the carrier, as far as the carrier accepts it. Returns true if none is
   /// left.
   bool flush();

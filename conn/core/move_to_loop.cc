@@ -51,7 +51,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     errno = EBUSY;
     return false;
   }
-  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
+  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->output().all_told())) {
     errno = EAGAIN;
     return false;
   }
@@ -93,8 +93,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   }
   queue_close();
   try {
-    counters_ = &set_->counters(carrier_->type());
-    ++counters_->open;
+    enter_counters(loop);
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
   }

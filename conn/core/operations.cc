@@ -77,17 +77,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
   }
   const Interruption::Scope scope;
   c.move_to(State::kConnecting);
-  try {
-    c.carrier_->connect_blocking(to, deadline_after(timeout));
-  } catch (const std::bad_alloc&) {
-    c.fail(out_of_memory());
-    throw;
-  }
-  const int why = Interruption::ends() ? EINTR : ETIMEDOUT;
-  if (c.state_ == State::kConnecting) c.fail(errno_failure(why, "connect to " + to.to_string()));
-  if (c.state_ == State::kConnected) return true;
-  errno = why == EINTR ? EINTR : c.failed_errno();
-  return false;
+  return c.wait_to_connect(to, deadline_after(timeout));
 }
 
 // --- data ----------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ void Connection::commit(std::size_t size) noexcept {
   const std::size_t room = std::exchange(c.reserved_, 0);
   if (room == 0) return;
   size = std::min(size, room);
-  if (c.in_place_ != nullptr && c.in_place_->reserving())
+  if (c.in_place_ != nullptr && c.in_place_->output().reserving())
     c.in_place_->commit(size);
   else
     c.carrier_->commit(size);

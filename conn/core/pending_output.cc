@@ -151,6 +151,12 @@ void PendingOutput::end(std::error_code error) noexcept {
   next_ = last_;
 }
 
+bool PendingOutput::lends() const noexcept {
+  for (std::size_t i = first_; i != next_; ++i)
+    if (at(i).stage == Stage::kLent) return true;
+  return false;
+}
+
 bool PendingOutput::has_release() noexcept {
   while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
     ++first_;

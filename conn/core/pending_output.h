@@ -48,7 +48,8 @@ class PendingOutput {
   bool waits() const noexcept { return next_ != last_; }
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
   /// Whether the program was notified of all output.
-  bool all_told() const noexcept { return first_ == last_; }
+  bool all_told() const noexcept { return first_ == last_; }  ///< and nothing is to be released
+  bool lends() const noexcept;  ///< the carrier has memory that was not given back
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }
 

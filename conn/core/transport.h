@@ -56,7 +56,9 @@ class AECONN_API Transport : public ConnectionType {
   /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  /// Whether there is work that no descriptor announces.
+  /// Whether connections of this type may use carriers of `other`, which must then not outlive what
+  /// `other` keeps for the loop.
+  virtual bool is_over(const ConnectionType& /*other*/) const noexcept { return false; }
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   virtual std::size_t process_pending_data(ae::EventLoop&) const {
     return 0;

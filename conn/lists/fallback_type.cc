@@ -276,6 +276,12 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
   return all;
 }
 
+bool FallbackType::is_over(const ConnectionType& other) const noexcept {
+  return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& each) {
+    return each.type != nullptr && (each.type == &other || of(*each.type).is_over(other));
+  });
+}
+
 std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
                                                       std::span<std::byte> bytes) const {
   for (const Candidate& candidate : candidates_) {

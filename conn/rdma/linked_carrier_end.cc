@@ -143,14 +143,12 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
   const bool was_open = link_.stage.open();
   if (!closing()) {
-    if (was_open) {
-      name_peer(failure, link_.path.peer());
-      host().peer_gone();
-    }
+    if (was_open) name_peer(failure, link_.path.peer());
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
+    if (was_open) host().peer_gone();  // only now: why_ended() has the reason
   }
   if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving)
     finish();
@@ -174,12 +172,12 @@ void LinkedCarrier::peer_closed() {
   if (link_.stage.ended()) return;
   if (link_.stage.phase() == Phase::kOpen) {
     link_.stream.on_peer_closed();
-    host().peer_gone();
     const std::size_t staged = link_.sender.queue().staged();
     if (staged != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
                           fmt::format("rdma {}: the peer closed before it took the last {} bytes",
                                       link_.path.peer().to_string(), staged)};
+    host().peer_gone();
   } else if (link_.stage.phase() == Phase::kAccepting) {
     fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   }

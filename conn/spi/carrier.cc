@@ -53,6 +53,8 @@ std::string_view to_string(State state) noexcept {
 
 // --- the host ------------------------------------------------------------------------------------
 
+CarrierHost::CarrierHost() noexcept : id_(0) {}
+
 CarrierHost::CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept
     : carrier_(std::move(carrier)), loop_(&loop), id_(next_id()) {
   carrier_->host_ = this;
@@ -63,6 +65,7 @@ CarrierHost::~CarrierHost() = default;
 void CarrierHost::exchange_carriers(CarrierHost& other) noexcept {
   carrier_.swap(other.carrier_);
   for (CarrierHost* const host : {this, &other}) {
+    if (!host->carrier_) continue;
     host->carrier_->host_ = host;
     host->carrier_->host_changed();
   }

@@ -100,10 +100,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   /// Whether data that arrived before the failure may still be read, see keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
-  ssize_t no_more_unread() const noexcept;  ///< sets errno to the failure's and returns -1
-  /// Reports that the peer sends nothing more, whether or not everything has been read. May be
-  /// called again, and runs no handler. Failures, and an end of stream that a read returns, need
-  /// not be reported here: the host detects them itself.
+  ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
+  /// The peer sends nothing more, whether or not everything has been read. Call it again when
+  /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
+  /// end of stream when a read returns it.
   void peer_gone() noexcept;
   /// Keeps a place until the connection is destroyed: in the quota (max-connections) of the
   /// listener that accepted it, or among the connections to the address that it connects to.
@@ -137,6 +137,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
+  /// Has no carrier and no loop yet.
+  CarrierHost() noexcept;
   /// Becomes the host of `carrier`, on `loop`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
   ~CarrierHost() override;
@@ -150,9 +152,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Returns the result of a read or a write that the state forbids. Like a socket, each direction
   /// reports the failure once, and fails with ENOTCONN afterwards.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;  ///< the errno that best matches failure()
-  void exchange_carriers(CarrierHost& other) noexcept;
-  /// Whether the end of the peer's stream is known, or an established connection has failed.
+  int failed_errno() const noexcept;                    ///< the errno that best matches failure()
+  void exchange_carriers(CarrierHost& other) noexcept;  ///< either may have none
+  /// Whether the end of the peer's stream is known.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
   /// How far the close of the connection has come. It only goes forward, and may skip steps.
@@ -178,7 +180,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   };
 
   std::unique_ptr<Carrier> carrier_;
-  ae::EventLoop* loop_;
+  ae::EventLoop* loop_ = nullptr;
   State state_ = State::kNone;
   Ending ending_ = Ending::kOpen;
   Wanted wanted_;
@@ -187,7 +189,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   // The end of the peer's stream is known, though it may not have been read yet.
   bool peer_gone_ = false;
   const ae::MadeHere made_here_;
-  const std::uint64_t id_;
+  std::uint64_t id_;
   Failure failure_;
   Quota::Place place_;
 };

@@ -46,7 +46,9 @@ void Acceptor::stop() noexcept {
   shared_ = nullptr;
   unqueue();
   below_.reset();
-  for (const OwnedHandshake& one : handshakes_) one.handshake->forget_owner();
+  for (const OwnedHandshake& one : handshakes_) {
+    if (one.handshake != nullptr) one.handshake->forget_owner();
+  }
   handshakes_.clear();
   done_.clear();
   refused_.clear();

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <new>
 
+#include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/kit/probes.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282  // from linux/socket.h; libc headers may lack it
@@ -25,12 +27,56 @@ constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
 }  // namespace
 
-Carrier& Below::carrier() const noexcept { return ConnectionCore::of(*connection_).carrier(); }
+Below::~Below() {
+  if (exists() && !closing() && loop_ != nullptr) carrier_->abandon();
+  carrier_.reset();
+  leave_counters();
+}
+
+void Below::take(ConnectionPtr connection) {
+  early_ = ConnectionCore::hand_over(std::move(connection), *this);
+}
+
+void Below::connect(const Endpoint& to) {
+  move_to(State::kConnecting);
+  wanted_.connected = true;
+  try {
+    carrier_->connect(to);
+  } catch (const std::bad_alloc&) {
+    wanted_.connected = false;
+    fail(out_of_memory());
+    throw;
+  }
+}
+
+bool Below::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  move_to(State::kConnecting);
+  return wait_to_connect(to, deadline);
+}
+
+// --- bytes ---------------------------------------------------------------------------------------
+
+/// In a forked child, and after the end of the loop, there is no wire.
+bool Below::cut_off() const noexcept {
+  if (!inherited() && loop_ != nullptr) return false;
+  errno = ECANCELED;
+  return true;
+}
 
 ssize_t Below::receive(void* buffer, std::size_t size) {
-  if (made_here_.inherited()) return errno = ECANCELED, -1;
+  if (cut_off()) return -1;
+  if (size == 0) return 0;
+  if (!early_.empty()) {
+    size = early_.copy(static_cast<char*>(buffer), size);
+    early_.erase(0, size);
+    finish_read(static_cast<ssize_t>(size));
+    return static_cast<ssize_t>(size);
+  }
+  if (state_ != State::kConnected && !keeps_unread()) return refuse(ae::kReadable);
   try {
-    return connection_->read(buffer, size);
+    const ssize_t n = carrier_->read(buffer, size);
+    finish_read(n);
+    return n;
   } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
     errno = ENOMEM;
     return -1;
@@ -38,18 +84,24 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
 }
 
 ssize_t Below::transmit(const void* buffer, std::size_t size) {
-  if (made_here_.inherited()) return errno = ECANCELED, -1;
+  const iovec vector{const_cast<void*>(buffer), size};
   try {
-    return connection_->write(buffer, size);
+    return write_all(&vector, 1, size);
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return -1;
   }
 }
 
+ssize_t Below::write_all(const iovec* vectors, int count, std::size_t size) {
+  if (cut_off()) return -1;
+  if (state_ != State::kConnected) return refuse(ae::kWritable);
+  return finish_write(carrier_->writev(vectors, count), size);
+}
+
 /// See "Sending TLS control messages" in Linux, Documentation/networking/tls.rst.
 ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
-  if (made_here_.inherited()) return errno = ECANCELED, -1;
+  if (cut_off()) return -1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};
   iovec vector{const_cast<void*>(buffer), size};
   msghdr message{};
@@ -62,32 +114,148 @@ ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_
   header->cmsg_type = TLS_SET_RECORD_TYPE;
   header->cmsg_len = CMSG_LEN(sizeof type);
   std::memcpy(CMSG_DATA(header), &type, sizeof type);
-  return ::sendmsg(connection_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return ::sendmsg(carrier_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 ssize_t Below::write_plain(const iovec* vectors, int count) {
-  if (made_here_.inherited()) return errno = ECANCELED, -1;  // record numbers belong to the parent
-  const ssize_t n = connection_->writev(vectors, count);
   std::size_t asked = 0;
   for (int i = 0; i < count; ++i) asked += vectors[i].iov_len;
+  const ssize_t n = write_all(vectors, count, asked);
   full_ = n < 0 ? errno == EAGAIN : static_cast<std::size_t>(n) < asked;
   return n;
 }
 
+// --- events --------------------------------------------------------------------------------------
+
+void Below::watch(ae::Mask wanted) {
+  const Wanted before = wanted_;
+  const bool watched_close = watches_close_;
+  wanted_.read = (wanted & ae::kReadable) != 0;
+  wanted_.write = (wanted & ae::kWritable) != 0;
+  watches_close_ = wants_close();
+  const bool same = wanted_.read == before.read && wanted_.write == before.write &&
+                    watches_close_ == watched_close;
+  if (same && !inherited()) return;
+  try {
+    carrier_->interest_changed();
+  } catch (...) {
+    wanted_ = before;
+    watches_close_ = watched_close;
+    throw;
+  }
+}
+
 void Below::wait(bool reading, bool writing, ae::TimePoint deadline) {
   if (!reading || !writing) {
-    carrier().wait_for(reading ? ae::kReadable : ae::kWritable, deadline);
+    carrier_->wait_for(reading ? ae::kReadable : ae::kWritable, deadline);
     return;
   }
   const ae::TimePoint soon = std::min(deadline, std::chrono::steady_clock::now() + kTurn);
-  carrier().wait_for(ae::kReadable, soon);
-  carrier().wait_for(ae::kWritable, std::min(deadline, std::chrono::steady_clock::now() + kTurn));
+  carrier_->wait_for(ae::kReadable, soon);
+  carrier_->wait_for(ae::kWritable, std::min(deadline, std::chrono::steady_clock::now() + kTurn));
 }
 
-bool Below::move(ae::EventLoop* to) { return ConnectionCore::of(*connection_).move(to); }
+CarrierHost::Alive Below::run_connect_handler() {
+  if (std::exchange(wanted_.connected, false)) user_->below_connected();
+  return closing() ? Alive::kGone : Alive::kYes;
+}
 
-void Below::abort() noexcept {
-  if (connection_) connection_.release()->abort();
+CarrierHost::Alive Below::run_read_handler() {
+  if (wanted_.read) run_watched(true, [this] { user_->below_readable(); });
+  return closing() ? Alive::kGone : Alive::kYes;
+}
+
+CarrierHost::Alive Below::run_write_handler() {
+  if (wanted_.write) run_watched(false, [this] { user_->below_writable(); });
+  return closing() ? Alive::kGone : Alive::kYes;
+}
+
+void Below::state_changed(State from) noexcept {
+  count_state(from);
+  if (from == State::kConnecting && state_ == State::kConnected) {
+    const std::string_view name = carrier_->type().name();
+    const CarrierHost* const connection = this;
+    AECONN_PROBE(connect, id_, connection, name.data(), name.size());
+  }
+  if (state_ == State::kError) peer_gone_changed();
+}
+
+void Below::peer_gone_changed() noexcept {
+  if (CarrierHost* const up = above(); up != nullptr && up->state() == State::kConnected)
+    up->peer_gone();
+}
+
+bool Below::wants_close() const noexcept {
+  const CarrierHost* const up = above();
+  return up != nullptr && up->state() == State::kConnected && up->wants_close();
+}
+
+void Below::set_origin(Origin origin) {
+  origin_ = std::make_unique<const Origin>(std::move(origin));
+}
+
+// --- another loop --------------------------------------------------------------------------------
+
+bool Below::leave(ae::EventLoop* to) {
+  if (!exists()) return true;
+  if (closing() || !carrier_->type().capabilities().rebind) {
+    errno = closing() ? EBUSY : EOPNOTSUPP;
+    return false;
+  }
+  if (!carrier_->leave(to)) return false;
+  leave_counters();
+  loop_ = to;
+  return true;
+}
+
+bool Below::join(ae::EventLoop& loop) {
+  if (!exists()) return true;
+  const bool stood = state_ != State::kError;
+  loop_ = &loop;
+  try {
+    enter_counters(loop);
+    if (!carrier_->join(loop)) fail(out_of_memory());
+  } catch (const std::bad_alloc&) {
+    fail(out_of_memory());
+  }
+  watch_or_fail();
+  return !stood || state_ != State::kError;
+}
+
+// --- the end of the connection -------------------------------------------------------------------
+
+void Below::shutdown_both() {
+  if (state_ == State::kConnected) (void)carrier_->shutdown_both();
+}
+
+void Below::close(bool abort) noexcept {
+  if (carrier_ == nullptr || closing()) return;
+  ending_ = Ending::kClosing;
+  aborts_ = abort;
+  wanted_ = {};
+  count_close();
+  carrier_->close();
+}
+
+void Below::released() noexcept {
+  place_.reset();
+  leave_counters();
+  if (CarrierHost* const up = above(); up != nullptr && up->closing()) up->release();
+}
+
+void Below::abandon() noexcept {
+  if (exists()) carrier_->abandon();
+  leave_counters();
+  wanted_ = {};
+  loop_ = nullptr;
+}
+
+ae::Duration Below::end_linger() const noexcept {
+  return exists() ? carrier_->end_linger() : ae::Duration::zero();
+}
+
+bool Below::drain(ae::TimePoint until) noexcept {
+  return end_linger() <= ae::Duration::zero() || carrier_->drain(until);
 }
 
 }}}  // namespace conn::tls

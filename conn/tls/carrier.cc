@@ -14,7 +14,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 TlsCarrier::TlsCarrier(const TlsType& type, LoopState& shared)
-    : QueuedCarrier(type, shared.ready()), place_(session_, shared) {}
+    : QueuedCarrier(type, shared.ready()),
+      Below::User(static_cast<Carrier&>(*this)),
+      place_(session_, shared) {}
 
 // --- the handshake -------------------------------------------------------------------------------
 
@@ -27,7 +29,6 @@ Handshake& TlsCarrier::new_handshake() {
 Handshake& TlsCarrier::begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
                              const std::string& name, const Handshake::Keeper& keeper) {
   session_.take(std::move(below), std::move(context));
-  session_.below()->clear_handlers();
   try {
     new_handshake().begin(role, name, keeper);
     move_to(role == Role::kServer ? State::kAccepting : State::kConnecting);
@@ -121,9 +122,9 @@ void TlsCarrier::interest_changed() {
     wanted = session_.wanted(reads, host().wants_write());
   }
   if (Below& below = session_.below()) {
-    below.watch(wanted, *this);
-    if (connected && (session_.engine().ended() || session_.engine().failed())) host().peer_gone();
-    below.watch_close(connected && host().wants_close(), *this);
+    const Engine* const engine = connected ? &session_.engine() : nullptr;
+    if (connected && (engine->ended() || engine->failed() || below.gone())) host().peer_gone();
+    below.watch(wanted);
   }
   update_ready();
 }
@@ -138,10 +139,8 @@ void TlsCarrier::go_on() {
   }
 }
 
-void TlsCarrier::below_gone() {
-  session_.below().gone();
-  host().peer_gone();
-  go_on();  // keeps watching for a failure
+void TlsCarrier::below_connected() {
+  if (handshake_) handshake_->below_connected();
 }
 
 void TlsCarrier::below_readable() {
@@ -254,8 +253,8 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
     if (!closing()) interest_changed();
   } catch (const std::bad_alloc&) {  // the loop continues the work
   }
-  const bool below = session_.below().carrier().flush(until);
-  return session_.engine().unsent() == 0 && below;
+  const bool flushed = session_.below().carrier().flush(until);
+  return session_.engine().unsent() == 0 && flushed;
 }
 
 // --- the end of the connection -------------------------------------------------------------------
@@ -282,7 +281,7 @@ void TlsCarrier::leave_loop() noexcept {
 
 void TlsCarrier::close() noexcept {
   leave_loop();
-  if (aborts()) return closing_.abort(host());
+  if (aborts()) return closing_.finish(host());
   try {
     if (closing_.begin(state() == State::kConnected)) {
       interest_changed();
@@ -295,11 +294,12 @@ void TlsCarrier::close() noexcept {
 }
 
 bool TlsCarrier::drain(ae::TimePoint until) noexcept {
-  if (!session_.begun() || !session_.below() || handshake_) return true;
-  (void)flush(until);
-  if (session_.engine().unsent() != 0) return false;
-  if (closing()) closing_.finish(host());  // the connection below delivers the rest
-  return true;
+  if (session_.begun() && session_.below() && !handshake_) {
+    (void)flush(until);
+    if (session_.engine().unsent() != 0) return false;
+    if (closing()) closing_.finish(host());  // the connection below delivers the rest
+  }
+  return session_.below().drain(until);
 }
 
 ae::Duration TlsCarrier::linger() const noexcept {
@@ -307,50 +307,51 @@ ae::Duration TlsCarrier::linger() const noexcept {
 }
 
 ae::Duration TlsCarrier::end_linger() const noexcept {
-  if (!session_.has_context()) return ae::Duration::zero();
-  return std::min(session_.settings().linger, session_.settings().end_linger);
+  const ae::Duration below = session_.below().end_linger();
+  if (!session_.has_context()) return below;
+  return std::max(below, std::min(session_.settings().linger, session_.settings().end_linger));
 }
 
 void TlsCarrier::abandon() noexcept {
   leave_loop();
-  // It may outlive this object for a while.
-  if (session_.below()) session_.below()->clear_handlers();
+  session_.below().abandon();
   detach_list();
   place_.forget();
 }
 
 bool TlsCarrier::leave(ae::EventLoop* to) {
   if (session_.begun()) (void)session_.engine().flush();
-  // The connection below arrives after this one, whose object its handlers use there.
-  if (session_.below() && !session_.below().move(to)) return false;
+  if (!session_.below().leave(to)) return false;
   leave_loop();
   detach_list();
   place_.forget();
   return true;
 }
 
-bool TlsCarrier::join(ae::EventLoop& loop) {
-  return !session_.below() || session_.below()->join(loop);
-}
+bool TlsCarrier::join(ae::EventLoop& loop) { return session_.below().join(loop); }
 
 // --- facts about the connection ------------------------------------------------------------------
 
 std::string TlsCarrier::local_address() const {
-  return session_.below() ? session_.below()->local_address() : "";
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->local_address() : "";
 }
 
 std::string TlsCarrier::peer_address() const {
-  return session_.below() ? session_.below()->peer_address() : "";
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->peer_address() : "";
 }
 
 std::optional<bool> TlsCarrier::is_local() const {
-  return session_.below() ? session_.below()->is_local() : std::nullopt;
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->is_local() : std::nullopt;
 }
 
 /// While this connection has not failed, reports what the connection below knows.
 const Failure& TlsCarrier::why_ended() const noexcept {
-  const bool established = session_.below() && state() == State::kConnected && !handshake_;
-  return established ? session_.below()->why_ended() : Carrier::why_ended();
+  const Carrier* const below = session_.below().open();
+  const bool established = below != nullptr && state() == State::kConnected && !handshake_;
+  return established ? below->why_ended() : Carrier::why_ended();
 }
 
 std::vector<std::pair<std::string, std::string>> TlsCarrier::info() const {
@@ -358,14 +359,14 @@ std::vector<std::pair<std::string, std::string>> TlsCarrier::info() const {
   if (session_.begun() && (state() == State::kConnected || state() == State::kClosed))
     facts = facts_of(session_.engine());
   if (session_.below()) {
-    for (auto& fact : session_.below()->info()) facts.push_back(std::move(fact));
+    for (auto& fact : session_.below().info_and_origin()) facts.push_back(std::move(fact));
   }
   return facts;
 }
 
 std::string TlsCarrier::path() const {
   std::string line = session_.begun() ? path_of(session_.engine()) : "tls";
-  if (session_.below()) line.append(" over ").append(session_.below()->path());
+  if (session_.below()) line.append(" over ").append(session_.below().path_and_origin());
   return line;
 }
 

@@ -23,11 +23,11 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsType;
 
-class TlsCarrier final : public QueuedCarrier, public Handshake::Client {
+class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private Below::User {
  public:
   TlsCarrier(const TlsType& type, LoopState& shared);
   ~TlsCarrier() override {
-    if (aborts()) session_.below().abort();
+    if (aborts()) session_.below().abort_at_once();
   }
 
   /// Begins the handshake on `below`, which must be connected. At the end it runs the connect
@@ -36,7 +36,10 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client {
   Handshake& begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
                    const std::string& name, const Handshake::Keeper& keeper);
 
-  int fd() const noexcept override { return session_.below() ? session_.below()->fd() : -1; }
+  int fd() const noexcept override {
+    const Carrier* const below = session_.below().open();
+    return below != nullptr ? below->fd() : -1;
+  }
   std::string local_address() const override;
   std::string peer_address() const override;
   std::optional<bool> is_local() const override;
@@ -64,11 +67,6 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client {
   bool leave(ae::EventLoop* to) override;
   bool join(ae::EventLoop& loop) override;
 
-  // Events of the connection below: see Below::watch().
-  void below_readable();
-  void below_writable();
-  void below_gone();
-
  private:
   /// Queued in the loop's list of connections whose last handshake flight is held back, to be sent
   /// together with the first data.
@@ -77,6 +75,11 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client {
     std::size_t run_ready() override;
     TlsCarrier& carrier;
   };
+
+  // From Below.
+  void below_connected() override;
+  void below_readable() override;
+  void below_writable() override;
 
   // From Handshake; go_on() also serves as interest_changed() where no caller could retry: if
   // memory runs out, the connection fails.
@@ -92,7 +95,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client {
   int report_failure(const char* what);
   void leave_loop() noexcept;
 
-  Session session_;
+  Session session_{this};
   LoopPlace place_;
   Closing closing_{session_};
   std::unique_ptr<Handshake> handshake_;  // while it runs

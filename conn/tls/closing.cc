@@ -37,7 +37,7 @@ void Closing::end_below_too() {
 void Closing::end_below() {
   if (session_.engine().unsent() > 0) return;
   move_to(State::kBelowEnded);
-  (void)session_.below()->shutdown_both();
+  session_.below().shutdown_both();
 }
 
 bool Closing::begin(bool established) {
@@ -68,7 +68,7 @@ ae::Mask Closing::wanted() const noexcept {
 
 bool Closing::discard(std::array<char, Engine::kRecord>& scratch) {
   for (int i = 0; i < 16; ++i) {
-    const ssize_t n = session_.below()->read(scratch.data(), scratch.size());
+    const ssize_t n = session_.below().receive(scratch.data(), scratch.size());
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return false;
     move_to(State::kDeaf);  // end of stream, or an error that the next flush() reports
@@ -79,18 +79,13 @@ bool Closing::discard(std::array<char, Engine::kRecord>& scratch) {
 
 void Closing::finish(CarrierHost& host) noexcept {
   leave(host.loop());
+  move_to(State::kClosed);
   Below& below = session_.below();
   // After its close_notify the peer sends nothing that could provoke a reset.
   if (below && session_.begun() && session_.engine().ended()) below.carrier().expect_no_more();
-  below.close();
-  move_to(State::kClosed);
-  host.release();
-}
-
-void Closing::abort(CarrierHost& host) noexcept {
-  session_.below().abort();
-  move_to(State::kClosed);
-  host.release();
+  session_.drop_engine();
+  below.close(host.aborts());
+  if (!below.exists()) host.release();
 }
 
 void Closing::leave(ae::EventLoop* loop) noexcept {

@@ -108,10 +108,9 @@ class Closing {
   /// Discards input: a peer that lingers too must be able to deliver its own output. Returns
   /// whether wanted() has changed.
   bool discard(std::array<char, Engine::kRecord>& scratch);
-  /// Closes the connection below, whose close() delivers the rest, and releases the connection.
+  /// Closes the connection below, whose close() delivers the rest and then releases the connection.
+  /// After abort() the peer recognizes the cut by the absence of close_notify.
   void finish(CarrierHost& host) noexcept;
-  /// As finish(), without close_notify; the peer recognizes the cut by its absence.
-  void abort(CarrierHost& host) noexcept;
   /// The loop ends: no timer runs any more.
   void leave(ae::EventLoop* loop) noexcept;
 

@@ -31,6 +31,7 @@ Failure failure_of(Make make) noexcept {
 }  // namespace
 
 Handshake::~Handshake() {
+  if (keeper_.owner != nullptr) keeper_.place->handshake = nullptr;
   if (began_ != ae::TimePoint{}) --shared_.counters.handshaking;
   if (timer_ != 0) shared_.loop().remove_time_event(timer_);
 }
@@ -64,13 +65,13 @@ void Handshake::connect(const Endpoint& to) {
   const ae::Duration timeout = session_.settings().connect_timeout;
   connect_by_ = std::chrono::steady_clock::now() + timeout;
   set_clock(timeout);
-  session_.below()->connect(target_, [this](Connection&) { below_connected(); });
+  session_.below().connect(target_);
 }
 
 void Handshake::below_connected() {
   Failure why = failure_of([this]() -> Failure {
     Below& below = session_.below();
-    if (below->state() != State::kConnected) return {below->error_code(), below->last_error()};
+    if (below.state() != State::kConnected) return below.failure();
     try {
       SetupTrace::begin("TLS handshake");
       session_.make_engine(Role::kClient, peer_name_);
@@ -111,7 +112,7 @@ void Handshake::start(Role role) {
   move_to(Stage::kRunning);
   began_ = std::chrono::steady_clock::now();
   ++shared_.counters.handshaking;
-  if (role == Role::kClient) proceed();  // the client sends first
+  if (role == Role::kClient || session_.below().has_early_input()) proceed();  // a client begins
 }
 
 // --- going on ------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ void Handshake::step() {
 /// Last in each function that calls it: the client destroys this object.
 void Handshake::fail(Failure failure) {
   if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_failures;
-  if (stage_ == Stage::kConnecting) session_.below().close();  // stop connecting
+  if (stage_ == Stage::kConnecting) session_.below().close(false);  // stop connecting
   client_.handshake_over(std::move(failure));
 }
 
@@ -170,7 +171,7 @@ void Handshake::evict() {
 // --- the sentences -------------------------------------------------------------------------------
 
 std::string Handshake::with_peer() const {
-  return "TLS handshake with " + session_.below()->peer_address() + ": ";
+  return "TLS handshake with " + session_.below().carrier().peer_address() + ": ";
 }
 
 /// The failure after a step of the engine, or an empty one.
@@ -214,8 +215,7 @@ Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
   const Settings& settings = session_.settings();
   const auto now = [] { return std::chrono::steady_clock::now(); };
   deadline = std::min(deadline, now() + settings.connect_timeout);
-  if (!below->connect_blocking(target_, deadline - now()))
-    return {below->error_code(), below->last_error()};
+  if (!below.connect_blocking(target_, deadline)) return below.failure();
   SetupTrace::begin("TLS handshake");
   try {
     session_.make_engine(Role::kClient, peer_name_);

@@ -34,8 +34,8 @@ class Handshake;
 class LoopState;
 class TlsType;
 
-/// A connection whose handshake its acceptor owns. `handshake` is valid until finished() or
-/// failed().
+/// A connection whose handshake its acceptor owns. `handshake` is null once it is over, also after
+/// the end of the loop.
 struct OwnedHandshake {
   ConnectionPtr connection;
   Handshake* handshake = nullptr;
@@ -104,6 +104,8 @@ class Handshake final : private ReadyItem {
 
   /// Events of the connection below that are needed.
   ae::Mask wanted() const noexcept;
+  /// The connection below is connected, or that failed.
+  void below_connected();
   /// An event of the connection below, or a write, may let it proceed: queues a step.
   void proceed();
   /// In a forked child it does not proceed.
@@ -121,7 +123,6 @@ class Handshake final : private ReadyItem {
   std::size_t run_ready() override;
   void move_to(Stage next) noexcept;
   Failure prepare(const Endpoint& to);
-  void below_connected();
   void set_clock(ae::Duration timeout);
   void start(Role role);
   void step();

@@ -25,17 +25,19 @@ bool is_tcp_socket(int fd) {
 
 }  // namespace
 
-void Session::take(ConnectionPtr below, std::shared_ptr<const Context> context) noexcept {
+void Session::take(ConnectionPtr below, std::shared_ptr<const Context> context) {
   context_ = std::move(context);
   below_.take(std::move(below));
 }
 
 void Session::make_engine(Role role, const std::string& peer_name) {
   SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
-  const int socket = settings().ktls && is_tcp_socket(below_->fd()) ? below_->fd() : -1;
+  const int socket =
+      settings().ktls && is_tcp_socket(below_.carrier().fd()) ? below_.carrier().fd() : -1;
   engine_ = std::make_unique<Engine>(context, role, below_, socket);
   if (role == Role::kServer) engine_->hold_last_flight();
-  if (role == Role::kClient) context_->prepare_client(*engine_, peer_name, below_->peer_address());
+  if (role == Role::kClient)
+    context_->prepare_client(*engine_, peer_name, below_.carrier().peer_address());
 }
 
 ssize_t Session::write(const iovec* vectors, int count, LoopState& shared) {
@@ -101,7 +103,7 @@ bool Session::flush(ae::TimePoint until) {
 
 const Failure& Session::why_below() const noexcept {
   static const Failure none;
-  return engine_->wire_failed() ? below_->why_ended() : none;
+  return engine_->wire_failed() ? below_.carrier().why_ended() : none;
 }
 
 Failure Session::why_failed(const char* what) const noexcept {
@@ -111,7 +113,8 @@ Failure Session::why_failed(const char* what) const noexcept {
   Failure why = out_of_memory();
   why.code = is_below ? below.code : own.code;
   try {
-    why = is_below ? below : Failure(own.code, what + below_->peer_address() + ": " + own.text);
+    why = is_below ? below
+                   : Failure(own.code, what + below_.carrier().peer_address() + ": " + own.text);
   } catch (const std::bad_alloc&) {  // only the text is lost
   }
   return why;

@@ -17,16 +17,17 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class LoopState;
 
-/// The connection below comes first, then, once that is connected, the engine. The engine stays
-/// until the end; the connection below may go before.
+/// The connection below comes first, then, once that is connected, the engine. Closing drops the
+/// engine first, while the connection below may still deliver.
 class Session {
  public:
-  Session() = default;
+  explicit Session(Below::User* user = nullptr) noexcept : below_(user) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // --- set-up ------------------------------------------------------------------------------------
-  void take(ConnectionPtr below, std::shared_ptr<const Context> context) noexcept;
+  /// As Below::take().
+  void take(ConnectionPtr below, std::shared_ptr<const Context> context);
   /// The connection below is connected. A client checks the peer's certificate against `peer_name`.
   /// Throws Error if the context cannot serve the role.
   void make_engine(Role role, const std::string& peer_name);
@@ -35,6 +36,7 @@ class Session {
   /// Whether there is an engine: if not, none of the functions for data may be called.
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
+  void drop_engine() noexcept { engine_.reset(); }
   Below& below() noexcept { return below_; }
   const Below& below() const noexcept { return below_; }
 

@@ -62,6 +62,9 @@ class AECONN_API TlsType final : public Transport {
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
   /// Whether this layer or the one below has work that no descriptor announces.
+  bool is_over(const ConnectionType& other) const noexcept override {
+    return &other == &below_ || of(below_).is_over(other);
+  }
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
   Statistics statistics(ae::EventLoop& loop) const override;
@@ -73,10 +76,10 @@ class AECONN_API TlsType final : public Transport {
 
   /// Begins TLS on an established connection of the type below (STARTTLS, an adopted socket) and
   /// removes all its handlers. `done` runs once, as that of connect(); close() cancels it. `below`
-  /// must be of the type that this type is over, must have no unread or unwritten bytes of its own
-  /// and must not be in one of its own handlers. A client sends `name` as SNI and checks the
-  /// certificate against it, unless option server-name is set. Throws Error as listen() would;
-  /// `below` is then closed.
+  /// must be of the type that this type is over and must not be in one of its own handlers. Bytes
+  /// that peek() has shown belong to TLS. A client sends `name` as SNI and checks the certificate
+  /// against it, unless option server-name is set. Throws Error as listen() would, or if output of
+  /// `below` waits and flush() cannot pass it on; `below` is then closed.
   [[nodiscard]] ConnectionPtr wrap(ConnectionPtr below, Role role, const std::string& name,
                                    Connection::Handler done, const Options& options = {}) const;
 

@@ -341,6 +341,23 @@ TEST_CASE("close handler: with kFailure a reset is heard of after the peer's end
   }
 }
 
+TEST_CASE("close handler: with kFailure a reset is heard of while bytes are unread",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.carrier.capabilities().reset) return;
+    testing::send(pair.loop, *pair.client, "before");
+    testing::await_readable(pair.loop, *pair.server);
+    int failures = 0;
+    pair.server->set_close_handler([&](Connection&) { ++failures; }, conn::CloseOn::kFailure);
+    pair.client.release()->abort();
+    RUN_UNTIL(pair.loop, failures == 1);
+    REQUIRE(pair.server->why_ended());
+    testing::turns(pair.loop, 20);
+    REQUIRE(failures == 1);
+  }
+}
+
 TEST_CASE("close handler: with kFailure an ordinary end does not run it", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);

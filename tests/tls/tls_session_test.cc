@@ -103,7 +103,7 @@ TEST_CASE("tls session: what the connection below does not take wants its next e
 
 TEST_CASE("tls session: a failure of the connection below is reported as its own", "[tls]") {
   Sessions both;
-  both.b.below().abort();
+  both.b.below().close(true);
   REQUIRE_FALSE(both.b.below());
   REQUIRE(
       both.a.wait_for(ae::kReadable, std::chrono::steady_clock::now() + std::chrono::seconds(9)));

@@ -5,8 +5,12 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cstring>
+#include <span>
+#include <thread>
 
 #include "conn/error.h"
+#include "conn/registry.h"
 #include "conn/tcp/unix_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
@@ -91,6 +95,114 @@ TEST_CASE("tls: a handshake that comes right behind the last plain byte is not l
   REQUIRE(connected);
   RUN_UNTIL(site.loop, done);
   REQUIRE(server->state() == State::kConnected);
+}
+
+TEST_CASE("tls: bytes that were peeked at are the beginning of the handshake", "[tls][wrap]") {
+  TlsSite site;
+  ConnectionPtr plain;
+  const conn::ListenerPtr listener =
+      site.tcp.listen(site.loop, Endpoint::parse("tcp://127.0.0.1:0"),
+                      [&](ConnectionPtr one) { plain = std::move(one); });
+  RawContext context = RawContext::client();
+  RawTls peer(context, RawSocket::connect(testing::address_of(*listener)));
+  SSL_do_handshake(peer.ssl());
+  peer.socket().send(peer.take_outgoing());
+  RUN_UNTIL(site.loop, plain != nullptr);
+  RUN_UNTIL(site.loop, plain->peek(100).size >= 100);  // all of it is read ahead
+  const std::uint64_t id = plain->id();
+  bool done = false;
+  const ConnectionPtr server =
+      site.server.wrap(std::move(plain), Role::kServer, "", [&](Connection&) { done = true; });
+  REQUIRE(server->id() != id);
+  REQUIRE(testing::aside(site.loop, [&] { return peer.handshake(); }));
+  RUN_UNTIL(site.loop, done);
+  REQUIRE(server->state() == State::kConnected);
+  REQUIRE(site.tcp.counters(site.loop).bytes_read > 100);
+}
+
+TEST_CASE("tls: wrap() takes no connection whose output waits above the transport", "[tls][wrap]") {
+  PlainPair site;
+  const std::string bytes(1 << 20, 'x');
+  for (int quiet = 0; quiet < 5; ++quiet) {  // the kernel may take more a moment later
+    while (site.a->write(bytes.data(), bytes.size()) > 0) quiet = 0;
+    std::this_thread::sleep_for(10ms);
+  }
+  const bool by_reference = GENERATE(false, true);
+  bool released = false;
+  if (by_reference) {
+    const auto release = [](void* flag, std::error_code) noexcept {
+      *static_cast<bool*>(flag) = true;
+    };
+    REQUIRE(site.a->send({std::as_bytes(std::span(bytes)), release, &released, nullptr}) > 0);
+  } else {
+    std::memcpy(site.a->reserve(10).data(), bytes.data(), 10);
+    site.a->commit(10);
+  }
+  REQUIRE_THROWS_WITH(
+      site.client.wrap(std::move(site.a), Role::kClient, "localhost", [](Connection&) {}),
+      Contains("output"));
+  testing::Collector rest(*site.b);  // it is closed, which delivers all
+  RUN_UNTIL(site.loop, rest.over());
+  REQUIRE(rest.ended);
+  LOOK_UNTIL(site.loop, released == by_reference);
+}
+
+TEST_CASE("tls: output that was committed and sent before wrap() goes first", "[tls][wrap]") {
+  PlainPair site;
+  bool released = false;
+  const auto release = [](void* flag, std::error_code error) noexcept {
+    *static_cast<bool*>(flag) = !error;
+  };
+  std::memcpy(site.a->reserve(4).data(), "STAR", 4);
+  site.a->commit(4);
+  const std::string rest = "TTLS\r\n";
+  REQUIRE(site.a->send({std::as_bytes(std::span(rest)), release, &released, nullptr}) == 6);
+  const ConnectionPtr client =
+      site.client.wrap(std::move(site.a), Role::kClient, "localhost", [](Connection&) {});
+  REQUIRE(testing::receive(site.loop, *site.b, 10) == "STARTTLS\r\n");
+  RUN_UNTIL(site.loop, released);
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.b), Role::kServer, "", [](Connection&) {});
+  RUN_UNTIL(site.loop, client->state() == State::kConnected);
+  RUN_UNTIL(site.loop, server->state() == State::kConnected);
+  site.require_echo(*client, *server);
+}
+
+TEST_CASE("tls: a list of schemes may be below TLS", "[tls][fallback]") {
+  TlsSite site;
+  conn::Registry registry;
+  conn::ConnectionType& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());
+  registry.add_unavailable("rdma", "not here");
+  conn::ConnectionType& list = registry.require("rdma|tcp");
+  conn::tls::TlsType over_list(list);
+  over_list.configure({{"ca", site.ca.cert()}});
+  testing::AnyLoop loop;  // destroyed before the types
+  conn::tls::TlsType served(tcp);
+  served.configure(site.options_of(site.identity));
+  ConnectionPtr server;
+  const conn::ListenerPtr listener =
+      served.listen(loop, Endpoint::parse("tls://127.0.0.1:0"),
+                    [&](ConnectionPtr one) { server = std::move(one); });
+  Endpoint to = testing::address_of(*listener);
+  to.scheme = over_list.name();
+  to.options = conn::Options{{"server-name", "localhost"}};
+  ConnectionPtr client = over_list.create(loop);
+  client->connect(to, {});
+  RUN_UNTIL(loop, client->state() != State::kConnecting);
+  INFO(client->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  RUN_UNTIL(loop, server != nullptr);
+  CHECK(client->fd() >= 0);
+  CHECK(info_of(*client, "carrier") == "tcp");
+  CHECK_THAT(client->path(), Contains("over tcp"));
+  CHECK(tcp.counters(loop).open == 2);
+  CHECK(list.counters(loop).open == 0);
+  testing::send(loop, *client, "through a list");
+  REQUIRE(testing::receive(loop, *server, 14) == "through a list");
+  client.reset();
+  REQUIRE(testing::read_event(loop, *server) == "(end)");
+  server.reset();
+  LOOK_UNTIL(loop, tcp.counters(loop).open == 0);
 }
 
 TEST_CASE("tls: wrap() checks the name it is given, unless server-name says otherwise",
