@@ -42,12 +42,14 @@ class RdmaPending final : public PendingConnection {
   }
 
  private:
-  // Shared, because the channel must outlive the id even if its loop does not.
+  // Event channel of id_. The ownership is shared, because the channel must outlive the id even if
+  // the loop of the channel does not.
   std::shared_ptr<CmChannel> channel_;
   CmId id_;
-  std::vector<std::byte> data_;  // private data that the peer sent in the request
+  std::vector<std::byte> data_;  // private data that the peer sent in its connection request
 };
 
+/// Moves connection requests to the loop that owns an event channel.
 class RdmaHandoff final : public Handoff {
  public:
   explicit RdmaHandoff(std::shared_ptr<CmChannel> channel) : channel_(std::move(channel)) {}

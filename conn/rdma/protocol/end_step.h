@@ -68,7 +68,7 @@ constexpr bool allowed(EndStep from, EndStep to) {
 }
 static_assert(!allowed(EndStep::kGone, EndStep::kToReap), "torn down once");
 
-/// Returns true if the step is possible in this phase.
+/// Returns true if a connection in this phase may be at this step of its end.
 constexpr bool fits(EndStep step, Phase phase) {
   using enum EndStep;
   switch (step) {

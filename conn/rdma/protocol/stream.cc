@@ -31,7 +31,7 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
 StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
-  // A Valkey server needs windows of one length; a Valkey client takes any.
+  // A Valkey server needs windows that all have one length; a Valkey client accepts any lengths.
   if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
   return {.may_change = peer.said(Hello::kWindowMayChange),
           .marks = peer.said(Hello::kMarksWindows),
@@ -178,8 +178,8 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (proof_.on_answer(message.select)) return;
   if (!budget_.takes_probe(proof_.received(), config_.receives) && !spend_control(now)) return;
-  // Only a question is answered, not an unexpected answer: otherwise two peers might answer each
-  // other for ever.
+  // Answers the message only if it is a probe, not if it is an unexpected answer to a probe:
+  // otherwise two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_.is_aeconn() : servers && peer_.is_aeconn();
@@ -242,7 +242,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     return message;
   }
   std::uint32_t place = planned;
-  // The mark is sent before any byte goes into the new window.
+  // The mark, which tells the peer that we change to its new window, is sent before any byte goes
+  // into that window.
   if (mark_due_) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;

@@ -42,14 +42,15 @@ class StreamReceiver {
   /// Stream::tick(), each time after take_discarded(), which frees slots.
   std::uint32_t wanted_window() const noexcept;
   void provide_window(const WindowBuffer& buffer);
-  /// Replaces the window that was provided last, whose announcement must not have been posted.
+  /// Replaces the memory of the window that was provided last. The message that announces this
+  /// window must not have been posted yet.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
   /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
   /// window at all. Otherwise it continues with those it has, and wants a window again after a
   /// second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
-  /// Returns a spare window that is of no more use, which the caller must free. Its `data` is null
-  /// if there is none.
+  /// Removes a spare window that the stream needs no more and returns its memory, which the caller
+  /// must free. The `data` of the result is null if there is no such window.
   WindowBuffer take_discarded() noexcept;
   /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
   /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
@@ -78,8 +79,8 @@ class StreamReceiver {
   }
   /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
   bool expects_mark() const noexcept { return line_.leaving(); }
-  /// Records the peer's mark that it has left the windows. Returns null, or a text that says what
-  /// is wrong.
+  /// Records the peer's mark, which says that it has left the windows that it was asked to leave.
+  /// Returns null, or a text that says how the mark breaks the protocol.
   const char* on_mark() noexcept;
 
   // --- reading -----------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class StreamReceiver {
     return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }
   std::uint32_t window_length() const noexcept { return size_.length(); }
-  /// Returns the number of windows that the peer should have.
+  /// Returns the number of our receive windows that the peer should be able to write into.
   std::size_t windows_wanted() const noexcept { return size_.count(); }
   std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   void check() const;
@@ -134,12 +135,17 @@ class StreamReceiver {
 
   WindowSize size_;
   bool ended_ = false;
-  bool released_ = false;  // true once leave_windows() was called
-  // True if the peer had no window left, because full ones had not been read yet.
+  // True once leave_windows() was called: the window memory must not be used any more.
+  bool released_ = false;
+  // True if the last full window left the peer without any, because our reader had not read the
+  // full ones yet: more windows or longer ones would not have helped.
   bool reader_late_ = false;
-  bool recall_ = false;         // true if a short window is to replace those that the peer has
-  bool window_failed_ = false;  // true if there was no memory for another window
-  // True if no window has been filled for a while, so that a spare one is to be freed.
+  // True if one short window is to replace the idle windows that the peer has.
+  bool recall_ = false;
+  // True if there was no memory for a wanted window; window_failed_until_ says how long.
+  bool window_failed_ = false;
+  // True if no window has been filled for a while, so that take_discarded() must return a spare
+  // one, whatever its length.
   bool drop_spare_ = false;
   ReceiveWindowQueue line_;
   std::uint32_t window_turns_ = 0;
