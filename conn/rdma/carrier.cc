@@ -256,7 +256,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory for waiting: reports the present state at once
+    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
     }
   }
   return handed_on();
@@ -331,7 +331,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory for waiting: reports the present state at once
+    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
     }
   }
   return has_left();

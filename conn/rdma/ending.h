@@ -59,7 +59,8 @@ class Ending {
   /// gone().
   [[nodiscard]] bool has_reports_to_come() noexcept;
   void wait() noexcept { step(EndStep::kQuieting); }
-  /// Returns true if wait() was called and the device has reported its last completion since.
+  /// Returns true if wait() was called and the device has since reported the last completion of the
+  /// queue pair.
   bool is_over() const noexcept { return at_ == EndStep::kQuieting && link_.quiet(); }
   void gone() noexcept { step(EndStep::kGone); }
   /// Ends the connection from any phase because the loop ends: sends a disconnect if that is

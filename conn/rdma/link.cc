@@ -221,7 +221,7 @@ bool Link::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    // When the waiting ends without a result, a bind that fails later ends the connection.
+    // Gives up waiting: if the bind fails after this time, the connection ends.
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }

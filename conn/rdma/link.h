@@ -128,7 +128,7 @@ class Link {
   /// Destroys all rdma_cm and verbs objects during set-up, so that another address or queue pair
   /// can be tried.
   void tear_down() noexcept;
-  /// Puts the queue pair into its error state. Calls after the first one do nothing.
+  /// Stops the queue pair by putting it into its error state. Calls after the first one do nothing.
   void stop() noexcept;
   void on_last_receive() noexcept { last_receive_ = true; }
   /// Returns true if the device has no more completions to report for the queue pair, so that

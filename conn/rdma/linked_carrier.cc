@@ -97,7 +97,8 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
         // The device is removed: no answer will come, and the kernel waits until the rdma_cm id is
         // released.
         return finish();
-      // The peer itself rejects the connection, because it does not know this connection.
+      // This event comes from the peer itself, which does not know this connection; so the
+      // connection ends.
       case RDMA_CM_EVENT_REJECTED:
         break;
       default:

@@ -38,7 +38,7 @@ class LinkedCarrier;
 /// Owns an accepted connection until it is handed over to the user.
 class AcceptOwner {
  public:
-  /// Called when the connection is established and ready for data.
+  /// Called when `carrier` is established and ready to send and receive data.
   virtual void on_established(LinkedCarrier& carrier) noexcept = 0;
   /// Called when the connection failed before it was handed over to the user. The implementation
   /// closes the connection.
@@ -118,7 +118,8 @@ class LinkedCarrier : public QueuedCarrier,
   void begin_disconnect(ae::Duration patience) noexcept;
   void begin_close() noexcept;
   void begin_abort() noexcept;
-  /// In phase kClosing: disconnects once everything is delivered. Call when sends have completed.
+  /// Disconnects, in phase kClosing, once all written bytes are delivered. Call when requests on
+  /// the send queue have completed.
   void continue_close() noexcept;
   void finish() noexcept;
   void tear_down() noexcept;
@@ -156,8 +157,8 @@ class LinkedCarrier : public QueuedCarrier,
   void tell_references(std::error_code error) noexcept;
   void peer_closed();
 
-  // The listener that owns this connection; null for a connection that was handed over or that
-  // connected.
+  // The listener that owns this connection; null if the connection was handed over to the user, or
+  // if this side connected.
   AcceptOwner* listener_;
   // Copy of the unread bytes, made when the receive windows were freed at the end of the
   // connection; null if there is no such copy.

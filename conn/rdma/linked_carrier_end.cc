@@ -149,7 +149,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
-    // Called only now, because why_ended() returns the reason from now on.
+    // Called only after the failure is recorded, because the user may then ask why_ended().
     if (was_open) host().peer_gone();
   }
   if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving)
@@ -259,7 +259,8 @@ void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
   const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
-  // Defers the stop only inside a handler: outside one, the loop may not run again to do it.
+  // Defers stopping the queue pair to a later iteration only inside a handler: outside a handler,
+  // the loop may never run again.
   if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
     ending_.queue_stop();
     return state.want_reap(*this);

@@ -30,7 +30,7 @@ class ListenerCore::Port final : private CmUser {
  public:
   Port(ListenerCore& core, SocketAddress address) : core_(core), address_(address) { open(); }
 
-  /// Creates the id, binds it to the address, and listens. Throws VerbsError.
+  /// Creates the rdma_cm id, binds it to the address of this Port, and listens. Throws VerbsError.
   void open() {
     id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
@@ -347,7 +347,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     ++type_.counters(state_->loop()).accept_errors;
     carrier.reject_request(error.what());
     carrier.leave_listener();
-    young_.erase(&carrier);  // destroys its ConnectionPtr, which closes the connection
+    young_.erase(&carrier);  // destroys the ConnectionPtr, and so closes the connection
   }
 }
 
@@ -368,7 +368,7 @@ void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
   std::erase(established_, &carrier);
   ++type_.counters(state_->loop()).accept_errors;
   carrier.leave_listener();
-  young_.erase(&carrier);  // destroys its ConnectionPtr, which closes the connection
+  young_.erase(&carrier);  // destroys the ConnectionPtr, and so closes the connection
 }
 
 std::size_t ListenerCore::run_ready() {

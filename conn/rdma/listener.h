@@ -92,7 +92,8 @@ class ListenerCore final : public ae::Deferred,
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  // State of the loop it runs on; null once the loop is destroyed, and while moving to another.
+  // State of the event loop that the listener runs on; null once that loop is destroyed, and while
+  // the listener moves to another loop.
   LoopState* state_;
   Endpoint endpoint_;
   Settings settings_;
@@ -118,7 +119,8 @@ class ListenerCore final : public ae::Deferred,
   bool paused_ = false, stopped_ = false;
 };
 
-/// A listener or a port listener on rdma://.
+/// The object that the user owns for a listener or a port listener on rdma://; its work is done by
+/// ListenerCore.
 class RdmaListener final : public PortListener {
  public:
   /// Creates the listener and starts to listen on `endpoint`. Throws Error if that is not possible.
@@ -140,6 +142,8 @@ class RdmaListener final : public PortListener {
   std::unique_ptr<ListenerCore> core_;
 };
 
+/// The object that the user owns for a loop's acceptor on rdma://, which accepts connection
+/// requests that a port listener passes to this loop.
 class RdmaLoopAcceptor final : public LoopAcceptor {
  public:
   RdmaLoopAcceptor(const ConnectionType& type, LoopState& state, const Settings& settings,

@@ -29,7 +29,7 @@ class Path {
   }
   std::optional<bool> is_local() const noexcept;
 
-  /// Records the device and the port on which the connection gets its queue pair.
+  /// Records the RDMA device, and its port, on which the queue pair of the connection is created.
   void set_device(const Device& device, int port);
   /// Returns the name of the connection's device with its port, such as "mlx5_0/1"; empty until
   /// set_device() is called.

@@ -22,7 +22,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaPending final : public PendingConnection {
  public:
-  /// `channel`: the event channel to which `id` belongs. `data`: the private data of the request.
+  /// Stores a connection request. `id`: its rdma_cm id. `channel`: the event channel to which `id`
+  /// belongs. `data`: the private data that the peer sent in the request.
   RdmaPending(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
       : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
   std::string peer() const override { return id_.peer().to_string(); }

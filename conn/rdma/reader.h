@@ -78,7 +78,8 @@ class Reader {
  private:
   std::uint64_t turn_ = 0;
   std::size_t left_ = 0;
-  // Number of unread bytes from which on the read handler is called; 1: any byte.
+  // Least number of unread bytes for which the read handler is called; 1: it is called for any
+  // byte.
   std::size_t together_ = 1;
   std::size_t shown_ = 0;
   bool viewed_ = false;

@@ -96,8 +96,8 @@ class Sender {
       kNothing,  ///< no request was due, so nothing was posted
       kDone,     ///< all due requests are posted, or the send queue is full
       kMore,     ///< one chain of requests is posted, and more requests are due for another chain
-      kKeyRefused,  ///< the device refused to change the key of `window`
-      kFailed,      ///< posting failed with `error`; nothing was recorded as posted
+      kKeyRefused,  ///< the device refused the request to bind or invalidate the key of `window`
+      kFailed,      ///< posting failed with errno `error`; no request is recorded as posted
     };
     How how = How::kNothing;
     /// With kFailed: true if the request that failed may have changed the key of a window.
@@ -158,12 +158,13 @@ class Sender {
     // Number of requests of this chain that must be posted so that one of them serves as the probe
     // of the peer's device; 0: no probe is wanted.
     std::size_t probe_end = 0;
-    // For each key change, the window whose key it changes.
+    // For each planned key change, the window whose key it binds or invalidates.
     std::array<ReceiveWindow*, SendChain::kLimit> window{};
-    // For each request, the number of staged bytes that it sends.
+    // For each planned request, the number of staged bytes that it sends.
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
-    std::uint32_t bytes = 0;  // number of staged bytes that all requests send: the sum of bytes_of
-    std::uint32_t control = 0;  // number of control messages in the chain
+    // Number of staged bytes that the whole chain sends: the sum of bytes_of.
+    std::uint32_t bytes = 0;
+    std::uint32_t control = 0;  // number of control messages in the planned chain
     bool copied = false;        // true if the bytes of the last write are copied into the request
     bool signal_last = false;
     bool prove = false;
@@ -193,7 +194,8 @@ class Sender {
   Stream& stream_;
   StagingQueue tx_;
   SendBufferTuning buffer_;
-  Block* control_ = nullptr;  // memory for control messages; null if they fit inline
+  // Memory for control messages; null if they are short enough to be sent inline.
+  Block* control_ = nullptr;
   Limits limits_;
   // The requests on the send queue, indexed by their sequence number modulo the size of this ring.
   std::vector<Sent> ring_;
@@ -203,10 +205,13 @@ class Sender {
   // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
   std::uint32_t starved_for_ = 0;
   Data data_ = Data::kNone;  // progress of request number last_data_: confirmed once it is complete
-  bool failed_ = false;      // true once a request failed: the device does not carry out later ones
-  // True if the device reported a full send queue too early: post again soon.
+  // True once a request failed, after which the device carries out no more requests.
+  bool failed_ = false;
+  // True if the device reported a full send queue although fewer requests are in flight than it
+  // should hold; the connection then posts again soon.
   bool post_again_ = false;
-  bool short_of_room_ = false;  // true if the last write was cut short because buffer_ was full
+  // True if the user's last write was cut short or refused because the send buffer was full.
+  bool short_of_room_ = false;
   bool wants_memory_ = false;
 };
 

@@ -101,7 +101,7 @@ void Setup::choose_next_address() noexcept {
   try {
     if (settings.spread == AddressOrder::kNear && !settings.source.empty())
       (void)numeric_address(settings.source, 0, source);
-  } catch (const std::bad_alloc&) {  // if memory is lacking, continues without a source address
+  } catch (const std::bad_alloc&) {  // no memory: chooses without a source address
   }
   host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
 }
@@ -194,7 +194,8 @@ void Setup::on_event(const CmEvent& event) {
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
       case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response event
+      // On iWARP there is no CONNECT_RESPONSE; this event has the answer.
+      case RDMA_CM_EVENT_ESTABLISHED:
         return finish_request(event);
       default: {
         if (try_again_after(event)) return;

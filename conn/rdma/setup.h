@@ -70,15 +70,16 @@ class Setup {
   /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
   /// the names unless option `spread` asks for another.
   void look_up_next();
-  /// Does the same as look_up_next() without running the loop: blocks until the names are resolved.
+  /// Does the same as look_up_next(), but blocks until all names are resolved, without running the
+  /// event loop.
   void look_up_all();
   /// Handles an event that rdma_cm reports for the rdma_cm id of the link.
   void on_event(const CmEvent& event);
   /// Call when the deadline Deadline::Of::kAddress has passed: the address that is being tried, or
   /// the name service, has not answered in time.
   void on_deadline();
-  /// Call when the caller gives up before our own time-out. If the current address has been silent
-  /// for long enough, records it as one that does not answer.
+  /// Call when the user gives up the attempt to connect before the deadline of the set-up. If the
+  /// current address has been silent for long enough, records it as one that does not answer.
   void report_silence() const noexcept;
 
  private:

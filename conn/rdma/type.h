@@ -42,7 +42,8 @@ class AECONN_API RdmaType final : public Transport {
   /// Returns the options for a connection or listener: those of the transport, overridden by those
   /// in `endpoint`.
   Options options_for(const Endpoint& endpoint) const;
-  /// Returns what is known of the addresses that connections were made to, for option `spread`.
+  /// Returns the record of addresses that connections were made to and of how that went; option
+  /// `spread` chooses addresses by it.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:

@@ -16,7 +16,8 @@ bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
   return to_post;
 }
 
-// Provides one window if the stream wants one. Returns true if it did: the stream may want another.
+// Provides one receive window if the stream wants one. Returns true if a window was provided: the
+// stream may want another one.
 bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();

@@ -30,7 +30,7 @@ class WindowMemory {
 
   /// Where the memory for receive windows comes from, and where its use is counted.
   struct Source {
-    /// Protection domain whose memory pool is used; null: no window can be created.
+    /// Protection domain from which the memory is taken; null: no window can be created.
     Domain* domain;
     MemoryLimit limit;
     LoopStatistics& statistics;
@@ -42,7 +42,8 @@ class WindowMemory {
   /// it after every input to the stream. Returns true if a key must be invalidated, so that a
   /// request must be posted.
   bool manage(const Source& from, ae::TimePoint now);
-  /// Returns why memory for a window was last refused; empty if it never was.
+  /// Returns the last failure to get memory for a receive window; an empty Failure if there was
+  /// none.
   const Failure& failure() const noexcept { return failure_; }
 
   // --- keys of the windows -----------------------------------------------------------------------
@@ -64,7 +65,8 @@ class WindowMemory {
     kFreed,
     kBound,  ///< the device has bound the key of a window to the queue pair
   };
-  /// Records that all sends up to number `sequence` are complete; returns what that changed.
+  /// Records that the requests on the send queue up to number `sequence` are complete. Returns
+  /// whether a window key was bound or invalidated by them.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }

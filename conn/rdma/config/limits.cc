@@ -22,13 +22,14 @@ namespace {
 // receives, the first slabs of memory, and the loop's completion queues.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// Locked memory in a protection domain that belongs to one connection: memory to send from, and its
-// receives.
+// Bytes of locked memory in a protection domain that belongs to one connection: its memory to send
+// from, and its receives.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
-// Memory mappings that providers make for the rings of a queue pair; the second number is for one
-// with receives of its own.
+// Number of memory mappings that the device's user-space driver makes for the rings of a queue
+// pair; kOwnMappings is for a queue pair with a receive queue of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-// Completion queues of a loop: each new one has as many entries as all before it, so there are few.
+// Number of completion queues of a loop that the estimate allows for: each new queue has as many
+// entries as all before it, so there are few.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
@@ -128,7 +129,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                 connections * (window + own + (own_domain ? kOwnLocked : 0));
   need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
   need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
-                 need.regions + 8;  // 8 more: the loop's completion channel and shared receives
+                 need.regions + 8;  // 8: the loop's completion channel and shared receives
   return need;
 }
 

@@ -16,7 +16,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The properties of a device that determine what a connection needs.
+/// Properties of an RDMA device that determine how many resources a connection needs.
 struct DeviceTraits {
   /// Receive windows share a memory region, and each has a key of its own.
   bool binds_keys = false;
@@ -26,11 +26,12 @@ struct DeviceTraits {
   std::uint64_t max_cqe = 65535;
 };
 
-/// What a number of established connections need, with their first windows and no data in flight.
+/// Resources that a number of established connections need, with their first windows and no data in
+/// flight.
 struct Need {
   std::uint64_t queue_pairs = 0, completion_queues = 0, regions = 0, keys = 0, domains = 0;
   std::uint64_t objects = 0;  ///< device objects of all kinds, as the rdma cgroup counts them
-  /// Memory in bytes that is locked (pinned), so that it cannot be swapped out.
+  /// Number of bytes of memory that is locked (pinned), so that it cannot be swapped out.
   std::uint64_t locked = 0;
   std::uint64_t mappings = 0;
 };
@@ -43,7 +44,8 @@ struct Limit {
   std::uint64_t most = 0, used = 0;
   std::uint64_t Need::*what = nullptr;
   bool bytes = false;
-  std::string raise;  ///< how to raise the limit; "{}" is replaced by a sufficient value
+  /// Text that says how to raise the limit; "{}" in it is replaced by a value that would suffice.
+  std::string raise;
 };
 
 /// Folders in which the kernel publishes limits of processes and cgroups. Tests use folders of
@@ -59,7 +61,8 @@ std::vector<Limit> process_limits(const std::string& name, const LimitSources& f
 /// windows and protection domains.
 std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr& device);
 
-/// Returns how many connections `limit` allows, and what `connections` need of it.
+/// Returns how many connections `limit` allows, and how much of the limited resource `connections`
+/// connections need.
 Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
                      const DeviceTraits& traits);
 

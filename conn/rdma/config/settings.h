@@ -22,12 +22,17 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Which peers could reach a receive window of another connection with a guessed key.
+/// Option isolation: which peers could write into a receive window of another connection if they
+/// guessed its key.
 enum class Isolation : std::uint8_t {
   kAuto,        ///< kWindow if the device supports it, otherwise kConnection
   kConnection,  ///< each connection has a protection domain and a receive queue of its own
-  kWindow,      ///< one domain and a shared receive queue; each key is bound to one queue pair
-  kNone,        ///< one domain and a shared receive queue; the peers must trust each other
+  /// One protection domain and a shared receive queue; the key of each window works on one queue
+  /// pair only.
+  kWindow,
+  /// One protection domain, a shared receive queue, keys that work for every peer; the peers must
+  /// trust each other.
+  kNone,
 };
 
 /// Returns half of the machine's memory in bytes, or 0 if its size is unknown. It is the default
@@ -45,7 +50,7 @@ struct Settings {
   /// Greatest length in bytes to which a connection's send buffer grows while longer buffers
   /// improve its throughput.
   std::uint32_t max_send_buffer = 4u << 20;
-  std::uint32_t send_queue = 16;  ///< most work requests on one connection's send queue
+  std::uint32_t send_queue = 16;  ///< most work requests that may be on one connection's send queue
   /// Number of receives that are posted for a connection that has a receive queue of its own.
   std::uint32_t receive_queue = 256;
   /// Number of receives that are posted in an event loop's shared receive queue.
@@ -75,7 +80,7 @@ struct Settings {
   /// Index of the device's completion vector (its interrupt) for the completion queues; -1: the
   /// event loop chooses one.
   int completion_vector = -1;
-  std::string device;  ///< name of the only device to use; empty: any device
+  std::string device;  ///< name of the only RDMA device that may be used; empty: any device
   /// Local address to connect from; empty: the address that the kernel's route selects.
   std::string source;
   AddressOrder spread = AddressOrder::kFirst;

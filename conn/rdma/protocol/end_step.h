@@ -61,7 +61,8 @@ constexpr bool allowed(EndStep from, EndStep to) {
     case kQuieting:
       return from == kToReap;
     case kGone:
-      // kGone may follow any other step, because the end of the loop skips the rest.
+      // kGone may follow any other step: when the event loop is destroyed, the steps in between are
+      // skipped.
       return from != kGone;
   }
   return false;

@@ -52,7 +52,8 @@ inline constexpr std::size_t kSharedBatch = 64;
 /// Each peer is told that it may use one in this many of the shared receives. More than this many
 /// peers can exhaust the queue together; the device then retries.
 inline constexpr std::uint32_t kSharedParts = 4;
-/// The shared receive queue raises its event when only one in this many of its receives is left.
+/// The shared receive queue raises its event (limit reached) when only one in this many of its
+/// receives is left.
 inline constexpr std::uint32_t kShortageAt = 4;
 /// On a loop with at least this many connections, a connection whose peer counts receives gets only
 /// kFewReceives of its own. Its peer must then probe every few messages, but ten thousand
@@ -84,15 +85,15 @@ inline constexpr std::uint64_t kProbeAt = 256;
 /// Most probes of the peer that may wait for our answer. An aeconn peer has at most one
 /// outstanding.
 inline constexpr std::size_t kMostAnswers = 64;
-/// How often a peer that cannot be probed is sent one more message without proof that it has a
-/// receive. Only on a transport whose completions do not prove that either (iWARP).
+/// Interval at which a peer that cannot be probed is sent one more message without proof that it
+/// has a free receive. Used only on a transport whose completions do not prove that either (iWARP).
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 /// The shortest keepalive interval, and kKeepalivePrice, the time that must lie between two of a
 /// peer's keepalives on average: half of that interval, because the clocks of two ends may differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// The budget for control messages of a peer that no action of ours has earned: messages per
-/// second, and messages at once.
+/// Budget for those control messages of a peer that no action of ours has earned, such as
+/// unexpected offers: messages per second, and messages at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
 /// Smallest budget (messages per second, and at once) that the control messages of an aeconn peer
 /// never exceed. What kControlRate and kControlBurst allow beyond it is for other implementations.

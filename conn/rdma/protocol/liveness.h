@@ -20,7 +20,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Liveness {
  public:
   struct Config {
-    ae::Duration keepalive{};  ///< interval of our keepalives; 0: none are sent
+    ae::Duration keepalive{};  ///< interval at which we send keepalives; 0: we send none
     /// True if the completion of a request proves that it reached the peer's device; false on
     /// iWARP, where it only proves that the request left ours (StreamConfig::completions_prove).
     bool completions_prove = true;

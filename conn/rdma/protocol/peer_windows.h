@@ -28,10 +28,10 @@ class PeerWindows {
   /// Returns how many bytes we have written into current().
   std::uint32_t used() const noexcept { return used_; }
   std::uint32_t left() const noexcept { return current().length - used_; }
-  /// Returns the peer's address at which the next byte is written.
+  /// Returns the address, in the peer's memory, at which we write the next byte.
   std::uint64_t position() const noexcept { return current().address + used_; }
   bool any() const noexcept { return current().length != 0; }
-  /// Returns the number of windows that were announced after the current one.
+  /// Returns how many windows the peer has announced to follow the current one.
   std::size_t ahead() const noexcept { return ahead_; }
 
   /// Makes `window` the current window and drops all others; nothing more is written into the

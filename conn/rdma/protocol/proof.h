@@ -24,7 +24,8 @@ class Proof {
   /// probes cannot be confused.
   static constexpr std::uint16_t kServerProbe = 0x8000;
 
-  /// `receives`: number of receives that the peer keeps posted if it announces none.
+  /// Starts with no message sent. `receives`: the number of receives that the peer is assumed to
+  /// keep posted until it announces another number.
   Proof(Role role, std::uint32_t receives, bool completions_prove, ae::TimePoint now) noexcept
       : role_(role),
         completions_prove_(completions_prove),
@@ -131,9 +132,9 @@ class Proof {
   std::uint16_t select_ = 0;
   std::uint64_t receives_;  // number of receives that the peer is assumed to keep posted
   std::uint64_t sent_ = 0;  // number of messages that we posted
-  // Number of posted messages that the peer's software has provably handled.
+  // Number of our messages that the peer's software has provably handled.
   std::uint64_t proven_ = 0;
-  // Number of messages we posted whose completion the device has reported.
+  // Number of our messages whose completion our device has reported.
   std::uint64_t completed_ = 0;
   std::uint64_t sent_at_full_ = 0;
   std::uint64_t received_ = 0;  // number of messages that arrived from the peer

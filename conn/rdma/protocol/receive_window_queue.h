@@ -29,7 +29,8 @@ struct WindowBuffer {
   std::uint32_t length = 0;
   std::uint64_t address = 0;  ///< start of the memory, as the peer addresses it in its RDMA writes
   std::uint32_t key = 0;      ///< the rkey with which the peer may write into the memory
-  /// Object of the caller that owns the memory; stored and returned unchanged.
+  /// Pointer that the caller sets to recognize the memory when it is returned; not used by the
+  /// stream.
   void* owner = nullptr;
   explicit operator bool() const noexcept { return data != nullptr; }
 };
@@ -127,7 +128,8 @@ class ReceiveWindowQueue {
     ++full_;
     return true;
   }
-  /// Makes the peer leave its windows for the next one that is added, although they are not full.
+  /// Makes the offer of the window that is added next ask the peer to leave the windows that it
+  /// has, although they are not full.
   void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
   /// Call when the peer has left the windows that leave() asked it to leave. The bytes that it
@@ -137,13 +139,15 @@ class ReceiveWindowQueue {
   // --- the user reads ----------------------------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
-  /// Returns the oldest unread bytes, as far as they are contiguous.
+  /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;
+  /// empty if there are none.
   std::span<std::byte> unread() const noexcept {
     if (count_ == 0) return {};
     const Window& window = at(0);
     return {window.buffer.data + window.read, window.filled - window.read};
   }
-  /// Fills `pieces` with the oldest unread bytes, as many pieces as fit; returns their number.
+  /// Sets the elements of `pieces` to the oldest unread bytes, one piece for each window, as many
+  /// as fit. Returns the number of pieces.
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
   /// Records that the first `size` bytes of unread() were read. Returns true if a window was read
   /// to its end.

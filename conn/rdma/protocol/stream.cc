@@ -14,7 +14,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Returns AECONN_VERSION, a text of three numbers with dots between, in the form of the hello.
+// Converts a version of three numbers with dots between (AECONN_VERSION) into the three numbers
+// that a hello carries.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -146,8 +147,8 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   const bool early = message.select == kWindowMark && peer_.said(Hello::kMarksWindows);
   const bool ahead = message.select == kWindowAhead && peer_.said(Hello::kTakesAhead);
-  // The peer earns this message if we have filled its window, unless it sent the message before it
-  // saw that.
+  // The peer need not pay for this offer from its budget if we have filled its window, unless it
+  // sent the offer before it saw that.
   const bool filled = peer_windows_.left() == 0 && !early && !ahead;
   const bool earned = (filled || ahead) && earned_ != 0;
   if (earned)

@@ -65,12 +65,13 @@ struct StreamConfig {
   /// Budget for control messages of the peer that no action of ours has earned: per second, and at
   /// once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
-  ae::Duration keepalive = std::chrono::seconds(3);  ///< interval of our keepalives; 0: none
-  /// Number that trace points (probes) report to identify the connection.
+  /// Interval at which we send keepalives; 0: none.
+  ae::Duration keepalive = std::chrono::seconds(3);
+  /// Id of the connection that tracing probes (static trace points) report.
   std::uint64_t connection = 0;
 };
 
-/// The limit that a peer exceeded, if that is why its connection ended.
+/// Which limit the peer exceeded, if the stream failed for that reason.
 enum class Excess : std::uint8_t {
   kNone,  ///< the peer exceeded no limit
   /// The peer sent more control messages than StreamConfig::control_rate and control_burst allow,
@@ -83,7 +84,8 @@ class Stream {
  public:
   Stream(const StreamConfig& config, ae::TimePoint now);
 
-  /// Takes the peer's hello. Call it before anything else arrives.
+  /// Records what the peer's hello states. Must be called before any other input from the peer is
+  /// passed in.
   void on_hello(const Hello& hello);
   Hello hello() const;  ///< returns the hello that we send to the peer
   /// Sets how many receives the peer can count on (`ours`), and whether a completed message was
@@ -93,7 +95,7 @@ class Stream {
     proof_.set_completions_prove(completions_prove);
     liveness_.set_completions_prove(completions_prove);
   }
-  /// Sets the connection's id for tracing probes (StreamConfig::connection).
+  /// Sets the id of the connection that tracing probes report (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
   // --- parts of the stream -----------------------------------------------------------------------
@@ -109,7 +111,8 @@ class Stream {
   /// Call if there is no memory for a window that is wanted. The stream continues with the windows
   /// it has and wants one again after a second; without any window it fails.
   void no_window(ae::TimePoint now);
-  /// Call when a WRITE_WITH_IMM arrived; `immediate` is in host order.
+  /// Call when a WRITE_WITH_IMM of the peer arrived: its bytes are in our receive window.
+  /// `immediate`: the immediate value, in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// Call when a SEND arrived. `bytes`: a private copy of the receive buffer, as long as the SEND
   /// was.
@@ -138,10 +141,11 @@ class Stream {
   std::uint32_t immediate(std::uint32_t length) const noexcept {
     return waited_ ? length | kWaited : length;
   }
-  /// Records that `length` bytes were posted, ending in one WRITE_WITH_IMM.
+  /// Records that writes of `length` bytes in total were posted, the last of them as
+  /// WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
-  /// Call when staged bytes could not be sent. If they wait for a window, the next write tells the
-  /// peer so.
+  /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
+  /// wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
   /// Records that `count` more messages (control messages, and writes with an immediate) have
   /// completed.
@@ -179,7 +183,8 @@ class Stream {
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
 
-  /// Asserts the invariants. Tests and the fuzzer call it after every step.
+  /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
+  /// step.
   void check() const;
 
  private:
@@ -202,9 +207,10 @@ class Stream {
 
   // The members from here on are the state of the sending direction.
   PeerWindows peer_windows_;
-  // Number of the peer's windows that we filled and whose successors have not been announced yet.
+  // Number of the peer's windows that we filled and for which the peer has not announced a
+  // successor yet.
   std::uint32_t earned_ = 0;
-  // The `select` fields of the peer's probes that we must still answer, as a ring.
+  // Ring of the `select` fields of the peer's probes that we have not answered yet.
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};
   std::size_t reply_head_ = 0, reply_count_ = 0;
   bool aborted_ = false, abort_due_ = false;

@@ -59,7 +59,8 @@ class StreamReceiver {
 
   // --- announcing windows, and data that arrives: for Stream only --------------------------------
   const ReceiveWindowQueue& line() const noexcept { return line_; }
-  /// Records that the next window to be announced was announced, by our message number `message`.
+  /// Records that our message number `message` has announced the oldest window that was not
+  /// announced yet.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
   }
@@ -142,7 +143,7 @@ class StreamReceiver {
   bool reader_late_ = false;
   // True if one short window is to replace the idle windows that the peer has.
   bool recall_ = false;
-  // True if there was no memory for a wanted window; window_failed_until_ says how long.
+  // True if there was no memory for a wanted window: none is asked for until window_failed_until_.
   bool window_failed_ = false;
   // True if no window has been filled for a while, so that take_discarded() must return a spare
   // one, whatever its length.

@@ -44,7 +44,7 @@ void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
   last_full_at_ = now;
 }
 
-// Makes the next windows longer, because the window that became full last was too short.
+// Makes the next windows longer. Called when the window that became full last was too short.
 void WindowSize::grow() noexcept {
   if (!peer_.may_change) return;
   // The next window is at least twice as long; longer if the last burst of data filled longer ones.

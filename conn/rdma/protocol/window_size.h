@@ -23,7 +23,7 @@ inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
 
 class WindowSize {
  public:
-  struct Config {  ///< the members of StreamConfig with the same names
+  struct Config {  ///< values of the members of StreamConfig that have the same names
     std::uint32_t window = 0, max_window = 0, max_windows = 0;
   };
   /// What the peer's protocol allows us to do with our windows, mostly stated in its hello.

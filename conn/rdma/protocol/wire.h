@@ -69,7 +69,7 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 /// the plain protocol is used.
 struct Hello {
   static constexpr std::size_t kSize = 24;
-  /// The hello's sender accepts windows of changing length.
+  /// The hello's sender accepts receive windows whose lengths differ from those offered before.
   static constexpr std::uint32_t kWindowMayChange = 1;
   /// The hello's sender answers GetServerFeature messages, also when it is the client.
   static constexpr std::uint32_t kAnswersProbes = 2;
@@ -91,8 +91,8 @@ struct Hello {
   /// Number of receives that the hello's sender keeps posted, so that its peer may send this many
   /// messages before it has proof that any was handled.
   std::uint32_t receives = 0;
-  /// Release of the sender's aeconn, 0.3.1 as {0, 3, 1}; only shown to people. All 0: the sender's
-  /// release does not send it.
+  /// Release of aeconn that the hello's sender uses, 0.3.1 as {0, 3, 1}; only shown to people. All
+  /// 0: that release does not send its number.
   std::array<std::uint8_t, 3> release{};
   /// In a connection request: the greatest length of the sender's packets. In the answer: the MTU
   /// that both ends must use exactly, because both ends of a path need the same. Encoded as
