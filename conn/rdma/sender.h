@@ -76,8 +76,8 @@ class Sender {
   /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
   /// so that the writer does not send tiny pieces.
   bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
-  /// Returns true if the last append() or reserve() got less than the buffer size allows, for lack
-  /// of memory.
+  /// Returns true if the last append() or reserve() got less space than the buffer size allows,
+  /// because memory is lacking.
   bool wants_memory() const noexcept { return wants_memory_; }
   /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
   /// finds memory.

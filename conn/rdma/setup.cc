@@ -219,8 +219,8 @@ void Setup::on_event(const CmEvent& event) {
 void Setup::resolve_route() {
   const CmId& id = link_.id();
   SetupTrace::begin("resolve route");
-  // From now on a removal of the device is noticed, even if the attempt ends before the device is
-  // opened here.
+  // Watches the device, so that its removal is noticed from now on, even if the attempt ends before
+  // the device is opened here.
   link_.state().devices().watch_removal(id);
   if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)

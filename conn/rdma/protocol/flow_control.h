@@ -44,7 +44,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 inline constexpr std::uint32_t kPlainReceives = 1024;
 /// Least number of posted receives that a peer is assumed to have, even if it announces fewer.
 inline constexpr std::uint32_t kLeastTold = 8;
-/// The receives of a queue pair's own queue are reposted in one post when one in this many is used.
+/// If a queue pair has a receive queue of its own, the used receives are reposted together once one
+/// in this many receives of the queue is used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
 /// Used receives of a shared receive queue are reposted in batches of this size, or when one in
 /// kReceiveBatches of the queue's receives is used.

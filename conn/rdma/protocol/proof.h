@@ -58,8 +58,8 @@ class Proof {
     if (can_probe() || planned != 0) return true;
     return completions_prove_ ? !all_completed() : now - last_post_at_ < flow::kPace;
   }
-  /// Returns the time at which waiting data must be tried again although nothing arrives; none if
-  /// no such time is needed.
+  /// Returns the time at which waiting data must be tried again although nothing arrives from the
+  /// peer; no value if no such time is needed.
   std::optional<ae::TimePoint> retry_at() const noexcept {
     if (can_probe() || completions_prove_ || !few_receives(0)) return std::nullopt;
     return last_post_at_ + flow::kPace;

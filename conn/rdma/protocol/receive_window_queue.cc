@@ -170,7 +170,7 @@ void ReceiveWindowQueue::check() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Window& window = at(i);
     assert(window.in_line && (i < full_) == window.full());
-    // A full window that was read to its end is spare, so none is in the line.
+    // A full window that was read to its end becomes spare, so the line has no such window.
     assert(i >= full_ || window.read < window.filled);
     // The user reads windows in order, so only the first can be partly read.
     assert(i == 0 || window.read == 0);

@@ -57,13 +57,14 @@ struct StreamConfig {
   std::uint32_t peer_receives = flow::kPlainReceives;
   /// Number of our posted receives that our hello announces; 0: it announces none.
   std::uint32_t receives = 0;
-  /// True if a completed message was taken by one of the peer's receives (not so on iWARP).
+  /// True if the completion of a message proves that one of the peer's receives took it (not so on
+  /// iWARP).
   bool completions_prove = true;
   /// True if requests that the peer's device does not answer fail in the end. False: the device may
   /// retry them for ever.
   bool device_gives_up = true;
-  /// Budget for control messages of the peer that no action of ours has earned: per second, and at
-  /// once.
+  /// Budget for those control messages of the peer that no action of ours has earned: number per
+  /// second, and number at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
   /// Interval at which we send keepalives; 0: none.
   ae::Duration keepalive = std::chrono::seconds(3);
@@ -172,7 +173,8 @@ class Stream {
   /// than planned, so that silence of the peer proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// Call when the path may have failed: makes a probe of the peer's device due now.
+  /// Call when the network path to the peer may have failed: makes a probe of the peer's device due
+  /// now.
   void ask_path() noexcept {
     if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }

@@ -87,8 +87,8 @@ class StreamReceiver {
   // --- reading -----------------------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
-  /// Returns true if no more bytes can arrive until some are read, as things are now. Only
-  /// meaningful while there are unread bytes.
+  /// Returns true if the peer has no window to write into, so that no more bytes can arrive until
+  /// some are read. Only meaningful while there are unread bytes.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
   /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
   /// if none are unread now.
@@ -112,8 +112,8 @@ class StreamReceiver {
   // --- facts about the windows -------------------------------------------------------------------
   /// Returns true if the peer has a window of ours to write into.
   bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
-  /// Returns true if the peer has more than one window of the first length; tick() may replace them
-  /// by a single one later.
+  /// Returns true if the peer has several windows to write into, or one that is longer than the
+  /// first length; tick() may later have them replaced by a single short window.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }

@@ -73,8 +73,8 @@ struct Hello {
   static constexpr std::uint32_t kWindowMayChange = 1;
   /// The hello's sender answers GetServerFeature messages, also when it is the client.
   static constexpr std::uint32_t kAnswersProbes = 2;
-  /// The hello's sender sends a keepalive every keepalive_ms; its peer probes its device after a
-  /// longer silence.
+  /// The hello's sender sends a keepalive every keepalive_ms; after a longer silence, the receiver
+  /// of the hello probes the sender's device.
   static constexpr std::uint32_t kSendsKeepalives = 4;
   /// The member `receives` of this hello is valid.
   static constexpr std::uint32_t kTellsReceives = 8;
