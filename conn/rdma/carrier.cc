@@ -76,7 +76,8 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const ae::TimePoint until = setup_->until();
   setup_->look_up_all();
   while (state() == State::kConnecting) {
-    // The loop's timers do not run inside pump(), so the time-out of an address is checked here.
+    // The loop's timers do not run inside pump(), so the deadline of the address that is being
+    // tried is checked here.
     const auto expired = [this] { return clock_now() >= setup_->address_deadline(); };
     link_.state().pump([&] { return state() != State::kConnecting || expired(); },
                        std::min(until, setup_->address_deadline()));
@@ -153,8 +154,9 @@ bool RdmaCarrier::readable() const {
   return link_.stream.at_end() || pending_failure_ || reader_.is_due(link_.stream);
 }
 
-// Returns false if the read budget of this iteration is used up: the write handler, or a handler of
-// another connection, may have read already.
+// Returns false if the read handler must not be called in this iteration, because the connection's
+// read budget is used up: the write handler, or a handler of another connection, may have read from
+// this connection already.
 bool RdmaCarrier::ready_to_read() {
   return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
 }
@@ -165,7 +167,8 @@ ssize_t RdmaCarrier::look_for_bytes() {
     (void)link_.release_kept(false);
   }
   reader_.renew(link_.state().turn(), link_.settings().read_budget);
-  if (inherited()) {  // in a child of fork(), the pages of the windows may not even exist
+  // In a child of fork(), the memory of the receive windows may not even be mapped.
+  if (inherited()) {
     errno = EAGAIN;
     return -1;
   }
@@ -221,8 +224,8 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   return static_cast<ssize_t>(done);
 }
 
-// Makes writev() or reserve() fail with EPIPE, because writing has ended. Unread bytes can still be
-// read, so the connection itself fails only if there are none.
+// Makes writev() or reserve() return failure with EPIPE, because writing has ended. Unread bytes
+// can still be read, so the connection itself fails only if there are none.
 ssize_t RdmaCarrier::refuse_write() {
   if (!link_.stream.inbound().has_unread()) {
     if (pending_failure_)
@@ -253,7 +256,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory to wait with: returns what is true now
+    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
     }
   }
   return handed_on();
@@ -262,12 +265,12 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 // --- closing -------------------------------------------------------------------------------------
 
 int RdmaCarrier::shutdown() {
-  errno = EOPNOTSUPP;  // the protocol has no half-close
+  errno = EOPNOTSUPP;  // Valkey Over RDMA has no message that closes one direction only
   return -1;
 }
 
-// Closes the connection as close() does, because the protocol has no half-close. The object can
-// still be queried.
+// Closes both directions as close() does, because the protocol has no half-close. Unlike after
+// close(), the connection object can still be queried.
 int RdmaCarrier::shutdown_both() {
   drop_kept();
   pending_failure_ = {};
@@ -293,7 +296,7 @@ void RdmaCarrier::close() noexcept {
       return begin_disconnect(kFailurePatience);
     case Phase::kOpen:
       return begin_close();
-    case Phase::kClosing:  // after shutdown_both(), which has already begun to close
+    case Phase::kClosing:  // shutdown_both() was called before and has begun to close
       if (!deadline_.set(close_deadline_ - clock_now(), Deadline::Of::kLinger))
         begin_disconnect(kFailurePatience);
       return;
@@ -328,7 +331,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory to wait with: returns what is true now
+    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
     }
   }
   return has_left();

@@ -26,7 +26,8 @@ class RdmaCarrier final : public LinkedCarrier {
   /// Creates the queue pair and accepts the connection request. `private_data`: the bytes that the
   /// peer sent in the request. Throws VerbsError; the caller must then close the connection.
   void accept(std::span<const std::byte> private_data);
-  /// Rejects the connection request after accept() has thrown. `why`: the text sent to the peer.
+  /// Rejects the peer's connection request after accept() has thrown. `why`: the text that is sent
+  /// to the peer as the reason.
   void reject_request(std::string_view why) noexcept;
 
   std::string local_address() const override { return link_.path.local().to_string(); }
@@ -37,7 +38,7 @@ class RdmaCarrier final : public LinkedCarrier {
  private:
   struct Attempt;
 
-  // Overrides of Carrier.
+  // Overrides of Carrier: what the connection core asks of this transport.
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;

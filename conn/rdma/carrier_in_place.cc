@@ -11,8 +11,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Sizes that are sent from the user's memory. Copying fewer bytes than kLeastReferred takes less
-// time than the report of the device's completion to the user.
+// Least and greatest number of bytes that are sent directly from the user's memory. Copying fewer
+// bytes than kLeastReferred takes less time than reporting the device's completion to the user.
 constexpr std::size_t kLeastReferred = 1024;
 constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 

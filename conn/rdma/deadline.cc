@@ -42,7 +42,8 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   } catch (const std::exception&) {
     user_.on_no_memory();
   }
-  // If one of the processed events has set another deadline, this one no longer applies.
+  // If the handling of one of the late events has set another deadline (a new timer), the expired
+  // deadline no longer applies.
   if (timer_ != 0) return ae::kNoMore;
   try {
     user_.on_deadline(what);

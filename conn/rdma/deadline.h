@@ -17,12 +17,15 @@ class DeadlineUser;
 class Deadline {
  public:
   enum class Of : std::uint8_t {
-    kAddress,     ///< waiting for an answer from the address being tried, or from the name service
-    kAccept,      ///< waiting for the peer to finish the handshake and to offer a receive window
-    kLinger,      ///< after close(): waiting until all written bytes are delivered
-    kDisconnect,  ///< waiting for the peer's answer to our disconnect
+    kAddress,  ///< waiting for an answer from the address being tried, or from the name service
+    /// Waiting for the peer to finish the handshake and to offer its first receive window.
+    kAccept,
+    /// After close(): waiting until all bytes written by the user are delivered to the peer.
+    kLinger,
+    kDisconnect,  ///< waiting for the peer's answer to the disconnect that we sent
     kStreamOver,  ///< iWARP: waiting for rdma_cm to report why the queue pair ended
-    kQuiet,       ///< waiting for the device's last completions of a stopped queue pair
+    /// Waiting until the device has reported the last completions of the stopped queue pair.
+    kQuiet,
   };
 
   Deadline(LoopState& state, DeadlineUser& user) noexcept : state_(&state), user_(user) {}
@@ -32,8 +35,8 @@ class Deadline {
   /// Starts the timer; a deadline that was set before is cancelled. Returns false if there is no
   /// memory for a timer: no deadline is set then.
   [[nodiscard]] bool set(ae::Duration delay, Of what) noexcept;
-  /// Cancels the deadline, if one is set. `loop`: null once the loop is destroyed, because its
-  /// timers are gone with it.
+  /// Cancels the deadline, if one is set. `loop`: the event loop that has the timer, or null once
+  /// the loop is destroyed, because its timers are gone with it.
   void clear(ae::EventLoop* loop) noexcept;
 
  private:
@@ -43,12 +46,13 @@ class Deadline {
   ae::TimerId timer_ = 0;
 };
 
+/// The object that is called when a Deadline has expired.
 class DeadlineUser {
  public:
   /// Called when the deadline has passed. Events that arrived late were processed before this call,
   /// and none of them set a new deadline.
   virtual void on_deadline(Deadline::Of what) = 0;
-  /// Called if memory ran out while the deadline was being handled.
+  /// Called if memory ran out while on_deadline() was handling an expired deadline.
   virtual void on_no_memory() noexcept = 0;
 
  protected:

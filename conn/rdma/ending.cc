@@ -42,8 +42,9 @@ bool Ending::stop() noexcept {
   return (link_.stage.handshake() >= Handshake::kKnown || !link_.can_disconnect()) && disconnect();
 }
 
-// Sends the disconnect, or the answer to the peer's. Returns true if no answer of the peer will
-// come, because it has already gone or nothing could be sent.
+// Calls rdma_disconnect(), which sends our disconnect, or answers the peer's disconnect. Returns
+// true if no answer of the peer will come, because the peer is already gone or nothing could be
+// sent.
 bool Ending::disconnect() noexcept {
   const CmId& id = link_.id();
   const bool told = id && link_.can_disconnect() && rdma_disconnect(id.get()) == 0;
@@ -73,7 +74,8 @@ void Ending::finish() noexcept {
 
 bool Ending::has_reports_to_come() noexcept {
   if (link_.queue_pair() == nullptr || !link_.was_connected()) return false;
-  link_.stop();  // the deadline may have expired before reap() could stop the queue pair
+  // The deadline for the disconnect may have expired before reap() could stop the queue pair.
+  link_.stop();
   if (at_ == EndStep::kQuieting) return false;
   if (!link_.quiet()) link_.context()->on_async_event();
   return !link_.quiet();

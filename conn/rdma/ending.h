@@ -24,7 +24,7 @@ class Ending {
   EndStep at() const noexcept { return at_; }
 
   // --- facts about the reason for the end --------------------------------------------------------
-  /// Records that all written bytes were delivered, without an error.
+  /// Records that the peer has received all bytes that the user wrote, without an error.
   void set_delivered() noexcept { delivered_ = true; }
   /// Records that the peer seems to be unreachable. stop() then first asks the device whether its
   /// port is up, and sends no disconnect if it is down.
@@ -43,7 +43,7 @@ class Ending {
   /// Call when rdma_cm reports ESTABLISHED: only now can a disconnect be sent. Sends it if the
   /// queue pair is stopped. Returns true if the peer will send no answer: call finish().
   [[nodiscard]] bool on_known() noexcept;
-  /// Call when the peer has not answered the disconnect in time.
+  /// Call when the deadline for the peer's answer to our disconnect has passed.
   void on_no_answer() noexcept;
   /// Returns true if nothing more can be learned about whether the peer received all bytes. It
   /// matters on iWARP, where a completion only means that the local stream has taken the bytes:
@@ -52,13 +52,15 @@ class Ending {
   bool delivery_settled() const noexcept;
 
   // --- phase kDead -------------------------------------------------------------------------------
-  /// Enters phase kDead.
+  /// Enters phase kDead: nothing more is expected of the peer.
   void finish() noexcept;
   /// Stops the queue pair if that has not been done yet. Returns true if the device still has
-  /// completions to report: call wait() next. If false, call gone() after the teardown.
+  /// completions to report: call wait() next. If false, tear the connection down and then call
+  /// gone().
   [[nodiscard]] bool has_reports_to_come() noexcept;
   void wait() noexcept { step(EndStep::kQuieting); }
-  /// Returns true if wait() was called and the device has reported its last completion since.
+  /// Returns true if wait() was called and the device has since reported the last completion of the
+  /// queue pair.
   bool is_over() const noexcept { return at_ == EndStep::kQuieting && link_.quiet(); }
   void gone() noexcept { step(EndStep::kGone); }
   /// Ends the connection from any phase because the loop ends: sends a disconnect if that is

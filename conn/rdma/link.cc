@@ -73,9 +73,9 @@ void Link::make() {
   }
 }
 
-// Creates the objects of the connection up to the queue pair. Steps that may be refused come first,
-// beginning with memory for the first window if the device allows this order, so that a refusal
-// costs no slow device call.
+// Creates the objects of the connection up to the queue pair. Steps that can fail for lack of
+// resources come first, beginning with memory for the first window if the device allows this order,
+// so that a failure costs no slow device call.
 void Link::set_up() {
   context_ = state_.devices().context(id_, settings_);
   state_.add(users_.loop);
@@ -210,7 +210,7 @@ void Link::post_keys() {
 }
 
 bool Link::keys_work() {
-  // Normally it takes microseconds.
+  // Longest time to wait for the device to carry out a bind, which normally takes microseconds.
   constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
@@ -221,13 +221,14 @@ bool Link::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    // From now on a failed bind ends the connection.
+    // Gives up waiting: if the bind fails after this time, the connection ends.
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = device.binding() == Device::Binding::kNo && sender.failed();
   proving_ = false;
-  // The events of this queue pair must not be taken for events of the next one.
+  // Reads the device's pending events now: the next queue pair may get the same number, and events
+  // of this queue pair must not be taken for its events.
   if (failed) context_->on_async_event();
   return !failed;
 }
@@ -247,7 +248,7 @@ void Link::manage_windows() {
 void Link::on_keys_changed() {
   const WindowMemory::Changed changed = windows.on_done(sender.done(), domain_.get());
   if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
-  // An invalidated key has made room for another window.
+  // A window whose key was invalidated is freed, so another window may be created in its place.
   if (changed != WindowMemory::Changed::kNone) manage_windows();
 }
 
@@ -291,7 +292,7 @@ void Link::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
     state_.devices().watch_ports();
-  } catch (const std::exception&) {  // no memory: the next call starts the watch
+  } catch (const std::exception&) {  // no memory: the next ask_port() starts watching the ports
   }
 }
 
@@ -312,8 +313,8 @@ void Link::destroy_queue_pair() noexcept {
   // until that reference is gone.
   windows.drop_keys();
   qp_.reset();
-  // The device may reuse the queue pair's number at once, so no completion with this number may
-  // remain.
+  // The device may give the number of the destroyed queue pair to a new one at once, so no
+  // completion with this number may remain in the completion queue.
   if (ours && context_ && lease_.queue() != nullptr) drain();
   receives_.reset();
 }

@@ -47,7 +47,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Link {
  public:
-  struct Users {  ///< the objects that are called when something happens to the connection
+  /// The objects that are called when the loop, the device or rdma_cm reports something about the
+  /// connection.
+  struct Users {
     LoopConnection& loop;
     QueuePairUser& queue_pair;
     CmUser& cm;
@@ -60,7 +62,8 @@ class Link {
   LoopState& state() const noexcept { return state_; }
   const Settings& settings() const noexcept { return settings_; }
   Role role() const noexcept { return role_; }
-  /// True in a child of fork(): all objects belong to the parent process, and are left alone.
+  /// Returns true in a child of fork(): all rdma_cm and verbs objects belong to the parent process
+  /// and must not be touched.
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   CmId& id() noexcept { return id_; }
@@ -78,14 +81,15 @@ class Link {
   }
 
   // --- set-up ------------------------------------------------------------------------------------
-  /// Replaces the settings given at construction. Only for a connection that has created no object
-  /// yet.
+  /// Replaces the settings that were passed to the constructor. Must not be called once the
+  /// connection has created an rdma_cm or verbs object.
   void configure(const Settings& settings);
   /// Starts the stream anew, for another address or another queue pair. `connection`: the id of the
   /// connection, for tracing probes.
   void renew_stream(std::uint64_t connection);
-  /// Creates the queue pair, and all that it needs, on the device of the rdma_cm id. Throws
-  /// VerbsError; objects that were created before the failure stay until tear_down().
+  /// Creates the queue pair and the objects that it needs (device context, protection domain, first
+  /// window, receives, completion queue) on the device of the rdma_cm id. Throws VerbsError;
+  /// objects that were created before the failure stay until tear_down().
   void make();
   /// Call when the parameters of both ends are known: makes the queue pair ready to send and
   /// receive. Throws VerbsError.
@@ -96,7 +100,9 @@ class Link {
   /// it has carried out a bind. Returns false if this queue pair is unusable: create another one,
   /// which binds no keys.
   bool keys_work();
-  /// Call when a request failed. Returns true, once, if keys_work() was waiting for that request.
+  /// Call when the device reports that a work request failed. Returns true, for one failure only,
+  /// if keys_work() was waiting for the result of a bind; the failure must then not end the
+  /// connection.
   bool take_proving() noexcept { return std::exchange(proving_, false); }
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
 
@@ -104,8 +110,8 @@ class Link {
   /// Takes back windows that the stream no longer uses and provides those that it wants. Call after
   /// every input to the stream.
   void manage_windows();
-  /// Call when all sends up to number sender.done() are complete: records the key changes among
-  /// them.
+  /// Call when the requests on the send queue up to number sender.done() are complete: records
+  /// which changes of window keys have been carried out by them.
   void on_keys_changed();
   /// Call when the device refused to bind or invalidate the key of `window`. Returns false if the
   /// connection cannot continue.
@@ -114,13 +120,15 @@ class Link {
   /// Processes all completions in the completion queue that this connection uses; other connections
   /// may share that queue.
   void drain() { context_->drain(*lease_.queue()); }
-  /// Returns the time after which the device has used up its retries without an answer of the peer.
+  /// Returns the time after which our device, without an answer of the peer's device, has used up
+  /// its retries and fails the request.
   ae::Duration patience() const noexcept;
 
   // --- the end of the connection -----------------------------------------------------------------
-  /// During set-up: destroys all objects, so that another address or queue pair can be tried.
+  /// Destroys all rdma_cm and verbs objects during set-up, so that another address or queue pair
+  /// can be tried.
   void tear_down() noexcept;
-  /// Puts the queue pair into its error state. Calls after the first one do nothing.
+  /// Stops the queue pair by putting it into its error state. Calls after the first one do nothing.
   void stop() noexcept;
   void on_last_receive() noexcept { last_receive_ = true; }
   /// Returns true if the device has no more completions to report for the queue pair, so that
@@ -131,17 +139,18 @@ class Link {
   }
   /// Returns false if the port is known to be down, so that a disconnect could not be sent.
   bool can_disconnect() const noexcept;
-  /// Asks the device for the state of its port, which may go down without an event.
+  /// Queries the state of the device's port and records it, because a port may go down without an
+  /// event.
   void ask_port() noexcept;
-  /// Processes the completions that are still in the completion queue, then destroys the queue
-  /// pair.
+  /// Destroys the queue pair, after processing the completions that are still in its completion
+  /// queue.
   void destroy_queue_pair() noexcept;
   /// Frees the windows and the staging memory, then the objects. The memory is kept for
   /// release_kept() while the user has a view of it (`viewed`) or has reserved a part of it. The
   /// stream must not use the windows afterwards.
   void release(bool viewed) noexcept;
   /// Frees the memory that release() kept, unless a view (`viewed`) or a reservation still uses it.
-  /// Returns false if release() had kept nothing.
+  /// Returns false if release() kept no memory.
   bool release_kept(bool viewed) noexcept;
 
  private:
@@ -157,15 +166,19 @@ class Link {
   const Users users_;
   const ae::MadeHere made_here_;
   QueuePair state_of_pair_ = QueuePair::kNone;
-  // True once the last receive from the shared queue has come back (LAST_WQE_REACHED).
+  // True once the device has reported, with event LAST_WQE_REACHED, that the stopped queue pair
+  // takes no more receives from the shared receive queue.
   bool last_receive_ = false;
-  bool proving_ = false;  // true while keys_work() waits for the result of a bind
+  // True while keys_work() waits for the device to report the result of a bind.
+  bool proving_ = false;
 
-  // Members are destroyed from the last to the first, but release() has emptied them before that.
+  // C++ destroys these members from the last to the first, but release() has emptied them before
+  // that.
   CmId id_;
   std::shared_ptr<DeviceContext> context_;
   std::shared_ptr<Domain> domain_;
-  // Owns the memory of a view or reservation after domain_ was released; else null.
+  // Owns the memory that the user still views or has reserved after domain_ was released; null if
+  // there is no such memory.
   std::shared_ptr<Domain> kept_;
   std::unique_ptr<ReceiveQueue> receives_;
   CqLease lease_;

@@ -44,7 +44,7 @@ void LinkedCarrier::on_set_up() {
   link_.stage.move(Phase::kOpen);
   const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
-  // The port works, whatever the device reported about it before.
+  // The handshake has shown that the port works, whatever the device reported about it before.
   link_.context()->device().on_port_event(id->port_num, false);
   move_to(State::kConnected);
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
@@ -94,8 +94,11 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         link_.context()->set_lost();
         end_with({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
-        return finish();  // no answer will come, and the kernel waits until the id is released
-      // The peer itself rejects the connection, because it does not know this connection.
+        // The device is removed: no answer will come, and the kernel waits until the rdma_cm id is
+        // released.
+        return finish();
+      // This event comes from the peer itself, which does not know this connection; so the
+      // connection ends.
       case RDMA_CM_EVENT_REJECTED:
         break;
       default:
@@ -126,7 +129,8 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
       link_.stage.phase() != Phase::kOpen)
     return after_input();
   if (link_.sender.queue().staged() != 0)
-    // The message may prove that the peer has receives again, for which data was waiting.
+    // The message may prove that the peer has free receives again; staged data may have waited for
+    // them.
     link_.state().want_flush(*this);
   update_ready();
 }
@@ -149,7 +153,9 @@ void LinkedCarrier::after_input() {
     ++statistics.protocol_errors;
     if (stream.excess() == Excess::kMessages) ++statistics.control_floods;
     if (stream.excess() == Excess::kWindow) ++statistics.peer_windows_refused;
-    link_.stop();  // stops the misbehaving peer at once, even if the disconnect must wait
+    // Stops the queue pair, so that the misbehaving peer can do nothing more even if the disconnect
+    // must wait.
+    link_.stop();
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   if (stream.peer_aborted())
@@ -174,7 +180,7 @@ void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   link_.stream.liveness().on_confirmed(link_.state().now());
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
-  // A completion frees slots in the send queue, for which work may wait.
+  // The completed requests have freed slots in the send queue; requests may be waiting for them.
   link_.state().want_flush(*this);
   if (link_.stage.phase() == Phase::kClosing) return continue_close();
   update_ready();
@@ -197,11 +203,13 @@ void LinkedCarrier::wait_for_memory(std::size_t size) {
   link_.sender.starve(size, link_.state().now());
   link_.state().wait_for_memory(*this);
   if (link_.sender.requests_in_flight() != 0)
-    // A flush may lead to completions that free this connection's own memory.
+    // Posting requests may lead to completions, which free memory that this connection's own
+    // requests hold.
     link_.state().want_flush(*this);
 }
 
-// Allocates memory for a write handler that waits for it. Returns false if there is still none.
+// Allocates the memory that the user's write handler waits for. Returns false if there is still not
+// enough memory.
 bool LinkedCarrier::secure_memory() noexcept {
   return link_.sender.secure(link_.stage.phase() == Phase::kOpen && host().wants_write(),
                              link_.settings().limit());
@@ -217,7 +225,8 @@ void LinkedCarrier::on_memory() noexcept {
 void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
   if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
-  // On iWARP the connecting side must send first (RFC 5044, 7.1).
+  // On iWARP the connecting side must send the first message (RFC 5044, 7.1), so the accepting side
+  // posts nothing before that message has arrived.
   if (waits_for_first_message_) return;
   try {
     while (post_chain()) {
@@ -241,7 +250,8 @@ void LinkedCarrier::post_due() noexcept {
   }
 }
 
-// Posts one chain of requests. Returns true if another may follow.
+// Posts one chain of the requests that are due. Returns true if another chain should be posted at
+// once.
 bool LinkedCarrier::post_chain() {
   using How = Sender::Posted::How;
   const bool prove = link_.stage.phase() == Phase::kClosing || delivering_;

@@ -38,9 +38,10 @@ class LinkedCarrier;
 /// Owns an accepted connection until it is handed over to the user.
 class AcceptOwner {
  public:
-  /// Called when the connection is established and ready for data.
+  /// Called when `carrier` is established and ready to send and receive data.
   virtual void on_established(LinkedCarrier& carrier) noexcept = 0;
-  /// Called when the connection failed before it was handed over. Closes the connection.
+  /// Called when the connection failed before it was handed over to the user. The implementation
+  /// closes the connection.
   virtual void on_lost(LinkedCarrier& carrier) noexcept = 0;
 
  protected:
@@ -60,13 +61,13 @@ class LinkedCarrier : public QueuedCarrier,
   void leave_listener() noexcept { listener_ = nullptr; }
 
  protected:
-  /// How long we wait for the peer's answer to the disconnect after a failure.
+  /// How long we wait, after a failure, for the peer to answer our disconnect.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
 
   LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, Role role,
                 AcceptOwner* listener);
 
-  // LoopConnection
+  // Overrides of LoopConnection: called by the loop.
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {
@@ -76,14 +77,15 @@ class LinkedCarrier : public QueuedCarrier,
   void reap() override;
   std::optional<ae::TimePoint> pace_at() const noexcept override { return pace_.at; }
 
-  // Overrides of CmUser and QueuePairUser.
+  // Overrides of CmUser and QueuePairUser: called for events of rdma_cm and of the device, and for
+  // completions.
   void on_cm_event(const CmEvent& event) override;
   void on_sends_done(std::uint32_t sequence) override;
   void on_immediate(std::uint32_t length) override;
   void on_message(std::span<const std::byte> bytes) override;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
-  void on_no_memory() noexcept override;  // also overrides DeadlineUser::on_no_memory()
+  void on_no_memory() noexcept override;  // overrides DeadlineUser::on_no_memory() as well
   void on_communication_established() override;
   void on_refusal() override;
   void on_last_receive() override;
@@ -91,7 +93,8 @@ class LinkedCarrier : public QueuedCarrier,
   void on_address_change(const std::vector<SocketAddress>& present) override;
   ReceiveQueue* receives() noexcept override { return link_.receives(); }
 
-  // Overrides of DeadlineUser and SetupUser.
+  // Overrides of DeadlineUser and SetupUser: called when the deadline has passed, and when the
+  // set-up of an outgoing connection has ended.
   void on_deadline(Deadline::Of what) override;
   void on_set_up() override;
   void on_set_up_failed(Failure why) noexcept override;
@@ -100,13 +103,14 @@ class LinkedCarrier : public QueuedCarrier,
   /// Does what the new state of the stream requires: ends the connection if the stream has failed,
   /// provides windows, queues a flush. Call after every input to the stream.
   void after_input();
-  /// Call if there is no memory to send `size` bytes from: on_memory() will be called once memory
-  /// may be available again.
+  /// Call if there is no memory to send `size` bytes from. Arranges that the loop calls on_memory()
+  /// once memory may be available again.
   void wait_for_memory(std::size_t size);
   bool has_undelivered() const noexcept;
 
   // --- the end of the connection (linked_carrier_end.cc) -----------------------------------------
-  // What happens to unread bytes when the connection ends: kept for the user, or dropped.
+  // What happens to received bytes that are unread when the connection ends: kept so that the user
+  // can still read them, or dropped.
   enum class Unread : bool { kKeep, kDrop };
   /// Ends the connection with `failure`; later calls do nothing. With Unread::kKeep the user can
   /// still read the bytes that arrived before, and learns of the failure after the last of them.
@@ -114,14 +118,16 @@ class LinkedCarrier : public QueuedCarrier,
   void begin_disconnect(ae::Duration patience) noexcept;
   void begin_close() noexcept;
   void begin_abort() noexcept;
-  /// In phase kClosing: disconnects once everything is delivered. Call when sends have completed.
+  /// Disconnects, in phase kClosing, once all written bytes are delivered. Call when requests on
+  /// the send queue have completed.
   void continue_close() noexcept;
   void finish() noexcept;
   void tear_down() noexcept;
   /// Ends the user's views of received bytes and reservations of memory to send from.
   void drop_kept() noexcept;
 
-  struct Pace {  // the time at which to post again even if no event occurs, and the timer for it
+  // When to try again to post due requests even if no event occurs, and the timer for that.
+  struct Pace {
     std::optional<ae::TimePoint> at;
     ae::TimerId timer = 0;
     void clear(ae::EventLoop* loop) noexcept;
@@ -130,13 +136,16 @@ class LinkedCarrier : public QueuedCarrier,
   Link link_;
   Ending ending_;
   Deadline deadline_;
-  std::unique_ptr<Setup> setup_;  // null unless connecting
+  std::unique_ptr<Setup> setup_;  // finds an address and connects; null unless connecting
   Reader reader_;
   Pace pace_;
-  ae::TimePoint close_deadline_{};  // when phase kClosing must end
-  // The failure that is reported once the unread bytes have been read; empty if there is none.
+  // Time at which phase kClosing ends, even if not all bytes are delivered.
+  ae::TimePoint close_deadline_{};
+  // The failure that ended the connection but is reported only once the user has read the unread
+  // bytes; empty if no failure is pending.
   Failure pending_failure_;
-  // True if the loop is ending: completions must then prove that all bytes are delivered.
+  // True while drain() waits at the end of the loop: completions are then requested that prove that
+  // all bytes are delivered.
   bool delivering_ = false;
   // iWARP, accepting side: true until the connecting side has sent the first message, as it must.
   bool waits_for_first_message_ = false;
@@ -148,10 +157,11 @@ class LinkedCarrier : public QueuedCarrier,
   void tell_references(std::error_code error) noexcept;
   void peer_closed();
 
-  // The listener that owns this connection; null for a connection that was handed over or that
-  // connected.
+  // The listener that owns this connection; null if the connection was handed over to the user, or
+  // if this side connected.
   AcceptOwner* listener_;
-  // The unread bytes, copied out of the windows when these were freed; null before that.
+  // Copy of the unread bytes, made when the receive windows were freed at the end of the
+  // connection; null if there is no such copy.
   std::unique_ptr<std::byte[]> left_over_;
 };
 

@@ -13,8 +13,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How long to wait for the device's last completions of a stopped queue pair, which normally take
-// microseconds.
+// How long to wait until the device has reported the last completions of a stopped queue pair,
+// which normally takes microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
 Failure describe(ibv_wc_status status, bool was_send) {
@@ -43,7 +43,7 @@ void name_peer(Failure& failure, const SocketAddress& address) noexcept {
   try {
     const std::string peer = address.to_string();
     if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
-  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's name
+  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's address
   }
 }
 
@@ -55,7 +55,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   if (was_send &&
       link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()))
     on_memory_back();
-  if (link_.stage.ended()) {  // we have ended the connection ourselves
+  if (link_.stage.ended()) {  // the connection is ending already, so its remaining requests fail
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
     return;
   }
@@ -98,7 +98,7 @@ void LinkedCarrier::on_last_receive() {
 // just ends.
 void LinkedCarrier::on_refusal() {
   if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
-  link_.drain();  // the completion of a failed work request says more about the reason
+  link_.drain();  // reads completions: that of a failed work request says more about the reason
   if (link_.stage.ended()) return;
   end_with({std::make_error_code(std::errc::protocol_error),
             fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
@@ -109,12 +109,13 @@ void LinkedCarrier::on_refusal() {
 void LinkedCarrier::on_device_event(const std::string& what) {
   DeviceContext* const context = link_.context();
   if (link_.stage.open() && context != nullptr && !context->lost())
-    // The completion of a failed work request may say more about the reason.
+    // Reads the completion queue: the completion of a failed work request may say more about the
+    // reason than this event.
     link_.drain();
   Failure failure{std::make_error_code(std::errc::network_down), {}};
   try {
     failure.text = what;
-  } catch (const std::bad_alloc&) {  // no memory: the failure stays without the text
+  } catch (const std::bad_alloc&) {  // if memory is lacking, the failure stays without a text
   }
   end_with(std::move(failure));
   if (link_.context() != nullptr && link_.context()->lost()) finish();
@@ -148,7 +149,8 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
-    if (was_open) host().peer_gone();  // only now: why_ended() has the reason
+    // Called only after the failure is recorded, because the user may then ask why_ended().
+    if (was_open) host().peer_gone();
   }
   if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving)
     finish();
@@ -230,8 +232,8 @@ void LinkedCarrier::begin_close() noexcept {
   continue_close();
 }
 
-// Tells the peer in a message that this is an abort, because a disconnect looks the same whatever
-// came before it. The message follows the data that the device has already taken.
+// Tells the peer in a control message that the stream is aborted, because a disconnect alone looks
+// like a clean end of stream. The message follows the data that the device has already taken.
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.phase() == Phase::kOpen) link_.stage.move(Phase::kClosing);
@@ -257,7 +259,8 @@ void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
   const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
-  // Defers the stop only inside a handler: outside one, the loop may not run again to do it.
+  // Defers stopping the queue pair to a later iteration only inside a handler: outside a handler,
+  // the loop may never run again.
   if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
     ending_.queue_stop();
     return state.want_reap(*this);
@@ -295,14 +298,15 @@ void LinkedCarrier::tear_down() noexcept {
   // Copies unread bytes out of the windows, which are about to be freed, so that the user can still
   // read them.
   if (left_over_ == nullptr) {
-    // Not in a child of fork(), where the pages may not even exist (madvise(2), MADV_DONTFORK).
+    // Copies nothing in a child of fork(), where the memory of the windows may not even be mapped
+    // (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
-                      // The state is another one after shutdown_both().
+                      // After shutdown_both() the state is kClosed, and unread bytes are not kept.
                       state() == State::kConnected;
     if (keep) {
       left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
-      // No memory: the unread bytes are lost.
+      // Without memory for the copy, the unread bytes are lost.
       if (left_over_ == nullptr) pending_failure_ = out_of_memory();
     }
     link_.stream.inbound().leave_windows(left_over_.get());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many connections the limits of this machine allow a listener.
+// Records how many connections the limits of this machine allow a listener.
 
 #include <cstdint>
 

@@ -30,7 +30,7 @@ class ListenerCore::Port final : private CmUser {
  public:
   Port(ListenerCore& core, SocketAddress address) : core_(core), address_(address) { open(); }
 
-  /// Creates the id, binds it to the address, and listens. Throws VerbsError.
+  /// Creates the rdma_cm id, binds it to the address of this Port, and listens. Throws VerbsError.
   void open() {
     id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
@@ -58,7 +58,8 @@ class ListenerCore::Port final : private CmUser {
       errno = EADDRNOTAVAIL;
       failed(fmt::format("device={} does not have", device).c_str());
     }
-    // Opens the device now, so that a device that cannot serve connections is reported at once.
+    // Opens the address's device now, so that a device that cannot serve connections is reported at
+    // once.
     if (id_->verbs != nullptr) {
       try {
         const auto context = core_.state_->devices().context(id_, core_.settings_);
@@ -87,7 +88,7 @@ class ListenerCore::Port final : private CmUser {
     if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL && event.type != RDMA_CM_EVENT_ADDR_CHANGE)
       return;
     id_.reset();
-    // The address may have moved to another device, so listens on it again.
+    // The address may have moved to another device, so listens on it again with a new rdma_cm id.
     if (event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
       try {
         return open();
@@ -107,7 +108,8 @@ class ListenerCore::Port final : private CmUser {
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
     : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
-  // Creates the counters now: later there may be no memory for them.
+  // Creates the statistics counters of this loop now, because later there may be no memory for
+  // them.
   (void)type.counters(state.loop());
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
@@ -152,7 +154,8 @@ void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   leave_loop();
-  // Closes the ports but does not destroy them: a function of a Port may be running.
+  // Closes the ports but does not destroy them, because this function may have been called from a
+  // function of a Port.
   for (const auto& port : ports_) port->close();
   requests_.clear();
   refusals_.clear();
@@ -160,7 +163,7 @@ void ListenerCore::stop() noexcept {
   for (const auto& [carrier, connection] : std::exchange(young_, {})) carrier->leave_listener();
   refused_.clear();
   arrived_.clear();
-  // Last, because destroying the handler may run any code.
+  // Destroys the accept handler last, because its destructor may run any code of the user.
   accepted_.clear();
 }
 
@@ -266,11 +269,11 @@ ae::Duration ListenerCore::retry_down() {
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
-  // The removal of the device must be noticed even if this request is refused.
+  // Watches the device, so that its removal is noticed even if this request is refused.
   state_->devices().watch_removal(id);
   try {
     take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
-  } catch (const std::bad_alloc&) {  // no memory: destroying the id rejects the request
+  } catch (const std::bad_alloc&) {  // no memory: destroying the rdma_cm id rejects the request
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }
@@ -301,10 +304,11 @@ void ListenerCore::count_rejected() noexcept {
   if (state_ != nullptr) ++state_->statistics().rejected;
 }
 
-// Accepts the requests that arrived while the listener was paused.
+// Accepts the connection requests that arrived while the listener was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
-    // This is a nested iteration of the loop, run by the handler, which must not be called again.
+    // The handler is running: it has itself run this nested iteration of the loop, and must not be
+    // called again inside it.
     if (arrived_.running()) return;
     if (!first && !state_->iteration().has_share_left()) return;
     const IterationBudget::Spending spending(state_->iteration());
@@ -312,7 +316,7 @@ void ListenerCore::accept_waiting() {
     requests_.pop_front();
     try {
       accept(std::move(request));
-    } catch (const std::bad_alloc&) {  // one request is lost; the next ones are still accepted
+    } catch (const std::bad_alloc&) {  // no memory: this request is lost, later ones are not
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).accept_errors;
     }
@@ -343,7 +347,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     ++type_.counters(state_->loop()).accept_errors;
     carrier.reject_request(error.what());
     carrier.leave_listener();
-    young_.erase(&carrier);  // closes the connection
+    young_.erase(&carrier);  // destroys the ConnectionPtr, and so closes the connection
   }
 }
 
@@ -364,11 +368,11 @@ void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
   std::erase(established_, &carrier);
   ++type_.counters(state_->loop()).accept_errors;
   carrier.leave_listener();
-  young_.erase(&carrier);  // closes the connection
+  young_.erase(&carrier);  // destroys the ConnectionPtr, and so closes the connection
 }
 
 std::size_t ListenerCore::run_ready() {
-  struct Requeue {  // puts the listener back on the ready list, also if a handler throws
+  struct Requeue {  // puts the listener back on the loop's ready list, also if a handler throws
     ListenerCore& core;
     ~Requeue() {
       const bool waiting = !core.established_.empty() || !core.requests_.empty();
@@ -384,7 +388,8 @@ std::size_t ListenerCore::run_ready() {
     return done == 0 || state_->loop().has_time();
   };
   while (!refusals_.empty() && may_go_on(told)) {
-    // This is a nested iteration of the loop, run by the handler, which must not be called again.
+    // The handler is running: it has itself run this nested iteration of the loop, and must not be
+    // called again inside it.
     if (refused_.running()) break;
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
@@ -413,8 +418,8 @@ std::size_t ListenerCore::run_ready() {
 
 namespace {
 
-// Stops the core and destroys it later: its owner may be destroyed by the accept handler, which the
-// core is calling at that moment.
+// Stops the listener core and destroys it later, because the accept handler may destroy the core's
+// owner while the core is calling that handler.
 void let_go(std::unique_ptr<ListenerCore> core) noexcept {
   core->stop();
   if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));

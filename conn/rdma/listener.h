@@ -38,7 +38,7 @@ class ListenerCore final : public ae::Deferred,
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
-  /// Starts to listen on the addresses of `endpoint`. Throws Error.
+  /// Starts to listen on the addresses of `endpoint`. Throws Error if that is not possible.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
   void loop_gone() noexcept override;
@@ -49,8 +49,8 @@ class ListenerCore final : public ae::Deferred,
   void pause() noexcept { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
-  /// Queues `why` for the handler set by on_refused(), which runs later, from the loop's list of
-  /// ready items.
+  /// Queues `why`, the reason for a refused request, for the handler set by on_refused(), which the
+  /// loop calls later in its list of ready items.
   void refused(const Failure& why);
   const Quota& quota() const noexcept { return quota_; }
 
@@ -68,17 +68,18 @@ class ListenerCore final : public ae::Deferred,
   /// Returns true if connections may arrive on this device. A loop's acceptor and a listener on "*"
   /// count as being on every device, unless the option `device` names another one.
   bool is_on(const std::string& device) const override;
-  /// Returns the names of the devices that the addresses belong to; "" for an address on any
-  /// device.
+  /// Returns the names of the devices that the listening addresses belong to; "" stands for an
+  /// address on any device.
   std::set<std::string> devices() const;
 
   void retry_if_down() noexcept override;
   void drop_request(const rdma_cm_id* id) noexcept override;
-  /// Counts a request that was refused before it was passed to this object.
+  /// Counts, in the statistics, a connection request that was refused before it was passed to this
+  /// object.
   void count_rejected() noexcept;
 
  private:
-  class Port;  // listens on one address
+  class Port;  // listens on one of the listener's addresses
 
   std::size_t run_ready() override;
   void on_established(LinkedCarrier& carrier) noexcept override;
@@ -91,31 +92,38 @@ class ListenerCore final : public ae::Deferred,
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  LoopState* state_;  // null once the loop is destroyed, and while moving to another loop
+  // State of the event loop that the listener runs on; null once that loop is destroyed, and while
+  // the listener moves to another loop.
+  LoopState* state_;
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Set instead of accepted_ in a port listener.
+  // Handler of a port listener, which receives connection requests; a port listener has no
+  // accepted_.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
-  // Refusals not yet reported to the handler; at most as many as the backlog.
+  // Reasons of refused requests that are not yet reported to refused_; at most as many as option
+  // backlog allows.
   std::deque<Failure> refusals_;
   std::vector<std::unique_ptr<Port>> ports_;
-  // Requests that arrived while the listener was paused.
+  // Connection requests that arrived while the listener was paused and are not yet accepted.
   std::deque<std::unique_ptr<RdmaPending>> requests_;
-  // Connections that are being accepted, and established ones that were not yet handed over.
+  // Connections that are being accepted, and established ones that were not yet handed over to the
+  // user.
   std::unordered_map<LinkedCarrier*, ConnectionPtr> young_;
-  // Established connections of young_, oldest first. Its capacity is enough for all of young_.
+  // Those connections of young_ that are established, oldest first. The vector's capacity is large
+  // enough for all of young_, so that appending needs no memory.
   std::vector<LinkedCarrier*> established_;
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };
 
-/// A listener or a port listener on rdma://.
+/// The object that the user owns for a listener or a port listener on rdma://; its work is done by
+/// ListenerCore.
 class RdmaListener final : public PortListener {
  public:
-  /// Throws Error if the endpoint cannot be listened on.
+  /// Creates the listener and starts to listen on `endpoint`. Throws Error if that is not possible.
   RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                const Settings& settings, ListenTo to);
   ~RdmaListener() override;
@@ -134,6 +142,8 @@ class RdmaListener final : public PortListener {
   std::unique_ptr<ListenerCore> core_;
 };
 
+/// The object that the user owns for a loop's acceptor on rdma://, which accepts connection
+/// requests that a port listener passes to this loop.
 class RdmaLoopAcceptor final : public LoopAcceptor {
  public:
   RdmaLoopAcceptor(const ConnectionType& type, LoopState& state, const Settings& settings,

@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Throws VerbsError if option path-mtu asks for a smaller MTU than rdma_cm's. For a peer that sent
-// no MTU: it uses the MTU of rdma_cm, and cannot be told to use another.
+// Call for a peer that sent no MTU: it uses the MTU that rdma_cm chose, and cannot be told to use
+// another. Throws VerbsError if option path-mtu asks for a smaller MTU than that.
 void refuse_lone_option(const rdma_cm_id* id, const Fabric& fabric) {
   const ibv_mtu path = mtu_of_path(id);
   if (!fabric.path_mtu || path <= *fabric.path_mtu) return;

@@ -30,14 +30,14 @@ class Mtu {
   void agree(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t asked, ibv_mtu here,
              const std::string& device);
 
-  /// Writes our offer or answer into our hello.
+  /// Writes our offer (connecting side) or answer (accepting side) of an MTU into our hello.
   void tell(Hello& hello) const noexcept;
   /// Returns the agreed MTU; 0 if none was agreed: the MTU that rdma_cm chose then applies.
   ibv_mtu agreed() const noexcept { return agreed_; }
 
  private:
   ibv_mtu agreed_{};
-  ibv_mtu told_{};  // the MTU that our hello states; 0: none
+  ibv_mtu told_{};  // the MTU that our hello states to the peer; 0: it states none
 };
 
 }}}  // namespace conn::rdma

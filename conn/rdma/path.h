@@ -18,9 +18,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Path {
  public:
-  /// The local address; unset until the connection is established.
+  /// Returns the local address of the connection; unset until the connection is established.
   const SocketAddress& local() const noexcept { return local_; }
-  /// The address of the peer; while connecting, the one being tried.
+  /// Returns the address of the peer; while connecting, the address that is being tried.
   const SocketAddress& peer() const noexcept { return peer_; }
   void set_peer(const SocketAddress& peer) noexcept { peer_ = peer; }
   void set_ends(const SocketAddress& local, const SocketAddress& peer) noexcept {
@@ -29,14 +29,15 @@ class Path {
   }
   std::optional<bool> is_local() const noexcept;
 
-  /// Records the device and the port on which the connection gets its queue pair.
+  /// Records the RDMA device, and its port, on which the queue pair of the connection is created.
   void set_device(const Device& device, int port);
-  /// Name of the device with its port, such as "mlx5_0/1"; empty until set_device().
+  /// Returns the name of the connection's device with its port, such as "mlx5_0/1"; empty until
+  /// set_device() is called.
   const std::string& device() const noexcept { return device_; }
   bool iwarp() const noexcept { return iwarp_; }
   void set_route(const Route& route) noexcept { route_ = route; }
-  /// Returns the route. Reads it back from the device if `qp` is not null; otherwise returns what
-  /// was set or read last.
+  /// Returns the route of the connection: read back from the device if `qp` is not null, otherwise
+  /// the route that was set or read last.
   const Route& route(ibv_qp* qp, int port) const noexcept;
 
   /// Returns the connection's path in one line, such as
@@ -48,7 +49,8 @@ class Path {
  private:
   SocketAddress local_, peer_;
   std::string device_;
-  mutable Route route_;  // the route as known last; route() updates it from the device
+  // The connection's route as it was known last; route() updates it from the device.
+  mutable Route route_;
   bool iwarp_ = false;
 };
 

@@ -22,7 +22,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaPending final : public PendingConnection {
  public:
-  /// `channel`: the event channel to which `id` belongs. `data`: the private data of the request.
+  /// Stores a connection request. `id`: its rdma_cm id. `channel`: the event channel to which `id`
+  /// belongs. `data`: the private data that the peer sent in the request.
   RdmaPending(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
       : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
   std::string peer() const override { return id_.peer().to_string(); }
@@ -42,12 +43,14 @@ class RdmaPending final : public PendingConnection {
   }
 
  private:
-  // Shared, because the channel must outlive the id even if its loop does not.
+  // Event channel of id_. The ownership is shared, because the channel must outlive the id even if
+  // the loop of the channel does not.
   std::shared_ptr<CmChannel> channel_;
   CmId id_;
-  std::vector<std::byte> data_;  // private data that the peer sent in the request
+  std::vector<std::byte> data_;  // private data that the peer sent in its connection request
 };
 
+/// Moves connection requests to the loop that owns an event channel.
 class RdmaHandoff final : public Handoff {
  public:
   explicit RdmaHandoff(std::shared_ptr<CmChannel> channel) : channel_(std::move(channel)) {}

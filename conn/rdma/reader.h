@@ -22,8 +22,8 @@ class Reader {
  public:
   // --- budget: bytes one connection may read in one loop iteration -------------------------------
   bool may_read(std::uint64_t turn) const noexcept { return left_ != 0 || turn_ != turn; }
-  /// Gives the connection a new budget if a new iteration of the loop has begun (`turn` counts
-  /// them).
+  /// Gives the connection a new read budget of `budget` bytes if a new iteration of the loop has
+  /// begun (`turn` is the number of the iteration).
   void renew(std::uint64_t turn, std::size_t budget) noexcept {
     if (turn_ != turn) refill(turn, budget);
   }
@@ -42,9 +42,11 @@ class Reader {
   }
   struct Taken {
     std::size_t bytes;
-    bool turned;  ///< true if a window was read to its end: the stream may want another window now
+    /// True if a receive window was read to its end: the stream may want another window now.
+    bool turned;
   };
-  /// Reads up to `size` bytes of `inbound` into `into`; null: consumes them without a copy.
+  /// Reads up to `size` bytes of `inbound` into `into`; if `into` is null, consumes them without a
+  /// copy.
   Taken take(StreamReceiver& inbound, std::byte* into, std::size_t size) {
     const std::uint32_t turns = inbound.window_turns();
     const std::size_t n = inbound.read(into, size);
@@ -59,9 +61,10 @@ class Reader {
   /// more bytes will arrive.
   int show(const Stream& stream, bool ended, std::size_t together, View& view);
   void show_nothing() noexcept { shown_ = 0; }
-  /// Number of bytes that the last peek() showed.
+  /// Returns the number of bytes that the last peek() showed to the user and that are not consumed
+  /// yet.
   std::size_t shown() const noexcept { return shown_; }
-  /// True while the user may still use the view from peek().
+  /// Returns true while the user may still use the view that peek() returned.
   bool viewed() const noexcept { return viewed_; }
   bool has_view() const noexcept { return viewed_ || together_ != 1; }
   /// Records that the user no longer uses the view and again waits for any byte. Returns true if
@@ -75,7 +78,9 @@ class Reader {
  private:
   std::uint64_t turn_ = 0;
   std::size_t left_ = 0;
-  std::size_t together_ = 1;  // number of unread bytes that the read handler waits for
+  // Least number of unread bytes for which the read handler is called; 1: it is called for any
+  // byte.
+  std::size_t together_ = 1;
   std::size_t shown_ = 0;
   bool viewed_ = false;
 };

@@ -36,9 +36,10 @@ class SendChain {
   /// Adds a request that binds the window's key to this queue pair, or invalidates it, as the state
   /// of the window requires.
   void change_key(ReceiveWindow& window);
-  /// Adds a SEND whose message is copied into the request.
+  /// Adds a SEND of a control message that is copied into the work request.
   void send_inline(const ControlBytes& message);
-  /// Adds a SEND of a message in registered memory, which must stay unchanged until completion.
+  /// Adds a SEND of a control message in registered memory, which must stay unchanged until the
+  /// SEND completes.
   void send(const std::byte* message, std::uint32_t lkey);
   /// Adds an RDMA write of at most kMostPieces pieces of our memory to contiguous memory of the
   /// peer. `copied`: the bytes are copied into the request. Only a single piece may be copied: of
@@ -46,7 +47,7 @@ class SendChain {
   /// their capacity.
   void write(std::span<const StagingQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
-  /// Turns the write added last into a WRITE_WITH_IMM with this immediate value.
+  /// Turns the RDMA write that was added last into a WRITE_WITH_IMM with this immediate value.
   void with_immediate(std::uint32_t value);
   /// Adds a write of zero bytes, which consumes no receive of the peer. Its `rkey` need not be
   /// valid.
@@ -55,8 +56,10 @@ class SendChain {
 
   struct Result {
     std::size_t posted;
-    int error;   ///< errno of the first request that was not posted; 0 if all were posted
-    bool known;  ///< true if the driver reported `posted`; false: it is a guess
+    /// Errno for the first request that the device refused; 0 if all requests were posted.
+    int error;
+    /// True if the driver reported how many requests it took; false: `posted` is a guess.
+    bool known;
   };
   Result post(ibv_qp* qp);
 

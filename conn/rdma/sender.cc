@@ -115,7 +115,8 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     posted.maybe_key = !result.known && plan.keys_end != 0;
     return posted;
   }
-  // Without the last write, which carries the immediate, the peer does not learn of the bytes.
+  // If the last write, which carries the immediate, was not posted, the peer does not learn of the
+  // bytes; so they count as not sent.
   if (result.posted < plan.data_end) plan.bytes = 0;
   posted.control =
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
@@ -129,7 +130,8 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     return posted;
   }
   posted.asks = ask_later(now);
-  // A chain holds only one batch, and the peer may have another window.
+  // A chain holds only one batch of data; the peer may have another window that takes the next
+  // batch.
   const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
@@ -154,8 +156,8 @@ void Sender::on_idle(ae::TimePoint now) noexcept {
   if (std::exchange(short_of_room_, false) && tx_.staged() == 0) buffer_.on_full(now);
 }
 
-// Sets the time at which to request a completion, or clears it if none is needed. Returns true if a
-// time was set and none was set before.
+// Sets the time at which a completion must be requested for the last requests, or clears that time
+// if no completion is needed. Returns true if a time was set and none was set before.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (last_signaled_ == posted_ || tx_.held() == 0) {
@@ -171,8 +173,8 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
   const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
   for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // The completion of a key change makes room for another window, and shows whether key changes
-  // work.
+  // Requests a completion for the key changes: it lets another window be created in place of an
+  // invalidated one, and shows whether key changes work.
   if (plan.keys_end != 0) plan.signal_last = true;
 }
 
@@ -212,7 +214,7 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), plan.now, plan.control);
-  // A batch may be up to a quarter longer than planned if that saves a message.
+  // A batch of data may be up to a quarter longer than planned if that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<StagingQueue::Segment, SendChain::kLimit * kMostPieces> segments;
@@ -243,13 +245,15 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool asks = wants_memory_ || plan.now >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
   if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
-    // A completion is already requested for what is in flight: it serves as the probe.
+    // A completion is already requested for the last request in flight; that completion serves as
+    // the probe.
     stream_.liveness().on_probe_posted();
   if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  // Any other request in the chain proves the same. (Besides, bnxt_re before rdma-core 50 gives a
-  // request without pieces the length of the preceding request in its chain.)
+  // If the chain has another request, its completion proves the same as that of a zero-length
+  // write. (Besides, bnxt_re before rdma-core 50 gives a request without pieces the length of the
+  // preceding request in its chain.)
   if (chain.size() == 0)
     chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
   plan.signal_last = true;
@@ -310,7 +314,7 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
 // --- completions ---------------------------------------------------------------------------------
 
 bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
-  // Ignores a number that belongs to no pending request.
+  // Ignores a sequence number that belongs to no request on the send queue.
   if (sequence - done_ > posted_ - done_) return false;
   if (failed_) {
     done_ = sequence;
@@ -335,7 +339,7 @@ bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit
 
 bool Sender::retire_failed(std::uint32_t sequence, ae::TimePoint now,
                            const MemoryLimit& limit) noexcept {
-  // Ignores a number that belongs to no pending request.
+  // Ignores a sequence number that belongs to no request on the send queue.
   if (sequence - done_ - 1 >= posted_ - done_) return false;
   const bool came_back = !failed_ && retire(sequence - 1, now, limit);
   failed_ = true;

@@ -41,14 +41,16 @@ class Sender {
       : stream_(stream), buffer_(settings.send_buffer, settings.max_send_buffer) {}
 
   // --- creation and end of the queue pair --------------------------------------------------------
-  /// Replaces the sizes given at construction. Only before the first queue pair is created.
+  /// Replaces the sizes of the send buffer that were passed to the constructor. Must not be called
+  /// after the first queue pair is created.
   void set_sizes(const Settings& settings) {
     buffer_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
   }
   /// Sets the pools for staged bytes and for references to the user's memory. Null: bytes cannot be
   /// staged.
   void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
-  struct Limits {  ///< limits of the queue pair
+  /// Limits of the queue pair: requests on its send queue, pieces of a request, inline bytes.
+  struct Limits {
     std::uint32_t requests = 0, pieces = 1, inline_bytes = 0;
   };
   /// Call when a new queue pair was created: nothing is posted on it yet. Throws VerbsError if
@@ -74,8 +76,8 @@ class Sender {
   /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
   /// so that the writer does not send tiny pieces.
   bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
-  /// Returns true if the last append() or reserve() got less than the buffer size allows, for lack
-  /// of memory.
+  /// Returns true if the last append() or reserve() got less space than the buffer size allows,
+  /// because memory is lacking.
   bool wants_memory() const noexcept { return wants_memory_; }
   /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
   /// finds memory.
@@ -91,30 +93,33 @@ class Sender {
   // --- posting -----------------------------------------------------------------------------------
   struct Posted {
     enum class How : std::uint8_t {
-      kNothing,     ///< no request was due
-      kDone,        ///< all due requests are posted, or the send queue is full
-      kMore,        ///< one chain is posted, and more is due for another
-      kKeyRefused,  ///< the device refused to change the key of `window`
-      kFailed,      ///< posting failed with `error`; nothing was recorded as posted
+      kNothing,  ///< no request was due, so nothing was posted
+      kDone,     ///< all due requests are posted, or the send queue is full
+      kMore,     ///< one chain of requests is posted, and more requests are due for another chain
+      kKeyRefused,  ///< the device refused the request to bind or invalidate the key of `window`
+      kFailed,      ///< posting failed with errno `error`; no request is recorded as posted
     };
     How how = How::kNothing;
     /// With kFailed: true if the request that failed may have changed the key of a window.
     bool maybe_key = false;
-    /// True if a completion must be requested at ask_at(), and no such time was set before.
+    /// True if this post set ask_at(), the time at which a completion must be requested; it was not
+    /// set before.
     bool asks = false;
     int error = 0;
     ReceiveWindow* window = nullptr;
-    /// Numbers of requests posted, and of control messages among them.
+    /// Number of requests that were posted, and number of control messages among them.
     std::size_t requests = 0, control = 0;
-    std::uint32_t bytes = 0;  ///< number of the user's bytes posted
+    std::uint32_t bytes = 0;  ///< number of bytes of the user that were posted
   };
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
   /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
   /// request completions for everything.
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
-  /// Posts the due key changes and nothing else.
+  /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
-  /// Call when nothing more can be posted for now.
+  /// Call when post() has posted all that can be posted for now. If staged bytes are left because
+  /// the peer has no window for them, the peer will be told; if none are left although the send
+  /// buffer was full, the buffer may grow.
   void on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
@@ -135,29 +140,31 @@ class Sender {
   /// reported to the user with an error. Returns true if staging memory was freed.
   bool retire_failed(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
   bool failed() const noexcept { return failed_; }
-  /// Returns true if bytes of the user are on the send queue.
+  /// Returns true if requests with bytes of the user are on the send queue and not yet complete.
   bool data_under_way() const noexcept { return data_ == Data::kUnderWay; }
-  /// Returns true if bytes of the user were posted at any time.
+  /// Returns true if bytes of the user were ever posted on this queue pair.
   bool wrote() const noexcept { return data_ != Data::kNone; }
   std::uint32_t inline_limit() const noexcept { return limits_.inline_bytes; }
 
  private:
-  struct Sent {               // one work request on the send queue
-    std::uint32_t bytes = 0;  // bytes of staging memory that it holds until it completes
-    bool message = false;     // true if it consumes one of the peer's receives
+  struct Sent {               // what is recorded of one work request on the send queue
+    std::uint32_t bytes = 0;  // bytes of staging memory that the request holds until it completes
+    bool message = false;     // true if the request consumes one of the peer's receives
   };
   // The planned contents of a chain: first key changes, then control messages, then one batch of
   // bytes. Each member `..._end` is the number of requests up to the end of that part.
   struct ChainPlan {
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    // Once this many requests are posted, one of them probes the peer's device; 0: none does.
+    // Number of requests of this chain that must be posted so that one of them serves as the probe
+    // of the peer's device; 0: no probe is wanted.
     std::size_t probe_end = 0;
-    // For each key change, the window whose key it changes.
+    // For each planned key change, the window whose key it binds or invalidates.
     std::array<ReceiveWindow*, SendChain::kLimit> window{};
-    // For each request, the number of staged bytes that it sends.
+    // For each planned request, the number of staged bytes that it sends.
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
-    std::uint32_t bytes = 0;    // sum of bytes_of
-    std::uint32_t control = 0;  // number of control messages
+    // Number of staged bytes that the whole chain sends: the sum of bytes_of.
+    std::uint32_t bytes = 0;
+    std::uint32_t control = 0;  // number of control messages in the planned chain
     bool copied = false;        // true if the bytes of the last write are copied into the request
     bool signal_last = false;
     bool prove = false;
@@ -187,19 +194,24 @@ class Sender {
   Stream& stream_;
   StagingQueue tx_;
   SendBufferTuning buffer_;
-  Block* control_ = nullptr;  // memory for control messages; null if they fit inline
+  // Memory for control messages; null if they are short enough to be sent inline.
+  Block* control_ = nullptr;
   Limits limits_;
-  // Requests on the send queue, indexed by sequence number modulo the size of the ring.
+  // The requests on the send queue, indexed by their sequence number modulo the size of this ring.
   std::vector<Sent> ring_;
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with the user's bytes
   ae::TimePoint ask_at_ = ae::TimePoint::max();
-  // Contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
+  // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
   std::uint32_t starved_for_ = 0;
-  Data data_ = Data::kNone;  // state of request last_data_
-  bool failed_ = false;      // true once a request failed: the device does not carry out later ones
-  bool post_again_ = false;  // true if the device reported a full send queue
-  bool short_of_room_ = false;  // true if the last write was cut short because buffer_ was full
+  Data data_ = Data::kNone;  // progress of request number last_data_: confirmed once it is complete
+  // True once a request failed, after which the device carries out no more requests.
+  bool failed_ = false;
+  // True if the device reported a full send queue although fewer requests are in flight than it
+  // should hold; the connection then posts again soon.
+  bool post_again_ = false;
+  // True if the user's last write was cut short or refused because the send buffer was full.
+  bool short_of_room_ = false;
   bool wants_memory_ = false;
 };
 

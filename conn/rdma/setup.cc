@@ -101,13 +101,14 @@ void Setup::choose_next_address() noexcept {
   try {
     if (settings.spread == AddressOrder::kNear && !settings.source.empty())
       (void)numeric_address(settings.source, 0, source);
-  } catch (const std::bad_alloc&) {  // no memory: continues without a source address
+  } catch (const std::bad_alloc&) {  // no memory: chooses without a source address
   }
   host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
 }
 
 void Setup::report(const std::error_code& why) const noexcept {
-  if (link_.path.peer().size == 0) return;  // names are still being resolved: no address was tried
+  // No address was tried yet, because names are still being resolved.
+  if (link_.path.peer().size == 0) return;
   book_.told(link_.settings().spread, link_.path.peer(), why);
 }
 
@@ -122,8 +123,8 @@ void Setup::try_address(const SocketAddress& address) {
   CmId& id = link_.id();
   id = link_.state().cm().create_id(&events_);
   if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
-  // An address before the last may use half of the time that is left, so that the later ones get
-  // some.
+  // Each address but the last may use half of the time that is left, so that some time is left for
+  // the later addresses.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_began_ = std::chrono::steady_clock::now();
@@ -141,7 +142,7 @@ void Setup::try_address(const SocketAddress& address) {
     throw not_reached(address, errno);
 }
 
-// Call when the current address has failed: tries the next one, or reports that none is left.
+// Handles the failure of the current address: tries the next address, or reports that none is left.
 void Setup::on_address_failed(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
@@ -150,7 +151,7 @@ void Setup::on_address_failed(Failure why) {
   try_next_address();
 }
 
-// Destroys all objects that were created for the current address.
+// Destroys all rdma_cm and verbs objects that were created for the current address.
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
@@ -170,7 +171,7 @@ void Setup::on_deadline() {
 
 // Returns true if the address is being tried again, after a refusal that does not concern the
 // address itself: the peer's kernel still knew a connection with this queue pair's number, or our
-// own address moved to another device meanwhile. Only once for each address.
+// own address moved to another device meanwhile. Each address is tried again only once.
 bool Setup::try_again_after(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
@@ -193,7 +194,8 @@ void Setup::on_event(const CmEvent& event) {
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
       case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response event
+      // On iWARP there is no CONNECT_RESPONSE; this event has the answer.
+      case RDMA_CM_EVENT_ESTABLISHED:
         return finish_request(event);
       default: {
         if (try_again_after(event)) return;
@@ -217,8 +219,8 @@ void Setup::on_event(const CmEvent& event) {
 void Setup::resolve_route() {
   const CmId& id = link_.id();
   SetupTrace::begin("resolve route");
-  // From now on a removal of the device is noticed, even if the attempt ends before the device is
-  // opened here.
+  // Watches the device, so that its removal is noticed from now on, even if the attempt ends before
+  // the device is opened here.
   link_.state().devices().watch_removal(id);
   if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)

@@ -32,12 +32,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The connection that is being set up.
+/// Interface of the connection that is being set up, as Setup calls it.
 class SetupUser {
  public:
-  /// Called when the peer has accepted and the queue pair is ready.
+  /// Called when the peer has accepted the connection and the queue pair is ready to send and
+  /// receive.
   virtual void on_set_up() = 0;
-  /// Called when no address is left to try, or memory ran out. Must end the connection.
+  /// Called when no address is left to try, or memory ran out. The implementation must end the
+  /// connection.
   virtual void on_set_up_failed(Failure why) noexcept = 0;
 
  protected:
@@ -46,7 +48,7 @@ class SetupUser {
 
 class Setup {
  public:
-  struct Around {  ///< objects that the set-up works with; it owns none of them
+  struct Around {  ///< objects that Setup works with; Setup owns none of them
     Link& link;
     Deadline& deadline;
     CarrierHost& host;
@@ -68,14 +70,16 @@ class Setup {
   /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
   /// the names unless option `spread` asks for another.
   void look_up_next();
-  /// Does the same as look_up_next() without running the loop: blocks until the names are resolved.
+  /// Does the same as look_up_next(), but blocks until all names are resolved, without running the
+  /// event loop.
   void look_up_all();
-  /// Handles an event that rdma_cm reports for the link's id.
+  /// Handles an event that rdma_cm reports for the rdma_cm id of the link.
   void on_event(const CmEvent& event);
-  /// Call when deadline Deadline::Of::kAddress has passed.
+  /// Call when the deadline Deadline::Of::kAddress has passed: the address that is being tried, or
+  /// the name service, has not answered in time.
   void on_deadline();
-  /// Call when the caller gives up before our own time-out. If the current address has been silent
-  /// for long enough, records it as one that does not answer.
+  /// Call when the user gives up the attempt to connect before the deadline of the set-up. If the
+  /// current address has been silent for long enough, records it as one that does not answer.
   void report_silence() const noexcept;
 
  private:
@@ -101,16 +105,19 @@ class Setup {
   const std::string target_;
   const std::uint16_t port_;
   const ae::TimePoint until_;
-  // The names that are not resolved yet, in reverse order: the last one is the next.
+  // Host names that are not resolved yet, in reverse order: the last element is resolved next.
   std::vector<std::string> hosts_;
   std::unique_ptr<Resolution> resolution_;
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
-  // When the attempt with the current address began, and when it is given up.
+  // Times at which the attempt to connect to the current address began, and at which it is given
+  // up.
   ae::TimePoint address_began_{}, address_deadline_{};
-  Failure last_failure_;  // why the last address failed
+  // Why the name or address that was tried last failed; empty if none has failed.
+  Failure last_failure_;
   Mtu mtu_;
-  // True if the current address was tried again, after a refusal that may have been temporary.
+  // True if the current address is being tried for the second time, after a refusal that may have
+  // been temporary.
   bool tried_again_ = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The transport named "rdma".
+/// The transport named "rdma", which serves URLs that begin with rdma://.
 class AECONN_API RdmaType final : public Transport {
  public:
   RdmaType();
@@ -27,7 +27,8 @@ class AECONN_API RdmaType final : public Transport {
                             PendingHandler arrived) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
-  /// Throws Error with a one-sentence text if the machine has no RDMA.
+  /// Creates an outgoing connection that is not yet connecting. Throws Error with a one-sentence
+  /// text if the machine has no RDMA.
   ConnectionPtr create(ae::EventLoop& loop) const override;
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                           std::span<std::byte> bytes) const override;
@@ -38,13 +39,15 @@ class AECONN_API RdmaType final : public Transport {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  /// Returns the transport's options, overridden by those of the endpoint.
+  /// Returns the options for a connection or listener: those of the transport, overridden by those
+  /// in `endpoint`.
   Options options_for(const Endpoint& endpoint) const;
-  /// Returns what is known of the addresses that connections were made to, for option `spread`.
+  /// Returns the record of addresses that connections were made to and of how that went; option
+  /// `spread` chooses addresses by it.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:
-  // Guards options_: configure() may run while other loops create connections.
+  // Guards options_, because configure() may run while other threads' loops create connections.
   mutable ae::Mutex mutex_;
   Options options_;
   mutable AddressBook addresses_;

@@ -16,7 +16,8 @@ bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
   return to_post;
 }
 
-// Provides one window if the stream wants one. Returns true if it did: the stream may want another.
+// Provides one receive window if the stream wants one. Returns true if a window was provided: the
+// stream may want another one.
 bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
@@ -25,7 +26,8 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
     return window.state() == ReceiveWindow::State::kFree;
   };
   const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
-  // A later call finds one, once a key is invalidated.
+  // All places for windows are in use. A later call finds a free one, once the key of a window is
+  // invalidated.
   if (window == windows_.end()) return false;
   // Without another window the stream continues with those it has. So only a connection's first
   // window may use the last quarter of the memory limit.
@@ -87,7 +89,8 @@ WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* dom
 
 bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
   if (window.state() != ReceiveWindow::State::kToInvalidate) return false;
-  // Slow, but it removes the key as well.
+  // Frees the window instead of invalidating its key by a request: that is slower, but it removes
+  // the key as well.
   window.drop();
   return true;
 }

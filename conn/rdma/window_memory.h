@@ -28,19 +28,22 @@ class WindowMemory {
   /// Stores a reference to `stream`, which must outlive this object.
   explicit WindowMemory(Stream& stream) noexcept : stream_(stream) {}
 
-  struct Source {    ///< where the memory for windows comes from
-    Domain* domain;  ///< null: no window can be created
+  /// Where the memory for receive windows comes from, and where its use is counted.
+  struct Source {
+    /// Protection domain from which the memory is taken; null: no window can be created.
+    Domain* domain;
     MemoryLimit limit;
     LoopStatistics& statistics;
-    /// True: a lack of memory is counted in the statistics here; before that, Link::make() counts
-    /// it.
+    /// True once the connection is established: manage() then counts a lack of memory in
+    /// `statistics`. Before that, Link::make() counts it.
     bool established;
   };
   /// Takes back the windows that the stream no longer uses, and provides those that it wants. Call
   /// it after every input to the stream. Returns true if a key must be invalidated, so that a
   /// request must be posted.
   bool manage(const Source& from, ae::TimePoint now);
-  /// Returns why memory for a window was last refused; empty if it never was.
+  /// Returns the last failure to get memory for a receive window; an empty Failure if there was
+  /// none.
   const Failure& failure() const noexcept { return failure_; }
 
   // --- keys of the windows -----------------------------------------------------------------------
@@ -54,19 +57,21 @@ class WindowMemory {
     return key_to_change_ ? find_waiting(out) : 0;
   }
   bool key_under_way() const noexcept;
-  /// Returns true if the request with this number was to bind the key of a window.
+  /// Returns true if the request with this sequence number was posted to bind the key of a window.
   bool is_bound_by(std::uint32_t sequence) const noexcept;
   enum class Changed : std::uint8_t {
     kNone,
-    kFreed,  ///< a key was invalidated: another window may be created in its place
-    kBound,  ///< the device has carried out a bind
+    /// The device has invalidated a window's key: another window may be created in its place.
+    kFreed,
+    kBound,  ///< the device has bound the key of a window to the queue pair
   };
-  /// Records that all sends up to number `sequence` are complete; returns what that changed.
+  /// Records that the requests on the send queue up to number `sequence` are complete. Returns
+  /// whether a window key was bound or invalidated by them.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }
-  /// Call when the device refused to change the key of `window`. Returns true if the key was only
-  /// to be invalidated: the window is dropped, and its key with it.
+  /// Call when the device refused to change the key of `window`. Returns true if the refused change
+  /// was an invalidation: the window is then freed, and its key with it. Returns false for a bind.
   bool drop_refused(ReceiveWindow& window) noexcept;
   /// Creates the windows again with the key of their memory region, for a device that cannot bind
   /// keys. Returns false if that is not possible.
@@ -74,12 +79,13 @@ class WindowMemory {
                              const Settings& settings) noexcept;
 
   // --- end of the queue pair ---------------------------------------------------------------------
-  /// Drops the keys of all windows. Call before the queue pair is destroyed.
+  /// Drops the keys of all windows, so that the peer can no longer write into them. Call before the
+  /// queue pair is destroyed.
   void drop_keys() noexcept {
     for (ReceiveWindow& window : windows_) window.drop_key();
   }
-  /// Drops all windows. Call after the queue pair is destroyed; the stream must not use the windows
-  /// afterwards.
+  /// Frees the memory of all windows. Call after the queue pair is destroyed; the stream must not
+  /// use the windows afterwards.
   void drop() noexcept {
     for (ReceiveWindow& window : windows_) window.drop();
   }
@@ -91,14 +97,16 @@ class WindowMemory {
   Changed complete(std::uint32_t sequence, Domain* domain) noexcept;
 
   Stream& stream_;
-  // The windows of the stream, and up to two whose keys are being invalidated.
+  // Memory of the receive windows that the stream uses, and of up to two whose keys are being
+  // invalidated.
   std::array<ReceiveWindow, ReceiveWindowQueue::kSlots + 2> windows_;
-  // False: no key change is due, and none is in flight. True: there may be one.
+  // False: no bind or invalidation of a window's key is due or in flight. True: there may be one.
   bool key_to_change_ = false;
   Failure failure_;
 };
 
-/// Returns the failure of a connection whose key could not be bound; `err`: the errno.
+/// Returns the failure to report for a connection for which the key of a window could not be bound.
+/// `err`: the errno of the bind.
 Failure bind_failure(const DeviceContext& context, const Settings& settings, int err);
 
 }}}  // namespace conn::rdma

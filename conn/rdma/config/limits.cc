@@ -18,17 +18,18 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// What each loop needs in addition to its connections: shared receives, the first slabs of memory,
-// the queues of the loop.
+// Resources that each event loop needs in addition to those of its connections: for shared
+// receives, the first slabs of memory, and the loop's completion queues.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// Locked memory in a protection domain that belongs to one connection: memory to send from, and its
-// receives.
+// Bytes of locked memory in a protection domain that belongs to one connection: its memory to send
+// from, and its receives.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
-// Memory mappings that providers make for the rings of a queue pair; the second number is for one
-// with receives of its own.
+// Number of memory mappings that the device's user-space driver makes for the rings of a queue
+// pair; kOwnMappings is for a queue pair with a receive queue of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-// Completion queues of a loop: each new one has as many entries as all before it, so there are few.
+// Number of completion queues of a loop that the estimate allows for: each new queue has as many
+// entries as all before it, so there are few.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
@@ -128,7 +129,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                 connections * (window + own + (own_domain ? kOwnLocked : 0));
   need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
   need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
-                 need.regions + 8;  // 8 for the completion channel and the shared receives
+                 need.regions + 8;  // 8: the loop's completion channel and shared receives
   return need;
 }
 
@@ -212,8 +213,8 @@ std::string limit_words(int err, const std::string& name, const Device* device,
   if (now < until && until - now <= kAgain) return known;
   until = now + kAgain;
   known.clear();
-  // A limit counts as nearly reached if it allows fewer than this many more connections. So few are
-  // near enough for an estimate.
+  // A limit counts as nearly reached if it allows fewer than this many more connections: the
+  // numbers are estimates, which may be wrong by a few connections.
   constexpr std::uint64_t kFew = 16;
   const auto add = [](const Capacity& each) {
     if (each.connections < kFew) known += "; " + each.text(kFew);

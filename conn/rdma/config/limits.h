@@ -16,33 +16,40 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The properties of a device that determine what a connection needs.
+/// Properties of an RDMA device that determine how many resources a connection needs.
 struct DeviceTraits {
-  bool binds_keys = false;      ///< windows share a memory region, each with a key of its own
-  bool region_each = false;     ///< each window is a memory region of its own (Soft-RoCE)
-  bool shares_receives = true;  ///< all connections share one receive queue
+  /// Receive windows share a memory region, and each has a key of its own.
+  bool binds_keys = false;
+  /// Each receive window is registered as a memory region of its own (Soft-RoCE).
+  bool region_each = false;
+  bool shares_receives = true;  ///< all connections of a loop share one receive queue
   std::uint64_t max_cqe = 65535;
 };
 
-/// What a number of established connections need, with their first windows and no data in flight.
+/// Resources that a number of established connections need, with their first windows and no data in
+/// flight.
 struct Need {
   std::uint64_t queue_pairs = 0, completion_queues = 0, regions = 0, keys = 0, domains = 0;
   std::uint64_t objects = 0;  ///< device objects of all kinds, as the rdma cgroup counts them
-  std::uint64_t locked = 0;   ///< locked memory in bytes
+  /// Number of bytes of memory that is locked (pinned), so that it cannot be swapped out.
+  std::uint64_t locked = 0;
   std::uint64_t mappings = 0;
 };
 Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTraits& traits);
 
-/// A limit and its present use, independent of how much is needed.
+/// A limit that the kernel or a device sets on one kind of resource, and how much of the resource
+/// is used now.
 struct Limit {
   std::string name;
   std::uint64_t most = 0, used = 0;
   std::uint64_t Need::*what = nullptr;
   bool bytes = false;
-  std::string raise;  ///< how to raise the limit; "{}" is replaced by a sufficient value
+  /// Text that says how to raise the limit; "{}" in it is replaced by a value that would suffice.
+  std::string raise;
 };
 
-/// The folders where the kernel publishes limits. Tests use others.
+/// Folders in which the kernel publishes limits of processes and cgroups. Tests use folders of
+/// their own.
 struct LimitSources {
   std::string proc = "/proc";
   std::string cgroups = "/sys/fs/cgroup";
@@ -54,11 +61,13 @@ std::vector<Limit> process_limits(const std::string& name, const LimitSources& f
 /// windows and protection domains.
 std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr& device);
 
-/// Returns how many connections `limit` allows, and what `connections` need of it.
+/// Returns how many connections `limit` allows, and how much of the limited resource `connections`
+/// connections need.
 Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
                      const DeviceTraits& traits);
 
-/// Returns the capacity for `connections` on a device, one entry for each limit.
+/// Returns, for each limit of the process and of the device, how many connections it allows and
+/// what `connections` connections need of it.
 std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
                                  const Settings& settings);
 /// Returns a sentence about each limit that is nearly reached, to append to an error message. Empty

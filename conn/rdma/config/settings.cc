@@ -135,7 +135,7 @@ std::uint64_t half_of_memory() noexcept {
 }
 
 const OptionTable& Settings::options() {
-  static const Settings d;  // it holds the default of every option
+  static const Settings d;  // settings that hold the default value of every option
   static const OptionTable table("rdma",
                                  {{"Windows and queues", window_rows(d)},
                                   {"Times", time_rows(d)},

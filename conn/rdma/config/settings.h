@@ -22,12 +22,17 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Which peers could reach a receive window of another connection with a guessed key.
+/// Option isolation: which peers could write into a receive window of another connection if they
+/// guessed its key.
 enum class Isolation : std::uint8_t {
   kAuto,        ///< kWindow if the device supports it, otherwise kConnection
   kConnection,  ///< each connection has a protection domain and a receive queue of its own
-  kWindow,      ///< one domain and a shared receive queue; each key is bound to one queue pair
-  kNone,        ///< one domain and a shared receive queue; the peers must trust each other
+  /// One protection domain and a shared receive queue; the key of each window works on one queue
+  /// pair only.
+  kWindow,
+  /// One protection domain, a shared receive queue, keys that work for every peer; the peers must
+  /// trust each other.
+  kNone,
 };
 
 /// Returns half of the machine's memory in bytes, or 0 if its size is unknown. It is the default
@@ -39,43 +44,53 @@ struct Settings {
   std::uint32_t max_window = StreamConfig{}.max_window;
   std::uint32_t max_windows = StreamConfig{}.max_windows;
   std::uint32_t max_peer_window = StreamConfig{}.max_peer_window;
-  /// Most bytes that are accepted for sending and not yet confirmed by the device.
+  /// Most bytes that a connection accepts for sending before the device has confirmed them; the
+  /// buffer may grow to max_send_buffer.
   std::uint32_t send_buffer = 256 * 1024;
-  /// send_buffer grows up to this if it improves throughput.
+  /// Greatest length in bytes to which a connection's send buffer grows while longer buffers
+  /// improve its throughput.
   std::uint32_t max_send_buffer = 4u << 20;
-  std::uint32_t send_queue = 16;  ///< most work requests on one connection's send queue
-  /// Receives of a connection that has a receive queue of its own.
+  std::uint32_t send_queue = 16;  ///< most work requests that may be on one connection's send queue
+  /// Number of receives that are posted for a connection that has a receive queue of its own.
   std::uint32_t receive_queue = 256;
-  std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's shared receive queue
-  /// Data up to this many bytes is copied into the work request itself.
+  /// Number of receives that are posted in an event loop's shared receive queue.
+  std::uint32_t shared_receive_queue = 4096;
+  /// Data of at most this many bytes is copied into its work request, so that the device need not
+  /// fetch it from memory.
   std::uint32_t inline_data = 128;
-  std::uint32_t read_budget = 1024 * 1024;  ///< bytes that one connection may read in one iteration
+  /// Bytes that one connection may read in one iteration of its event loop.
+  std::uint32_t read_budget = 1024 * 1024;
   std::uint32_t accept_batch = defaults::kAcceptBatch;
   std::uint32_t backlog = defaults::kBacklog;
-  /// Queue pairs that a listener keeps ready on each loop for new connections.
+  /// Number of unused queue pairs that a listener keeps ready on each event loop for new
+  /// connections; 0: none.
   std::uint32_t prepared = 0;
   std::uint64_t max_connections = Quota::kDefault;
-  /// Most registered bytes of the process; 0: no limit.
+  /// Most bytes of memory that the process may register for RDMA; 0: no limit.
   std::uint64_t memory_limit = half_of_memory();
   ae::Duration keepalive = StreamConfig{}.keepalive;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
-  ae::Spin spin;  ///< how the loop spins while it has a connection
+  ae::Spin spin;  ///< how the event loop busy-polls while it has an rdma connection
   Isolation isolation = Isolation::kAuto;
-  bool in_place = false;  ///< peek() shows the windows themselves, which the peer can still write
-  /// Index of the completion vector on the device; -1: the loop chooses one.
+  /// Whether peek() shows the receive windows themselves; the peer can still change their bytes.
+  bool in_place = false;
+  /// Index of the device's completion vector (its interrupt) for the completion queues; -1: the
+  /// event loop chooses one.
   int completion_vector = -1;
-  std::string device;  ///< name of the only device to use; empty: any device
-  std::string source;  ///< address to connect from; empty: that of the route
+  std::string device;  ///< name of the only RDMA device that may be used; empty: any device
+  /// Local address to connect from; empty: the address that the kernel's route selects.
+  std::string source;
   AddressOrder spread = AddressOrder::kFirst;
   QpTimeouts timeouts;
   Fabric fabric;
 
   /// Reads the settings from `options`. Throws Error for an unknown option or a bad value.
   static Settings from(const Options& options);
-  /// Returns the table of the options that from() accepts.
+  /// Returns the table of the options that Settings::from() accepts, with their names, ranges,
+  /// defaults and texts.
   static const OptionTable& options();
   StreamConfig stream(Role role, std::uint64_t connection = 0) const;
   MemoryLimit limit() const noexcept { return {memory_limit}; }

@@ -18,12 +18,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ControlBudget {
  public:
-  /// Allows `rate` messages per second, and up to `burst` at once.
+  /// Creates a budget that allows the peer `rate` control messages per second, and up to `burst` at
+  /// once.
   ControlBudget(std::uint32_t rate, std::uint32_t burst, ae::TimePoint now) noexcept
       : rate_(rate), burst_(burst), tokens_(burst), tokens_at_(now) {}
 
-  /// Pays for one message from the budget. Returns false if the budget is used up: the peer floods
-  /// us.
+  /// Pays for one control message of the peer from the budget. Returns false if the budget is used
+  /// up; the caller then ends the connection, because the peer floods us.
   [[nodiscard]] bool spend(ae::TimePoint now) noexcept {
     // `now` may be earlier than the creation of this object, because the loop's time does not
     // advance while a handler runs.
@@ -58,8 +59,8 @@ class ControlBudget {
   std::uint32_t rate_, burst_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  // Time up to which the peer's keepalives are paid for; each one advances it by
-  // flow::kKeepalivePrice.
+  // Time up to which the peer's keepalives are paid for; each keepalive that is accepted advances
+  // it by flow::kKeepalivePrice.
   ae::TimePoint keepalives_paid_{};
   std::uint64_t received_at_probe_ = 0;
 };

@@ -61,14 +61,15 @@ constexpr bool allowed(EndStep from, EndStep to) {
     case kQuieting:
       return from == kToReap;
     case kGone:
-      // kGone may follow any other step, because the end of the loop skips the rest.
+      // kGone may follow any other step: when the event loop is destroyed, the steps in between are
+      // skipped.
       return from != kGone;
   }
   return false;
 }
 static_assert(!allowed(EndStep::kGone, EndStep::kToReap), "torn down once");
 
-/// Returns true if the step is possible in this phase.
+/// Returns true if a connection in this phase may be at this step of its end.
 constexpr bool fits(EndStep step, Phase phase) {
   using enum EndStep;
   switch (step) {

@@ -42,17 +42,19 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 /// Number of receives that a peer without a hello is assumed to have: Valkey's programs post this
 /// many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
-/// The least number of receives that a peer is assumed to have, even if it announces fewer.
+/// Least number of posted receives that a peer is assumed to have, even if it announces fewer.
 inline constexpr std::uint32_t kLeastTold = 8;
-/// The receives of a queue pair's own queue are reposted in one post when one in this many is used.
+/// If a queue pair has a receive queue of its own, the used receives are reposted together once one
+/// in this many receives of the queue is used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
-/// Shared receives are reposted in batches of this size, or when one in kReceiveBatches of them is
-/// used.
+/// Used receives of a shared receive queue are reposted in batches of this size, or when one in
+/// kReceiveBatches of the queue's receives is used.
 inline constexpr std::size_t kSharedBatch = 64;
 /// Each peer is told that it may use one in this many of the shared receives. More than this many
 /// peers can exhaust the queue together; the device then retries.
 inline constexpr std::uint32_t kSharedParts = 4;
-/// The shared receive queue raises its event when only one in this many of its receives is left.
+/// The shared receive queue raises its event (limit reached) when only one in this many of its
+/// receives is left.
 inline constexpr std::uint32_t kShortageAt = 4;
 /// On a loop with at least this many connections, a connection whose peer counts receives gets only
 /// kFewReceives of its own. Its peer must then probe every few messages, but ten thousand
@@ -73,7 +75,8 @@ constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(t
 
 // --- control messages ----------------------------------------------------------------------------
 
-/// Most windows that may be announced and not yet full, including the one that is being written.
+/// Most receive windows that may be announced to a peer and not yet full, including the one that
+/// the peer is writing into.
 inline constexpr std::size_t kMostAnnounced = 16;
 /// Most control messages that may be unhandled at one time: one each of an offer, a keepalive, a
 /// probe, an answer to a probe, and a mark (of a change to another window).
@@ -83,18 +86,18 @@ inline constexpr std::uint64_t kProbeAt = 256;
 /// Most probes of the peer that may wait for our answer. An aeconn peer has at most one
 /// outstanding.
 inline constexpr std::size_t kMostAnswers = 64;
-/// How often a peer that cannot be probed is sent one more message without proof that it has a
-/// receive. Only on a transport whose completions do not prove that either (iWARP).
+/// Interval at which a peer that cannot be probed is sent one more message without proof that it
+/// has a free receive. Used only on a transport whose completions do not prove that either (iWARP).
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 /// The shortest keepalive interval, and kKeepalivePrice, the time that must lie between two of a
 /// peer's keepalives on average: half of that interval, because the clocks of two ends may differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// The budget for control messages of a peer that no action of ours has earned: messages per
-/// second, and messages at once.
+/// Budget for those control messages of a peer that no action of ours has earned, such as
+/// unexpected offers: messages per second, and messages at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
-/// The smallest budget that an aeconn peer never exceeds. The rest of the real budget is for other
-/// implementations.
+/// Smallest budget (messages per second, and at once) that the control messages of an aeconn peer
+/// never exceed. What kControlRate and kControlBurst allow beyond it is for other implementations.
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
 /// Returns how many of the peer's `counted` receives are kept free of data, and of offers of
@@ -136,7 +139,7 @@ constexpr bool fits(std::uint64_t counted) noexcept {
 constexpr bool all_fit() noexcept {
   for (std::uint64_t each = kLeastTold; each <= 2 * kPlainReceives; ++each)
     if (!fits(each)) return false;
-  return true;  // for larger values reserve() and probe_at() are constant
+  return true;  // for larger numbers of receives, reserve() and probe_at() are constant
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);

@@ -30,8 +30,8 @@ bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts
   if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return true;
   keepalive_at_ = next_of(config_.keepalive, now);
   if (now - facts.last_write_at < config_.keepalive / 2) return true;
-  // A silent peer posts no receives. Its last ones are kept for the data that it is to read later,
-  // so no keepalive is sent.
+  // A peer whose software is silent posts no new receives. Its last receives are kept for the data
+  // that it is to read later, so no keepalive is sent.
   const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
                       now - heard_at_ > promised_ + promised_ / 4;
   if (!silent && facts.takes_keepalive)
@@ -68,7 +68,8 @@ ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!config_.completions_prove) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
-  // One clock tick more, so that the silence then exceeds the limit.
+  // Adds one clock tick, so that the peer's silence exceeds silence_allowed() at that time, which
+  // watch_silence() requires before it counts the peer as dead.
   return asked_at_ + promised_ + ae::Duration(1);
 }
 

@@ -20,11 +20,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Liveness {
  public:
   struct Config {
-    ae::Duration keepalive{};  ///< interval of our keepalives; 0: none are sent
-    /// True if a completion proves more than that the request left
-    /// (StreamConfig::completions_prove).
+    ae::Duration keepalive{};  ///< interval at which we send keepalives; 0: we send none
+    /// True if the completion of a request proves that it reached the peer's device; false on
+    /// iWARP, where it only proves that the request left ours (StreamConfig::completions_prove).
     bool completions_prove = true;
-    /// True if requests without an answer fail in the end (StreamConfig::device_gives_up).
+    /// True if our device fails a request after some retries when the peer's device does not
+    /// answer; false if it may retry for ever (StreamConfig::device_gives_up).
     bool device_gives_up = true;
   };
   Liveness(const Config& config, ae::TimePoint now) noexcept;
@@ -55,7 +56,8 @@ class Liveness {
   // --- time-outs and ticks -----------------------------------------------------------------------
   struct Facts {
     ae::TimePoint last_write_at{};
-    bool all_completed = true;     ///< true if all our messages have completed
+    /// True if the device has reported the completion of every message that we posted.
+    bool all_completed = true;
     bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
   };
   /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
@@ -71,7 +73,8 @@ class Liveness {
   /// the peer may have no receive for one, or is silent: it consumes no receive, and the peer's
   /// device confirms it without the peer's software.
   bool wants_probe() const noexcept { return probe_due_; }
-  /// Call when the path may have failed: makes a probe due now.
+  /// Call when the network path to the peer may have failed. Makes a probe of the peer's device due
+  /// now, if a completion proves something.
   void ask_path() noexcept {
     if (config_.completions_prove) probe_due_ = true;
   }
@@ -84,12 +87,16 @@ class Liveness {
   ae::TimePoint next_look() const noexcept;
 
   Config config_;
-  ae::Duration promised_{};  // interval of keepalives that the peer promised; 0: it promised none
+  // Interval at which the peer promised to send keepalives; 0: the peer promised none.
+  ae::Duration promised_{};
   ae::TimePoint keepalive_at_;
-  ae::TimePoint heard_at_;        // when the peer's software sent its last message
-  ae::TimePoint confirmed_at_{};  // when the peer's device last confirmed a request of ours
-  // When the peer's device was probed after the last message and the last confirmation; zero: it
-  // was not.
+  // Time from which the silence of the peer's software counts: when its last message arrived, or
+  // later if our own loop stood still after that.
+  ae::TimePoint heard_at_;
+  // Time at which the peer's device last confirmed a request of ours; zero: never.
+  ae::TimePoint confirmed_at_{};
+  // Time at which the peer's device was last probed; zero: it was not probed since its last
+  // confirmation and the peer's last message.
   ae::TimePoint asked_at_{};
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;

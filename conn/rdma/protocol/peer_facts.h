@@ -25,7 +25,7 @@ class PeerFacts {
   /// Returns the peer's software with its release, such as "aeconn 0.3.1"; "aeconn" for a release
   /// that does not send its number; "valkey" for a peer without a hello.
   std::string kind() const;
-  /// Returns true if the peer's hello has all of these flags (Hello).
+  /// Returns true if the peer sent a hello that has all of `flags` set (constants of Hello).
   bool said(std::uint32_t flags) const noexcept {
     return hello_ && (hello_->flags & flags) == flags;
   }
@@ -34,7 +34,7 @@ class PeerFacts {
   bool counts_receives() const noexcept { return said(Hello::kTellsReceives); }
   /// Returns the number of receives that the peer announced; no value if it announced none.
   std::optional<std::uint32_t> receives() const noexcept;
-  /// Returns the interval of the keepalives that the peer promised; 0: it promised none.
+  /// Returns the interval at which the peer promised to send keepalives; 0: the peer promised none.
   ae::Duration promise() const noexcept;
 
  private:

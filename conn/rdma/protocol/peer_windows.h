@@ -22,25 +22,28 @@ class PeerWindows {
     std::uint32_t length = 0, key = 0;
   };
 
-  /// Returns the window that is being written. A full window stays current until there is another.
-  /// The length is 0 if there is no window yet.
+  /// Returns the peer's window that we are writing into. A full window stays current until the peer
+  /// announces another. The returned length is 0 if the peer has announced no window yet.
   const Window& current() const noexcept { return windows_[head_]; }
-  std::uint32_t used() const noexcept { return used_; }  ///< number of bytes written into current()
+  /// Returns how many bytes we have written into current().
+  std::uint32_t used() const noexcept { return used_; }
   std::uint32_t left() const noexcept { return current().length - used_; }
-  /// Returns the peer's address at which the next byte is written.
+  /// Returns the address, in the peer's memory, at which we write the next byte.
   std::uint64_t position() const noexcept { return current().address + used_; }
   bool any() const noexcept { return current().length != 0; }
-  /// Returns the number of windows that were announced after the current one.
+  /// Returns how many windows the peer has announced to follow the current one.
   std::size_t ahead() const noexcept { return ahead_; }
 
-  /// Makes `window` the current one and drops all others; nothing more is written into those.
+  /// Makes `window` the current window and drops all others; nothing more is written into the
+  /// dropped windows.
   void replace(const Window& window) noexcept {
     windows_[head_] = window;
     used_ = 0;
     ahead_ = 0;
   }
-  /// Adds a window behind the others, or in place of the current one if that is full and the last.
-  /// Returns false if there are too many windows.
+  /// Adds `window` behind the other windows, or in place of the current window if that is full and
+  /// no other follows. Returns false, and adds nothing, if there are kMostAnnounced windows
+  /// already.
   [[nodiscard]] bool append(const Window& window) noexcept {
     if (left() == 0) {
       replace(window);

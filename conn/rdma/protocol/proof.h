@@ -24,15 +24,16 @@ class Proof {
   /// probes cannot be confused.
   static constexpr std::uint16_t kServerProbe = 0x8000;
 
-  /// `receives`: number of receives that the peer keeps posted if it announces none.
+  /// Starts with no message sent. `receives`: the number of receives that the peer is assumed to
+  /// keep posted until it announces another number.
   Proof(Role role, std::uint32_t receives, bool completions_prove, ae::TimePoint now) noexcept
       : role_(role),
         completions_prove_(completions_prove),
         receives_(receives),
         last_post_at_(now) {}
   void set_completions_prove(bool prove) noexcept { completions_prove_ = prove; }
-  /// Takes the peer's hello. `receives`: the number that the peer announced; none if it announced
-  /// no number.
+  /// Records what the peer's hello stated. `receives`: the number of receives that the peer keeps
+  /// posted; no value if it announced none. `answers_probes`: whether it answers our probes.
   void on_hello(std::optional<std::uint32_t> receives, bool answers_probes) noexcept {
     if (receives) receives_ = flow::counted(*receives);
     answers_probes_ = answers_probes;
@@ -57,8 +58,8 @@ class Proof {
     if (can_probe() || planned != 0) return true;
     return completions_prove_ ? !all_completed() : now - last_post_at_ < flow::kPace;
   }
-  /// Returns the time at which waiting data must be tried again although nothing arrives; none if
-  /// no such time is needed.
+  /// Returns the time at which waiting data must be tried again although nothing arrives from the
+  /// peer; no value if no such time is needed.
   std::optional<ae::TimePoint> retry_at() const noexcept {
     if (can_probe() || completions_prove_ || !few_receives(0)) return std::nullopt;
     return last_post_at_ + flow::kPace;
@@ -87,14 +88,15 @@ class Proof {
   void on_completed(std::uint32_t count) noexcept { completed_ += count; }
   /// Records that the peer has handled our first `messages` messages.
   void prove(std::uint64_t messages) noexcept { proven_ = std::max(proven_, messages); }
-  /// Records that the message posted last filled the peer's window.
+  /// Records that the message that we posted last filled the peer's current window to its last
+  /// byte.
   void on_full() noexcept { sent_at_full_ = sent_; }
-  /// Records that the peer has consumed the window that we filled last, and so has handled the
-  /// messages up to that one.
+  /// Records that the peer has consumed its window that we filled last, and so has handled our
+  /// messages up to the one that filled it.
   void prove_full() noexcept { prove(sent_at_full_); }
 
   // --- probes ------------------------------------------------------------------------------------
-  /// Returns true if a probe is due after `planned` more messages.
+  /// Returns true if a probe must be sent to the peer after `planned` more messages.
   bool probe_is_due(std::uint32_t planned) const noexcept {
     return !outstanding_ && can_probe() && unproven() + planned >= flow::probe_at(receives_);
   }
@@ -125,17 +127,21 @@ class Proof {
   Role role_;
   bool answers_probes_ = false;
   bool completions_prove_;
-  bool outstanding_ = false;  // true while a probe is not yet answered
-  std::uint16_t select_ = 0;  // `select` field of the last probe; 0 before the first one
-  std::uint64_t receives_;    // number of receives that the peer is assumed to keep posted
-  std::uint64_t sent_ = 0;    // number of messages posted
-  // Number of posted messages that the peer's software has provably handled.
+  bool outstanding_ = false;  // true while the peer has not answered our last probe
+  // `select` field of the last probe that we posted; 0 before the first probe.
+  std::uint16_t select_ = 0;
+  std::uint64_t receives_;  // number of receives that the peer is assumed to keep posted
+  std::uint64_t sent_ = 0;  // number of messages that we posted
+  // Number of our messages that the peer's software has provably handled.
   std::uint64_t proven_ = 0;
-  std::uint64_t completed_ = 0;  // number of posted messages that have completed
+  // Number of our messages whose completion our device has reported.
+  std::uint64_t completed_ = 0;
   std::uint64_t sent_at_full_ = 0;
-  std::uint64_t received_ = 0;  // number of messages received from the peer
+  std::uint64_t received_ = 0;  // number of messages that arrived from the peer
   ae::TimePoint last_post_at_;
-  std::uint64_t covers_ = 0;  // number of messages that the answer to the last probe proves
+  // How many of our messages, counted from the first, are proven when the peer answers our last
+  // probe.
+  std::uint64_t covers_ = 0;
 };
 
 }}}  // namespace conn::rdma

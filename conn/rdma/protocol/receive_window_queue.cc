@@ -100,7 +100,8 @@ void ReceiveWindowQueue::announce_nothing() noexcept { unposted_ = 0; }
 
 void ReceiveWindowQueue::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);
-  // Among the windows to be left, only the first that is not full can hold bytes.
+  // Among the windows that the peer was asked to leave, only the first one that is not full can
+  // hold bytes, because the peer fills windows in order.
   while (leave_ > full_) {
     Window& window = at(leave_ - 1u);
     if (window.read == window.filled) {
@@ -113,7 +114,8 @@ void ReceiveWindowQueue::left() noexcept {
   leave_ = kNotLeaving;
 }
 
-// Takes a window out of the line; it is spare afterwards.
+// Takes the window at this place out of the line. Its memory is kept: the window is spare
+// afterwards.
 void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   Window& window = at(place);
   window.filled = window.read = 0;
@@ -168,11 +170,11 @@ void ReceiveWindowQueue::check() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Window& window = at(i);
     assert(window.in_line && (i < full_) == window.full());
-    // A window that is read out is spare, not in the line.
+    // A full window that was read to its end becomes spare, so the line has no such window.
     assert(i >= full_ || window.read < window.filled);
-    // Windows are read in order.
+    // The user reads windows in order, so only the first can be partly read.
     assert(i == 0 || window.read == 0);
-    // Windows are filled in order.
+    // The peer fills windows in order, so those after the current one are empty.
     assert(i <= full_ || window.filled == 0);
     assert(i < static_cast<std::size_t>(count_ - unposted_) || window.filled == 0);
   }

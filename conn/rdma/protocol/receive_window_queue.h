@@ -27,9 +27,11 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct WindowBuffer {
   std::byte* data = nullptr;
   std::uint32_t length = 0;
-  std::uint64_t address = 0;  ///< the address that the peer uses for it
-  std::uint32_t key = 0;      ///< the rkey
-  void* owner = nullptr;      ///< set by the provider, which recognizes the memory by it
+  std::uint64_t address = 0;  ///< start of the memory, as the peer addresses it in its RDMA writes
+  std::uint32_t key = 0;      ///< the rkey with which the peer may write into the memory
+  /// Pointer that the caller sets to recognize the memory when it is returned; not used by the
+  /// stream.
+  void* owner = nullptr;
   explicit operator bool() const noexcept { return data != nullptr; }
 };
 
@@ -38,45 +40,53 @@ class ReceiveWindowQueue {
   static constexpr std::size_t kSlots = 8;
 
   struct Window {
-    WindowBuffer buffer;  // the window's memory; its data is null if the slot is free
+    WindowBuffer buffer;  // memory of the window; its `data` is null if this slot holds no window
     std::uint32_t filled = 0, read = 0;
     // Number of bytes that the peer will fill: the length of the buffer, or less if the peer has
     // left the window.
     std::uint32_t end = 0;
-    std::uint64_t announced_by = 0;  // number of our message that announced the window
+    // Number of our message that announced the window to the peer, counted from 1.
+    std::uint64_t announced_by = 0;
     ae::TimePoint announced_at{}, first_at{};
-    std::uint32_t first = 0;  // size of the peer's first write into the window, at first_at
+    // Size in bytes of the peer's first write into the window, which arrived at first_at.
+    std::uint32_t first = 0;
     bool in_line = false;
     bool full() const noexcept { return filled == end; }
   };
 
   // --- numbers of windows ------------------------------------------------------------------------
-  std::size_t held() const noexcept { return held_; }  ///< number of windows, including spare ones
-  std::size_t count() const noexcept { return count_; }  ///< number of windows in the line
-  /// Number of windows in the line that are full and not read out.
+  /// Returns the number of windows that have memory, including spare ones.
+  std::size_t held() const noexcept { return held_; }
+  /// Returns how many windows are in the line: offered to the peer or about to be, or not yet read.
+  /// Spare windows are not in the line.
+  std::size_t count() const noexcept { return count_; }
+  /// Returns how many windows are full and not yet read to their end.
   std::size_t full() const noexcept { return full_; }
   bool has_spare() const noexcept { return held_ != count_; }
-  /// Returns the number of windows that the peer has or will get, without those that are full or
-  /// that it is to leave.
+  /// Returns the number of windows that the peer can write into now or once they are announced to
+  /// it: without the full ones, and without those that the peer was asked to leave.
   std::size_t outstanding() const noexcept { return count_ - (leaving() ? leave_ : full_); }
   std::uint64_t bytes() const noexcept;
-  /// Returns the length of the longest outstanding window; 0: none is outstanding.
+  /// Returns the length in bytes of the longest window that outstanding() counts; 0 if there is
+  /// none.
   std::uint32_t longest_outstanding() const noexcept;
 
   // --- adding and removing window memory ---------------------------------------------------------
-  /// Appends a window to the line, to be announced. There must be a free slot.
+  /// Appends a window with this memory to the line, to be announced to the peer. Fewer than kSlots
+  /// windows must exist.
   void add(const WindowBuffer& buffer) noexcept;
-  /// Replaces the last window by another one. The last window must not have been announced.
+  /// Replaces the memory of the last window in the line by `buffer`. That window must not have been
+  /// announced to the peer yet.
   void replace_last(const WindowBuffer& buffer) noexcept;
-  /// Appends a spare window of this length, or of any length (0), to the line. Returns false if
-  /// there is none.
+  /// Takes a spare window of `length` bytes (0: of any length) and appends it to the line, to be
+  /// announced again. Returns false if there is no such spare window.
   bool add_spare(std::uint32_t length) noexcept;
   bool has_spare_of(std::uint32_t length) const noexcept { return find_spare(length) != kSlots; }
-  /// Removes a spare window of another length, or of any length (0), and returns it. Its data is
-  /// null if there is none.
+  /// Removes a spare window whose length is not `length` (0: any spare window) and returns its
+  /// memory. The `data` of the result is null if there is no such window.
   WindowBuffer take_spare_but(std::uint32_t length) noexcept;
-  /// Replaces all windows by the memory `unread`, full of unread bytes. If that is empty, there is
-  /// nothing left to read.
+  /// Replaces all windows by one that consists of the memory `unread`, which holds unread bytes
+  /// only. If `unread` is empty, no window and nothing to read is left.
   void become(std::span<std::byte> unread) noexcept;
 
   // --- announcing windows to the peer ------------------------------------------------------------
@@ -87,24 +97,25 @@ class ReceiveWindowQueue {
   const WindowBuffer& to_announce(std::size_t i) const noexcept {
     return at(count_ - unposted_ + i).buffer;
   }
-  /// Returns true if the peer already has a window that is not full when it is offered this one.
+  /// Returns true if window `i` is offered while the peer has another window that is not full.
   bool is_ahead(std::size_t i) const noexcept { return count_ - unposted_ + i > full_; }
-  /// Returns true if the peer is to leave the windows before this one, and to mark that it does.
+  /// Returns true if the offer of window `i` asks the peer to leave the windows before this one,
+  /// and to mark in the stream that it does.
   bool is_marked(std::size_t i) const noexcept {
     return leaving() && count_ - unposted_ + i == leave_;
   }
   void announced(std::uint64_t message, ae::TimePoint now) noexcept;
-  /// Drops all pending announcements: to_announce() is false afterwards.
+  /// Drops all pending announcements of windows: to_announce() returns false afterwards.
   void announce_nothing() noexcept;
 
   // --- data that the peer writes -----------------------------------------------------------------
-  /// Returns the window that the peer is writing; null if it has none.
+  /// Returns the window that the peer writes into now; null if no announced window has space.
   const Window* current() const noexcept {
     if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
     return &at(full_);
   }
-  /// Records `length` more bytes, which must fit, in the current window. Returns true if that
-  /// window is now full.
+  /// Records that the peer wrote `length` more bytes into the current window, where they must fit.
+  /// Returns true if that window is now full.
   bool fill(std::uint32_t length, ae::TimePoint now) noexcept {
     Window& window = at(full_);
     assert(length <= window.end - window.filled);
@@ -117,22 +128,26 @@ class ReceiveWindowQueue {
     ++full_;
     return true;
   }
-  /// Makes the peer leave its windows for the next one that is added, although they are not full.
+  /// Makes the offer of the window that is added next ask the peer to leave the windows that it
+  /// has, although they are not full.
   void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
-  /// Call when the peer has left those windows. What it wrote into them can be read.
+  /// Call when the peer has left the windows that leave() asked it to leave. The bytes that it
+  /// wrote into them can be read.
   void left() noexcept;
 
   // --- the user reads ----------------------------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
-  /// Returns the oldest unread bytes, as far as they are contiguous.
+  /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;
+  /// empty if there are none.
   std::span<std::byte> unread() const noexcept {
     if (count_ == 0) return {};
     const Window& window = at(0);
     return {window.buffer.data + window.read, window.filled - window.read};
   }
-  /// Fills `pieces` with the oldest unread bytes, as many pieces as fit; returns their number.
+  /// Sets the elements of `pieces` to the oldest unread bytes, one piece for each window, as many
+  /// as fit. Returns the number of pieces.
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
   /// Records that the first `size` bytes of unread() were read. Returns true if a window was read
   /// to its end.
@@ -158,12 +173,14 @@ class ReceiveWindowQueue {
   void remove(std::size_t place) noexcept;
 
   std::array<Window, kSlots> windows_;
-  // Slot numbers of the windows in the line, oldest first.
+  // Indexes into windows_ of the windows in the line, in the order in which the peer fills them.
   std::array<std::uint8_t, kSlots> line_{};
   std::uint8_t held_ = 0, count_ = 0;
-  std::uint8_t full_ = 0;      // number of full windows, at the front of the line
-  std::uint8_t unposted_ = 0;  // number of windows not yet announced, at the end of the line
-  // Number of windows to be left, at the front of the line; kNotLeaving: none.
+  std::uint8_t full_ = 0;  // number of windows in the line that are full; they are the oldest ones
+  // Number of windows in the line that are not yet announced; they are the newest ones.
+  std::uint8_t unposted_ = 0;
+  // Number of windows, the oldest ones in the line, that the peer was asked to leave; kNotLeaving:
+  // the peer was not asked to leave any.
   std::uint8_t leave_ = kNotLeaving;
 };
 

@@ -14,7 +14,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Returns AECONN_VERSION, a text of three numbers with dots between, in the form of the hello.
+// Converts a version of three numbers with dots between (AECONN_VERSION) into the three numbers
+// that a hello carries.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -31,7 +32,7 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
 StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
-  // A Valkey server needs windows of one length; a Valkey client takes any.
+  // A Valkey server needs windows that all have one length; a Valkey client accepts any lengths.
   if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
   return {.may_change = peer.said(Hello::kWindowMayChange),
           .marks = peer.said(Hello::kMarksWindows),
@@ -146,8 +147,8 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   const bool early = message.select == kWindowMark && peer_.said(Hello::kMarksWindows);
   const bool ahead = message.select == kWindowAhead && peer_.said(Hello::kTakesAhead);
-  // The peer earns this message if we have filled its window, unless it sent the message before it
-  // saw that.
+  // The peer need not pay for this offer from its budget if we have filled its window, unless it
+  // sent the offer before it saw that.
   const bool filled = peer_windows_.left() == 0 && !early && !ahead;
   const bool earned = (filled || ahead) && earned_ != 0;
   if (earned)
@@ -178,8 +179,8 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (proof_.on_answer(message.select)) return;
   if (!budget_.takes_probe(proof_.received(), config_.receives) && !spend_control(now)) return;
-  // Only a question is answered, not an unexpected answer: otherwise two peers might answer each
-  // other for ever.
+  // Answers the message only if it is a probe, not if it is an unexpected answer to a probe:
+  // otherwise two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_.is_aeconn() : servers && peer_.is_aeconn();
@@ -242,7 +243,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     return message;
   }
   std::uint32_t place = planned;
-  // The mark is sent before any byte goes into the new window.
+  // The mark, which tells the peer that we change to its new window, is sent before any byte goes
+  // into that window.
   if (mark_due_) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;

@@ -43,43 +43,52 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct StreamConfig {
   Role role = Role::kServer;
-  std::uint32_t window = 64 * 1024;  ///< length of the first window that we offer
-  /// Windows double up to this length, if the peer allows windows to change.
-  std::uint32_t max_window = 1024 * 1024;  ///< windows double up to this, where they may change
-  /// Most windows of ours that may exist, where the peer takes them ahead: 2 to
+  std::uint32_t window = 64 * 1024;  ///< length in bytes of the first receive window that we offer
+  /// Greatest length of a receive window in bytes. New windows get twice the length of the last
+  /// one, up to this, if the peer allows windows of different lengths.
+  std::uint32_t max_window = 1024 * 1024;
+  /// Most receive windows of ours that may exist if the peer accepts several offers at a time: 2 to
   /// ReceiveWindowQueue::kSlots.
   std::uint32_t max_windows = 8;
-  std::uint32_t max_peer_window = 16u << 20;  ///< a window of the peer that is longer is refused
+  /// Greatest length in bytes of a window that the peer may offer; a longer one ends the
+  /// connection.
+  std::uint32_t max_peer_window = 16u << 20;
   /// Number of receives that a peer is assumed to keep posted if it announces no number.
   std::uint32_t peer_receives = flow::kPlainReceives;
-  std::uint32_t receives = 0;  ///< number of our receives that we announce; 0: none is announced
-  /// True if a completed message was taken by one of the peer's receives (not so on iWARP).
+  /// Number of our posted receives that our hello announces; 0: it announces none.
+  std::uint32_t receives = 0;
+  /// True if the completion of a message proves that one of the peer's receives took it (not so on
+  /// iWARP).
   bool completions_prove = true;
   /// True if requests that the peer's device does not answer fail in the end. False: the device may
   /// retry them for ever.
   bool device_gives_up = true;
-  /// Budget for control messages of the peer that no action of ours has earned: per second, and at
-  /// once.
+  /// Budget for those control messages of the peer that no action of ours has earned: number per
+  /// second, and number at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
-  ae::Duration keepalive = std::chrono::seconds(3);  ///< interval of our keepalives; 0: none
-  std::uint64_t connection = 0;                      ///< id of the connection, for tracing probes
+  /// Interval at which we send keepalives; 0: none.
+  ae::Duration keepalive = std::chrono::seconds(3);
+  /// Id of the connection that tracing probes (static trace points) report.
+  std::uint64_t connection = 0;
 };
 
-/// The limit that a peer exceeded, if that is why its connection ended.
+/// Which limit the peer exceeded, if the stream failed for that reason.
 enum class Excess : std::uint8_t {
-  kNone,
-  kMessages,  ///< More control messages than control_rate and control_burst allow, or probes faster
-              ///< than answers can be sent.
-  kWindow,    ///< a window longer than max_peer_window
+  kNone,  ///< the peer exceeded no limit
+  /// The peer sent more control messages than StreamConfig::control_rate and control_burst allow,
+  /// or probes faster than answers can be sent.
+  kMessages,
+  kWindow,  ///< the peer offered a window longer than StreamConfig::max_peer_window
 };
 
 class Stream {
  public:
   Stream(const StreamConfig& config, ae::TimePoint now);
 
-  /// Takes the peer's hello. Call it before anything else arrives.
+  /// Records what the peer's hello states. Must be called before any other input from the peer is
+  /// passed in.
   void on_hello(const Hello& hello);
-  Hello hello() const;  ///< returns our hello
+  Hello hello() const;  ///< returns the hello that we send to the peer
   /// Sets how many receives the peer can count on (`ours`), and whether a completed message was
   /// taken by one of the peer's receives (not so on iWARP). Call it before hello().
   void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
@@ -87,7 +96,7 @@ class Stream {
     proof_.set_completions_prove(completions_prove);
     liveness_.set_completions_prove(completions_prove);
   }
-  /// Sets the connection's id for tracing probes (StreamConfig::connection).
+  /// Sets the id of the connection that tracing probes report (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
   // --- parts of the stream -----------------------------------------------------------------------
@@ -103,7 +112,8 @@ class Stream {
   /// Call if there is no memory for a window that is wanted. The stream continues with the windows
   /// it has and wants one again after a second; without any window it fails.
   void no_window(ae::TimePoint now);
-  /// Call when a WRITE_WITH_IMM arrived; `immediate` is in host order.
+  /// Call when a WRITE_WITH_IMM of the peer arrived: its bytes are in our receive window.
+  /// `immediate`: the immediate value, in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// Call when a SEND arrived. `bytes`: a private copy of the receive buffer, as long as the SEND
   /// was.
@@ -115,7 +125,8 @@ class Stream {
     inbound_.end();
   }
 
-  /// Returns true if the peer has aborted the stream (kAborted).
+  /// Returns true if the peer has said, in a message with `select` kAborted, that it aborts the
+  /// stream.
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
   bool at_end() const noexcept { return peer_closed_ && !inbound_.has_unread(); }
@@ -126,14 +137,16 @@ class Stream {
   /// messages that will be posted just before it.
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
                          std::uint32_t planned = 0) const noexcept;
-  /// Returns the immediate, in host order, for a message of `length` bytes.
+  /// Returns the immediate value, in host order, that a WRITE_WITH_IMM of `length` bytes must
+  /// carry.
   std::uint32_t immediate(std::uint32_t length) const noexcept {
     return waited_ ? length | kWaited : length;
   }
-  /// Records that `length` bytes were posted, ending in one WRITE_WITH_IMM.
+  /// Records that writes of `length` bytes in total were posted, the last of them as
+  /// WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
-  /// Call when staged bytes could not be sent. If they wait for a window, the next write tells the
-  /// peer so.
+  /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
+  /// wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
   /// Records that `count` more messages (control messages, and writes with an immediate) have
   /// completed.
@@ -160,7 +173,8 @@ class Stream {
   /// than planned, so that silence of the peer proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// Call when the path may have failed: makes a probe of the peer's device due now.
+  /// Call when the network path to the peer may have failed: makes a probe of the peer's device due
+  /// now.
   void ask_path() noexcept {
     if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }
@@ -171,7 +185,8 @@ class Stream {
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
 
-  /// Asserts the invariants. Tests and the fuzzer call it after every step.
+  /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
+  /// step.
   void check() const;
 
  private:
@@ -192,16 +207,19 @@ class Stream {
   Liveness liveness_;
   ControlBudget budget_;
 
-  // Members for sending.
+  // The members from here on are the state of the sending direction.
   PeerWindows peer_windows_;
-  // Number of the peer's windows that we filled and whose successors have not been announced yet.
+  // Number of the peer's windows that we filled and for which the peer has not announced a
+  // successor yet.
   std::uint32_t earned_ = 0;
-  // The `select` fields of the peer's probes that we must still answer, as a ring.
+  // Ring of the `select` fields of the peer's probes that we have not answered yet.
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};
   std::size_t reply_head_ = 0, reply_count_ = 0;
   bool aborted_ = false, abort_due_ = false;
-  bool mark_due_ = false;  // true if we must tell the peer that we left a window that was not full
-  bool waited_ = false;    // true if bytes have lacked a window since the last write
+  // True if we must send a mark: we left a window of the peer that was not full.
+  bool mark_due_ = false;
+  // True if staged bytes had to wait for a window of the peer since the last write.
+  bool waited_ = false;
 };
 
 }}}  // namespace conn::rdma

@@ -8,7 +8,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-// After this time, a window for which there was no memory is wanted again.
+// Time after which wanted_window() asks again for a window for which there was no memory.
 constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 
 }  // namespace
@@ -123,11 +123,11 @@ std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
 // --- time-outs and ticks -------------------------------------------------------------------------
 
 void StreamReceiver::tick(ae::TimePoint now) noexcept {
-  // The window for which there was no memory is wanted again from now on.
-  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // try again
+  // If there was no memory for a window, wanted_window() asks for it again from now on.
+  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;
   if (size_.tick(now)) {
     drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
-    // A spare window that was kept for its memory may have the right length now.
+    // size_.tick() has reset the wanted length, so a spare window may have the right length now.
     if (line_.outstanding() == 0) offer_spares();
   }
   if (now >= size_.recall_at(line_.outstanding() > 1)) recall_ = may_recall();

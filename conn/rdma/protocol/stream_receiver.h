@@ -42,14 +42,15 @@ class StreamReceiver {
   /// Stream::tick(), each time after take_discarded(), which frees slots.
   std::uint32_t wanted_window() const noexcept;
   void provide_window(const WindowBuffer& buffer);
-  /// Replaces the window that was provided last, whose announcement must not have been posted.
+  /// Replaces the memory of the window that was provided last. The message that announces this
+  /// window must not have been posted yet.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
   /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
   /// window at all. Otherwise it continues with those it has, and wants a window again after a
   /// second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
-  /// Returns a spare window that is of no more use, which the caller must free. Its `data` is null
-  /// if there is none.
+  /// Removes a spare window that the stream needs no more and returns its memory, which the caller
+  /// must free. The `data` of the result is null if there is no such window.
   WindowBuffer take_discarded() noexcept;
   /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
   /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
@@ -58,7 +59,8 @@ class StreamReceiver {
 
   // --- announcing windows, and data that arrives: for Stream only --------------------------------
   const ReceiveWindowQueue& line() const noexcept { return line_; }
-  /// Records that the next window to be announced was announced, by our message number `message`.
+  /// Records that our message number `message` has announced the oldest window that was not
+  /// announced yet.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
   }
@@ -78,15 +80,15 @@ class StreamReceiver {
   }
   /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
   bool expects_mark() const noexcept { return line_.leaving(); }
-  /// Records the peer's mark that it has left the windows. Returns null, or a text that says what
-  /// is wrong.
+  /// Records the peer's mark, which says that it has left the windows that it was asked to leave.
+  /// Returns null, or a text that says how the mark breaks the protocol.
   const char* on_mark() noexcept;
 
   // --- reading -----------------------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
-  /// Returns true if no more bytes can arrive until some are read, as things are now. Only
-  /// meaningful while there are unread bytes.
+  /// Returns true if the peer has no window to write into, so that no more bytes can arrive until
+  /// some are read. Only meaningful while there are unread bytes.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
   /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
   /// if none are unread now.
@@ -110,13 +112,13 @@ class StreamReceiver {
   // --- facts about the windows -------------------------------------------------------------------
   /// Returns true if the peer has a window of ours to write into.
   bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
-  /// Returns true if the peer has more than one window of the first length; tick() may replace them
-  /// by a single one later.
+  /// Returns true if the peer has several windows to write into, or one that is longer than the
+  /// first length; tick() may later have them replaced by a single short window.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }
   std::uint32_t window_length() const noexcept { return size_.length(); }
-  /// Returns the number of windows that the peer should have.
+  /// Returns the number of our receive windows that the peer should be able to write into.
   std::size_t windows_wanted() const noexcept { return size_.count(); }
   std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   void check() const;
@@ -134,12 +136,17 @@ class StreamReceiver {
 
   WindowSize size_;
   bool ended_ = false;
-  bool released_ = false;  // true once leave_windows() was called
-  // True if the peer had no window left, because full ones had not been read yet.
+  // True once leave_windows() was called: the window memory must not be used any more.
+  bool released_ = false;
+  // True if the last full window left the peer without any, because our reader had not read the
+  // full ones yet: more windows or longer ones would not have helped.
   bool reader_late_ = false;
-  bool recall_ = false;         // true if a short window is to replace those that the peer has
-  bool window_failed_ = false;  // true if there was no memory for another window
-  // True if no window has been filled for a while, so that a spare one is to be freed.
+  // True if one short window is to replace the idle windows that the peer has.
+  bool recall_ = false;
+  // True if there was no memory for a wanted window: none is asked for until window_failed_until_.
+  bool window_failed_ = false;
+  // True if no window has been filled for a while, so that take_discarded() must return a spare
+  // one, whatever its length.
   bool drop_spare_ = false;
   ReceiveWindowQueue line_;
   std::uint32_t window_turns_ = 0;

@@ -8,7 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A window that became full within this time was too short.
+// A receive window that became full within this time after it was announced was too short: the next
+// ones become longer.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -22,7 +23,8 @@ WindowSize::WindowSize(const Config& config, const Peer& peer, ae::TimePoint now
   assert(config.window != 0);
 }
 
-// Returns how many windows the peer may have at most, without the one that is being read.
+// Returns how many windows the peer may have to write into at most, not counting the one that the
+// user is reading.
 std::uint32_t WindowSize::most_wanted() const noexcept {
   if (!peer_.takes_ahead) return 1;
   // Limits the number of windows so that the number of unread bytes fits into 32 bits
@@ -42,7 +44,7 @@ void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
   last_full_at_ = now;
 }
 
-// Makes the next windows longer, because the window that became full last was too short.
+// Makes the next windows longer. Called when the window that became full last was too short.
 void WindowSize::grow() noexcept {
   if (!peer_.may_change) return;
   // The next window is at least twice as long; longer if the last burst of data filled longer ones.
@@ -81,7 +83,7 @@ bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at
 }
 
 bool WindowSize::tick(ae::TimePoint now) noexcept {
-  // Quiet again: one window of the first length is enough.
+  // A peer that has filled no window for kWindowsQuiet needs only one window of the first length.
   if (now - last_full_at_ < flow::kWindowsQuiet) return false;
   if (peer_.may_change) desired_ = config_.window;
   // The next burst of data must show that it can use as many windows as before.

@@ -20,7 +20,7 @@ Unsigned get(std::span<const std::byte> at) {
   return value;
 }
 
-// A hello begins with the four bytes "AECN" and its version.
+// A hello begins with the four bytes "AECN" (kMagic), followed by the version of its format.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
 // The number of receives was added to the hello later, and the MTU after that; the hellos of

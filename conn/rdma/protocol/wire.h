@@ -22,10 +22,13 @@ enum class Opcode : std::uint16_t {
   /// that the earlier messages were handled, so this is also the probe. An aeconn server probes its
   /// aeconn client with it, too.
   kGetServerFeature = 0,
-  kSetClientFeature = 1,    ///< sent by the client; it is not answered
-  kKeepalive = 2,           ///< proves that the path works; it is not answered
-  kRegisterXferMemory = 3,  ///< Announces a receive window. The next data byte goes to its start,
-                            ///< unless it is announced ahead (kWindowAhead).
+  /// The client sends the features that it supports; the server does not answer.
+  kSetClientFeature = 1,
+  /// Shows that the sender's software and the path work; the receiver does not answer.
+  kKeepalive = 2,
+  /// Announces a receive window of the sender. The peer writes its next data byte to the start of
+  /// the window, unless the window is announced ahead of its use (kWindowAhead).
+  kRegisterXferMemory = 3,
 };
 
 /// `select` of a RegisterXferMemory that is sent before the last window is full, and of the
@@ -44,48 +47,52 @@ inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
   Opcode opcode{};
-  /// Opcodes 0 and 1: the feature page; opcode 3: 0, kWindowMark or kWindowAhead.
+  /// In messages with opcode 0 or 1: the number of the feature page, or kWindowMark, kAborted or a
+  /// probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
   std::uint16_t select = 0;
-  std::uint64_t features = 0;  ///< opcodes 0 and 1: bit mask
-  /// Opcode 3: start of the window, an address in the memory of its owner.
+  std::uint64_t features = 0;  ///< bit mask of features, in messages with opcode 0 or 1
+  /// In messages with opcode 3: start of the announced window, as an address in the sender's
+  /// memory.
   std::uint64_t address = 0;
-  std::uint32_t length = 0;  ///< opcode 3: bytes in the window
-  std::uint32_t key = 0;     ///< opcode 3: rkey of the window
+  std::uint32_t length = 0;  ///< with opcode 3: length of the announced window in bytes
+  std::uint32_t key = 0;     ///< with opcode 3: rkey that allows writing into the announced window
 
   friend bool operator==(const ControlMessage&, const ControlMessage&) = default;
 };
 
 ControlBytes encode(const ControlMessage& message);
-/// Returns no value if the size is not kControlSize or the opcode is unknown. Reserved bytes are
-/// ignored.
+/// Decodes a control message. Returns no value if the size is not kControlSize or the opcode is
+/// unknown. Reserved bytes are ignored.
 std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 
 /// What an aeconn peer states about itself when a connection is set up. It is optional: without it
 /// the plain protocol is used.
 struct Hello {
   static constexpr std::size_t kSize = 24;
-  /// The hello's sender accepts windows of changing length.
+  /// The hello's sender accepts receive windows whose lengths differ from those offered before.
   static constexpr std::uint32_t kWindowMayChange = 1;
-  /// The hello's sender answers GetServerFeature in both roles.
+  /// The hello's sender answers GetServerFeature messages, also when it is the client.
   static constexpr std::uint32_t kAnswersProbes = 2;
-  /// The hello's sender sends a keepalive every keepalive_ms; its peer probes its device after a
-  /// longer silence.
+  /// The hello's sender sends a keepalive every keepalive_ms; after a longer silence, the receiver
+  /// of the hello probes the sender's device.
   static constexpr std::uint32_t kSendsKeepalives = 4;
-  static constexpr std::uint32_t kTellsReceives = 8;  ///< member `receives` is valid
+  /// The member `receives` of this hello is valid.
+  static constexpr std::uint32_t kTellsReceives = 8;
   /// The hello's sender marks where it changes to a window that was announced before the last one
   /// was full (kWindowMark).
   static constexpr std::uint32_t kMarksWindows = 16;
   /// The hello's sender accepts windows that are announced ahead (kWindowAhead), and reports when
   /// it waited for a window (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
-  static constexpr std::uint32_t kTellsMtu = 64;      ///< member `mtu` is valid
+  static constexpr std::uint32_t kTellsMtu = 64;      ///< the member `mtu` of this hello is valid
   static constexpr std::uint32_t kHearsAborts = 128;  ///< the hello's sender understands kAborted
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
-  /// Number of receives of the sender that its peer can count on at first.
+  /// Number of receives that the hello's sender keeps posted, so that its peer may send this many
+  /// messages before it has proof that any was handled.
   std::uint32_t receives = 0;
-  /// Release of the sender's aeconn, 0.3.1 as {0, 3, 1}; only shown to people. All 0: the sender's
-  /// release does not send it.
+  /// Release of aeconn that the hello's sender uses, 0.3.1 as {0, 3, 1}; only shown to people. All
+  /// 0: that release does not send its number.
   std::array<std::uint8_t, 3> release{};
   /// In a connection request: the greatest length of the sender's packets. In the answer: the MTU
   /// that both ends must use exactly, because both ends of a path need the same. Encoded as
@@ -95,7 +102,8 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 std::array<std::byte, Hello::kSize> encode(const Hello& hello);
-/// Returns no value unless the bytes begin with a hello. Trailing bytes (rdma_cm pads) are ignored.
+/// Decodes a hello from the private data of an rdma_cm event. Returns no value unless the bytes
+/// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data.
 std::optional<Hello> decode_hello(std::span<const std::byte> private_data);
 
 }}}  // namespace conn::rdma
