@@ -24,8 +24,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct CmEvent {
   rdma_cm_event_type type;
   rdma_cm_id* id;
-  rdma_cm_id* listen_id;  ///< the listening id, for CONNECT_REQUEST only
-  int status;             ///< 0, -errno, or (positive) a reject reason
+  rdma_cm_id* listen_id;  ///< id of the listener that got the request; set only for CONNECT_REQUEST
+  int status;  ///< 0 for success, -errno for an error, or (positive) the reason of a reject
   std::array<std::byte, 256> private_data;
   std::size_t private_data_size;
   std::span<const std::byte> data() const { return {private_data.data(), private_data_size}; }
@@ -104,8 +104,8 @@ ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
 /// librdmacm opens every other device.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
-/// True if after this event no rdma_connect() or rdma_accept() of the event's id is in progress.
-/// Other events, such as a changed address, do not end one.
+/// True if the event ends the rdma_connect() or rdma_accept() that was in progress on its id, with
+/// success or failure. Other events, such as a changed address, do not.
 bool ends_connect(const CmEvent& event) noexcept;
 /// True if the peer's kernel rejected the connect request because it takes it for a connection that
 /// still exists there (IB CM reject reason 10). A request with another queue pair is not mistaken
