@@ -22,12 +22,17 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Domain {
  public:
   struct Config {
-    bool shared = false;     ///< all connections of a loop use this domain
-    bool bind_keys = false;  ///< each receive window has a key for one queue pair only (type 2)
-    std::uint32_t shared_receives = 0;  ///< depth of the shared receive queue (SRQ); 0: none
-    std::uint32_t own_receives = 0;     ///< if not shared: number of receives of its connection
+    bool shared = false;  ///< whether connections of a loop share this domain
+    /// Whether each receive window has a key that works on one queue pair only (a memory window of
+    /// type 2).
+    bool bind_keys = false;
+    /// Number of receives in the shared receive queue (SRQ); 0: the domain has no SRQ.
+    std::uint32_t shared_receives = 0;
+    /// Number of receives of the only connection of a domain that is not shared.
+    std::uint32_t own_receives = 0;
   };
-  /// `pages` must outlive the domain. Throws VerbsError.
+  /// Creates a protection domain on `device`. It takes memory from `pages`, which must outlive it.
+  /// Throws VerbsError.
   Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit);
 
   ibv_pd* pd() const noexcept { return pd_.get(); }
@@ -82,13 +87,13 @@ class Domain {
   Config config_;
   const bool hands_keys_on_, windows_are_regions_;
   PagePool& pages_;
-  Pd pd_;  // outlives all device objects below
+  Pd pd_;  // protection domain; destroyed after the device objects below, which belong to it
   RegisteredPool local_;
   std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
   ReferencePool references_;
   Registrations user_memory_;
   std::vector<BoundKey> keys_;  // keys that are not bound to a queue pair
-  std::size_t keys_ready_ = 0;  // number of keys_ that tick() does not free
+  std::size_t keys_ready_ = 0;  // number of keys in keys_ that tick() keeps
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;
