@@ -116,7 +116,8 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       }
       break;
     default:
-      break;  // events that end no connection: LID, SM, client re-register, path migrated
+      // The other events end no connection: LID, SM, client re-register, path migrated.
+      break;
   }
 }
 

@@ -36,7 +36,7 @@ class Devices {
   }
   /// Number of queue pairs that are prepared for future connections, on all devices.
   std::size_t prepared() const noexcept;
-  /// See WatchedDevices.
+  /// If `id` is bound to a device, watches that device for removal from now on.
   void watch_removal(const CmId& id) { watches_.watch(id); }
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void watch_ports() { port_watch_.start(); }
@@ -48,9 +48,10 @@ class Devices {
   /// Takes a limited number of completions from the completion queues that are not armed, on all
   /// devices. Returns how many.
   std::size_t poll_now();
-  /// Takes all completions that are in the queues.
+  /// Takes all completions that are in the completion queues of all devices.
   void drain();
-  /// Arms all completion queues. Returns false if completions arrived in the meantime.
+  /// Arms all completion queues (requests events for their next completions). Returns false if
+  /// completions arrived in the meantime.
   bool arm();
   /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`, and takes the
   /// events of the devices.
@@ -91,7 +92,7 @@ class Devices {
   void give_up_parked(Orphans& to) noexcept;
 
  private:
-  // Calls `visit` for each Context; it may add or remove Contexts.
+  // Calls `visit` for each DeviceContext; `visit` may add DeviceContexts or remove some.
   template <class Visit>
   void each(const Visit& visit) {
     // NOLINTNEXTLINE(modernize-loop-convert): `visit` may change the list
@@ -106,7 +107,7 @@ class Devices {
   void unwatch(DeviceContext& context);
 
   ae::EventLoop& loop_;
-  PagePool pages_;  // outlives the contexts
+  PagePool pages_;  // memory that the contexts register with their devices; outlives contexts_
   std::vector<std::shared_ptr<DeviceContext>> contexts_;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;

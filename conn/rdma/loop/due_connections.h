@@ -69,7 +69,8 @@ class DueConnections {
   std::vector<LoopConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
   std::size_t attached_ = 0;
   bool memory_came_back_ = false;
-  std::size_t to_wake_ = 0;  // how many of waiting_for_memory_ are still to be woken
+  // Number of connections in waiting_for_memory_ that are still to be woken.
+  std::size_t to_wake_ = 0;
 };
 
 }}}  // namespace conn::rdma
