@@ -54,8 +54,8 @@ class GroupPart final : public LoopEndWatcher {
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  // Set while the loop's own port listener is paused because too many connections wait for the
-  // loop; used if each loop has a port listener.
+  // Whether the loop's own port listener is paused because too many connections wait for the loop.
+  // Used if each loop has a port listener.
   std::atomic<bool> held_back{false};
 
   ae::EventLoop* loop = nullptr;
@@ -134,16 +134,17 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   // The part (one loop's state) that has the port listener, if the group has only one port
   // listener.
   std::atomic<GroupPart*> gate_at_{nullptr};
-  std::atomic<std::uint64_t> places_{0};  // connections that count against max-connections
+  // Number of connections that count against max-connections.
+  std::atomic<std::uint64_t> places_{0};
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   ae::Mutex picking_;
-  Spread::Pick pick_;  // chooses a loop; guarded by picking_
+  Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
   mutable ae::Mutex mutex_;
   // Notified when a loop's acceptor was released, or when a moved port listener has reached its new
   // loop.
   std::condition_variable_any left_;
-  bool gate_under_way_ = false;      // the port listener is being moved; guarded by mutex_
+  bool gate_under_way_ = false;      // whether the port listener is being moved; guarded by mutex_
   std::vector<Endpoint> endpoints_;  // guarded by mutex_
 };
 
