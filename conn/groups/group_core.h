@@ -127,7 +127,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   const ae::MadeHere made_here_;
   const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
-  std::uint64_t most_ = 0;  // option max-connections; does not change once the group listens
+  // Value of option max-connections; does not change once the group listens.
+  std::uint64_t most_ = 0;
   // True if loops_.set_near() was called for this group; does not change between open() and
   // close().
   bool near_ = false;
@@ -145,7 +146,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   // loop.
   std::condition_variable_any left_;
   bool gate_under_way_ = false;      // whether the port listener is being moved; guarded by mutex_
-  std::vector<Endpoint> endpoints_;  // guarded by mutex_
+  std::vector<Endpoint> endpoints_;  // addresses that the group listens on; guarded by mutex_
 };
 
 }}  // namespace conn

@@ -151,7 +151,8 @@ class SharedHandlers {
     }
     SharedHandlers& all;
     const ae::Poster poster;
-    std::shared_ptr<const AcceptHandler> handler;  // used only on the loop's thread
+    // The loop's accept handler; used only on the loop's thread.
+    std::shared_ptr<const AcceptHandler> handler;
     bool there = false;      // whether the loop has `handler`; guarded by mutex_
     std::thread::id thread;  // the loop's thread; does not change once `there` is set
   };

@@ -29,7 +29,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // a function that calls it may still be posted
+  entry->granted = nullptr;  // so that a function that was posted already calls nothing
   const std::lock_guard lock(mutex_);
   if (std::exchange(entry->holds, false)) {
     --taken_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of rdma_cm objects, and what their events mean.
+// Owners of rdma_cm objects (ids and event channels), and functions that interpret rdma_cm events.
 
 #include <unistd.h>
 
@@ -66,7 +66,8 @@ class CmChannel {
   /// available on this machine, or not to this user.
   CmChannel();
   int fd() const noexcept { return channel_->fd; }
-  /// Takes the next event and acknowledges it. Returns no value if no event is pending.
+  /// Takes the next event from the channel and acknowledges it. Returns no value if no event is
+  /// pending.
   std::optional<CmEvent> next();
   /// Creates an id on this channel. `context` is the CmUser that gets its events, or null. Throws
   /// VerbsError.

@@ -65,7 +65,7 @@ std::uint64_t registered_bytes() noexcept;
 /// Limit on the bytes that this process pins for RDMA, checked before memory is allocated.
 struct MemoryLimit {
   std::uint64_t most = 0;     ///< bytes that the whole process may pin; 0: no limit
-  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users
+  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users of memory
   /// True if `more` further bytes may be pinned. `idle`: bytes that are pinned but not in use; they
   /// do not count against the limit.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {

@@ -59,7 +59,7 @@ void DeviceEvents::take() noexcept {
       default:
         break;
     }
-    const int port = event.element.port_num;  // valid only if it is an event of a port
+    const int port = event.element.port_num;  // valid only if the event concerns a port
     // Acknowledges the event before handling it, because destroying an object waits until all
     // events of that object are acknowledged.
     ibv_ack_async_event(&event);

@@ -25,12 +25,12 @@ class Devices {
   /// Both arguments must outlive this object.
   Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
 
-  /// Returns the loop's Context for the device that `id` is bound to; creates it if necessary.
-  /// Throws VerbsError.
+  /// Returns the loop's DeviceContext for the device that `id` is bound to; creates it if
+  /// necessary. Throws VerbsError.
   std::shared_ptr<DeviceContext> context(const CmId& id, const Settings& settings);
   const std::vector<std::shared_ptr<DeviceContext>>& contexts() const noexcept { return contexts_; }
-  /// The summed counters of destroyed Contexts, by device name. They are added to those of the
-  /// present Context, so that statistics never decrease.
+  /// Returns the summed counters of destroyed DeviceContexts, by device name. They are added to
+  /// those of the present DeviceContext, so that statistics never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
@@ -56,7 +56,8 @@ class Devices {
   /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`, and takes the
   /// events of the devices.
   void wait(int fd, ae::Duration limit);
-  /// Passes an rdma_cm event whose id has no owner to the Contexts, which keep parked ids.
+  /// Passes an rdma_cm event whose id has no owner to the DeviceContexts, which keep the ids that
+  /// cannot be destroyed yet.
   void on_event_of_nobody(const CmEvent& event) noexcept;
   /// Call it when a device was removed. `cm_handle` is librdmacm's handle of it, as found in an id.
   void on_removed(ibv_context* cm_handle);
@@ -80,8 +81,8 @@ class Devices {
   void drop_idle();
   /// Closes all devices that are not in use, and frees memory that is kept for future connections.
   void give_back_what_is_idle();
-  /// Does the periodic work of all Contexts. Returns true if part of it remains, for which tick()
-  /// should be called again soon.
+  /// Does the periodic work of all DeviceContexts. Returns true if part of it remains, for which
+  /// tick() should be called again soon.
   bool tick(ae::TimePoint now);
   /// True if tick() has nothing to do until a new connection arrives.
   bool at_rest() const noexcept;

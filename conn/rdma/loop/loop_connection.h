@@ -14,7 +14,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Interface of a connection, as its event loop's LoopState sees it.
 class LoopConnection : public TickItem {
  public:
-  /// Posts all requests that are due, with one doorbell for each chain of work requests.
+  /// Posts all work requests of this connection that are due, with one doorbell for each chain of
+  /// them.
   virtual void post_due() noexcept = 0;
   /// Does the connection's periodic checks. Called at next_tick() or later; `late` is by how much.
   virtual void on_tick(ae::TimePoint now, ae::Duration late) noexcept = 0;

@@ -21,12 +21,12 @@ class TickDispatch {
   /// earlier time.
   void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
   void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
-  /// Calls on_tick() of connections that are due, of at most 256 in each call.
+  /// Calls on_tick() of the connections whose checks are due, at most 256 in one call.
   void run_due();
   /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
   /// run, such as LoopState::pump().
   void collect(ae::TimePoint now) noexcept;
-  /// Returns when a connection may be due; no value if none is scheduled.
+  /// Returns when the check of a connection may be due; no value if no check is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
   bool has_due() const noexcept { return wheel_.has_due(); }
   /// True if the loop must not sleep: a connection is due, or the timer could not be created for

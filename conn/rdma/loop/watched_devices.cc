@@ -28,7 +28,7 @@ void WatchedDevices::watch_owner_of(const SocketAddress& address) {
   try {
     auto watch = std::make_unique<RemovalWatch>(channel_, address);
     if (!is_watched(watch->device())) watches_.push_back(std::move(watch));
-  } catch (const VerbsError&) {  // no device has that address
+  } catch (const VerbsError&) {  // no RDMA device has that address
   }
 }
 

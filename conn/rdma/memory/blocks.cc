@@ -131,7 +131,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    // Allocated first: nothing can fail after make_slab().
+    // Allocated before make_slab(), so that a lack of memory shows before a slab exists.
     std::vector<Block> units(whole ? 1 : bytes / kUnit);
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);

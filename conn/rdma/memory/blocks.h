@@ -163,7 +163,8 @@ class PagePool final : public BlockPool {
 /// A pool of registered blocks, for one protection domain and one set of access rights.
 class RegisteredPool final : public BlockPool {
  public:
-  /// `pages` and `pd` must outlive the pool.
+  /// Creates a pool that takes memory from `pages` and registers it in the protection domain `pd`,
+  /// for the kinds of access in `access`. `pages` and `pd` must outlive the pool.
   RegisteredPool(PagePool& pages, ibv_pd* pd, unsigned access, const Config& config);
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }

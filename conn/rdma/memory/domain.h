@@ -42,7 +42,7 @@ class Domain {
   /// messages.
   RegisteredPool& local() noexcept { return local_; }
   ReferencePool& references() noexcept { return references_; }
-  /// Registrations of user memory that is sent from without a copy.
+  /// Returns the registrations of user memory, from which data is sent without a copy.
   Registrations& user_memory() noexcept { return user_memory_; }
   /// The pool for receive windows of `length` bytes, which peers write into. Short windows stay
   /// allocated while long ones come and go; with slabs of their own they do not keep the slabs of
@@ -55,7 +55,8 @@ class Domain {
   /// True if a memory window that one queue pair no longer needs may be bound to another queue
   /// pair; false if Device::keys_are_younger().
   bool hands_keys_on() const noexcept { return hands_keys_on_; }
-  /// Returns a memory window that is not bound, to bind it. Throws VerbsError.
+  /// Returns a memory window that is not bound to a queue pair, for the caller to bind. Throws
+  /// VerbsError.
   BoundKey take_key();
   /// Keeps an invalidated key for the next take_key(); frees it if there is no memory to store it.
   void keep_key(BoundKey key) noexcept;

@@ -20,9 +20,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The parameters that a queue pair is created with. Queue pairs of the same shape are
 /// interchangeable.
 struct QueuePairShape {
-  const Domain* domain = nullptr;  ///< protection domain, shared by a loop's connections
-  std::uint32_t sends = 0;         ///< number of requests that the send queue can hold
-  std::uint32_t inline_data = 0;   ///< bytes of inline data to request; the device may give less
+  /// Protection domain of the queue pair, shared by a loop's connections.
+  const Domain* domain = nullptr;
+  std::uint32_t sends = 0;        ///< number of requests that the send queue can hold
+  std::uint32_t inline_data = 0;  ///< bytes of inline data to request; the device may give less
   bool operator==(const QueuePairShape&) const = default;
 };
 

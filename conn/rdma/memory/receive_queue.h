@@ -49,7 +49,8 @@ class ReceiveQueue {
   /// before them) at the last call and that still have not completed; replenish() posts them again.
   /// Returns how many. All completion queues must have been polled empty since the last call.
   std::size_t take_lost() noexcept;
-  /// True if a receive was overtaken by a later one, so that take_lost() may find it lost.
+  /// True if a receive was overtaken by a later one, which completed first, so that take_lost() may
+  /// find it lost.
   bool has_overtaken() const noexcept;
 
  private:
@@ -66,7 +67,8 @@ class ReceiveQueue {
   Block* memory_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
-  // Of the slots whose receives are posted, the one posted first and the one posted last.
+  // Slots of the receives that were posted first and last, of those posted now; kNone: none is
+  // posted.
   std::uint32_t oldest_ = kNone, newest_ = kNone;
   std::uint64_t posts_ = 0;
   std::uint64_t newest_consumed_ = 0;  // highest Slot::posted of a receive that completed

@@ -62,7 +62,7 @@ class ReceiveWindow {
   /// Fills in the work request that binds the key (in state kToBind) or invalidates it
   /// (kToInvalidate).
   void fill(ibv_send_wr& request) noexcept;
-  /// Records that the request of fill() was posted as number `sequence` of the send queue.
+  /// Records that the work request from fill() was posted, as number `sequence` of the send queue.
   void posted(std::uint32_t sequence) noexcept;
   /// Records that all sends up to number `sequence` have completed. Returns true if that changed
   /// the state.

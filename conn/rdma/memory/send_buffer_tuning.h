@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SendBufferTuning {
  public:
-  /// `usual`: initial size in bytes; `most`: the largest size it grows to.
+  /// `usual`: initial value of size(), in bytes; `most`: the largest value that size() grows to.
   SendBufferTuning(std::uint32_t usual, std::uint32_t most) noexcept
       : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
 
@@ -52,7 +52,7 @@ class SendBufferTuning {
  private:
   static constexpr ae::Duration kIdle = std::chrono::seconds(1);
   enum class Stage : std::uint8_t {
-    kResting,   ///< the size does not change
+    kResting,   ///< size() stays as it is, and nothing is measured
     kUsual,     ///< measures the confirmed bytes per second with the present size
     kSettling,  ///< a larger size is tried, but the rate is not measured yet
     kTrying,    ///< measures the confirmed bytes per second with the larger size
@@ -69,7 +69,7 @@ class SendBufferTuning {
   Stage stage_ = Stage::kResting;
   unsigned measures_ = 0;      // number of measurements made with the present size
   bool began_ = false;         // whether the bytes confirmed since time begin_ are being counted
-  std::uint64_t counted_ = 0;  // bytes confirmed since begin_
+  std::uint64_t counted_ = 0;  // bytes confirmed since time begin_
   double rate_ = 0;            // bytes confirmed per second with the size before_
   ae::TimePoint begin_{}, full_at_{}, again_at_{};
   ae::Duration pause_{};

@@ -27,7 +27,7 @@ class ReferencePool {
   ReferencePool(const ReferencePool&) = delete;
   ReferencePool& operator=(const ReferencePool&) = delete;
   ~ReferencePool();
-  /// Returns a Reference, or null if there is no memory.
+  /// Returns an unused Reference, or null if there is no memory for one.
   Reference* acquire() noexcept;
   void release(Reference* reference) noexcept;
 

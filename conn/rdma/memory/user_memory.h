@@ -18,7 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
-/// The registrations of user memory in one Domain. For use on the loop's thread only.
+/// The registrations of user memory with a device, made in one Domain (a protection domain). For
+/// use on the loop's thread only.
 class Registrations {
  public:
   /// Registers memory in the protection domain `pd`, which must exist until clear() is called.
