@@ -44,7 +44,7 @@ struct GroupCore::Place {
     part = to;
   }
   const std::shared_ptr<GroupCore> core;
-  mutable GroupPart* part = nullptr;  // the loop's part that has the connection or will get it
+  mutable GroupPart* part = nullptr;  // state of the loop that has the connection or will get it
 };
 
 /// Owned by a pending connection while it waits for a loop: counts it in GroupPart::waiting. When
@@ -136,7 +136,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
 // --- path of a pending connection ----------------------------------------------------------------
 
 void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
-  const std::shared_ptr<GroupCore> self = shared_from_this();  // a handler may destroy the group
+  // Keeps this object: a handler may destroy the group.
+  const std::shared_ptr<GroupCore> self = shared_from_this();
   if (closed_) return;
   try {
     arrival->place = take_place();
@@ -149,7 +150,8 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   if (chosen != nullptr && !closed_) hold_back(at, *chosen);
 }
 
-/// Counts a connection against max-connections. Returns null if the limit is reached.
+/// Reserves a slot for one connection, counted against option max-connections. Returns null if that
+/// limit is reached.
 Quota::Place GroupCore::take_place() {
   if (places_.fetch_add(1) >= most_) {
     --places_;
@@ -235,7 +237,8 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& ar
 }
 
 void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
-  if (paused) at.receiver->pause();  // now, because the post of set_paused() may run later
+  // Pauses here, because the function that set_paused() has posted may run later.
+  if (paused) at.receiver->pause();
   at.receiver->arrive(std::move(arrival));
 }
 
@@ -496,7 +499,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
     part.ended = true;
     move_gate(part);
     if (!part.port_listener) return;
-    part.port_listener.reset();  // no loop is left to listen on
+    part.port_listener.reset();  // every loop has ended, so nothing can listen
     return gate_has_arrived();
   }
   gate_at_ = &part;
@@ -529,7 +532,8 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
-  const std::shared_ptr<GroupCore> self = std::move(part.core);  // destroyed after `lock`
+  // May be the last owner of this object; destroyed after `lock`.
+  const std::shared_ptr<GroupCore> self = std::move(part.core);
   part.stop_watching();
   part.port_listener.reset();
   part.receiver.reset();
@@ -545,7 +549,7 @@ void GroupCore::close() noexcept {
   const bool alone = made_here_.inherited();
   try {
     if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
-  } catch (const std::bad_alloc&) {  // no memory: threads stay near the device
+  } catch (const std::bad_alloc&) {  // no memory: loops' threads stay on CPUs near the device
   }
   bool inside = false;
   for (const auto& part : parts_) {
@@ -567,7 +571,7 @@ void GroupCore::close() noexcept {
       });
     });
   }
-  Spread::Pick pick;  // destroyed when no lock is held
+  Spread::Pick pick;  // takes pick_, the program's function, to destroy it while no lock is held
   {
     const std::lock_guard picking(picking_);
     pick.swap(pick_);

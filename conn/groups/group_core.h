@@ -54,8 +54,8 @@ class GroupPart final : public LoopEndWatcher {
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  // Set while the loop's own port listener is paused because too many connections wait for the
-  // loop; used if each loop has a port listener.
+  // Whether the loop's own port listener is paused because too many connections wait for the loop.
+  // Used if each loop has a port listener.
   std::atomic<bool> held_back{false};
 
   ae::EventLoop* loop = nullptr;
@@ -127,24 +127,26 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   const ae::MadeHere made_here_;
   const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
-  std::uint64_t most_ = 0;  // option max-connections; does not change once the group listens
+  // Value of option max-connections; does not change once the group listens.
+  std::uint64_t most_ = 0;
   // True if loops_.set_near() was called for this group; does not change between open() and
   // close().
   bool near_ = false;
   // The part (one loop's state) that has the port listener, if the group has only one port
   // listener.
   std::atomic<GroupPart*> gate_at_{nullptr};
-  std::atomic<std::uint64_t> places_{0};  // connections that count against max-connections
+  // Number of connections that count against max-connections.
+  std::atomic<std::uint64_t> places_{0};
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   ae::Mutex picking_;
-  Spread::Pick pick_;  // chooses a loop; guarded by picking_
+  Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
   mutable ae::Mutex mutex_;
   // Notified when a loop's acceptor was released, or when a moved port listener has reached its new
   // loop.
   std::condition_variable_any left_;
-  bool gate_under_way_ = false;      // the port listener is being moved; guarded by mutex_
-  std::vector<Endpoint> endpoints_;  // guarded by mutex_
+  bool gate_under_way_ = false;      // whether the port listener is being moved; guarded by mutex_
+  std::vector<Endpoint> endpoints_;  // addresses that the group listens on; guarded by mutex_
 };
 
 }}  // namespace conn

@@ -83,7 +83,7 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
                 std::string(type.name()) + "; let the listener do it");
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
-  std::uint16_t port = at.port;  // the port that the first loop listens on, for the others
+  std::uint16_t port = at.port;  // port that the first loop listens on; the other loops use it too
   return make_core(type, loops, at, make, spread,
                    [&](const GroupPart& part, PendingHandler arrived) {
                      Endpoint here = at;
@@ -146,14 +146,15 @@ class SharedHandlers {
         const std::lock_guard lock(all.mutex_);
         if (!there) return;
       }
-      if (thread == std::this_thread::get_id()) return let_go();  // the loop is on this thread
+      if (thread == std::this_thread::get_id()) return let_go();  // this is the loop's thread
       (void)post_surely([this] { return poster.post([this] { let_go(); }); });
     }
     SharedHandlers& all;
     const ae::Poster poster;
-    std::shared_ptr<const AcceptHandler> handler;  // used only on the loop's thread
-    bool there = false;      // the port listener is being moved; guarded by mutex_
-    std::thread::id thread;  // does not change once `there` is set
+    // The loop's accept handler; used only on the loop's thread.
+    std::shared_ptr<const AcceptHandler> handler;
+    bool there = false;      // whether the loop has `handler`; guarded by mutex_
+    std::thread::id thread;  // the loop's thread; does not change once `there` is set
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;

@@ -20,8 +20,9 @@ using Type = MetricsText::Type;
 enum class Of { kLoop, kProcess, kDevice };
 
 struct Row {
-  std::string_view statistic;  // name of the statistic; of a device: without the device's name
-  std::string_view metric;     // name of the metric without the prefix aeconn_
+  // Name of the statistic; without the device's name if it belongs to a device.
+  std::string_view statistic;
+  std::string_view metric;  // name of the metric without the prefix aeconn_
   Type type;
   Of of;
   std::string_view help;
@@ -48,10 +49,10 @@ constexpr std::array kRows = {
     Row{"bytes_written", "written_bytes_total", kCounter, Of::kLoop, "Bytes that programs wrote."},
     Row{"short_writes", "short_writes_total", kCounter, Of::kLoop,
         "Partial writes over this transport, including those of no bytes."},
-    // Statistics of lists of schemes.
+    // Rows for statistics of lists of schemes (transports that are tried in order).
     Row{"fallbacks", "fallbacks_total", kCounter, Of::kLoop,
         "Connections established with another scheme of a list than the first."},
-    // Statistics of tls.
+    // Rows for statistics of the transport tls.
     Row{"handshakes", "tls_handshakes_total", kCounter, Of::kLoop, "TLS handshakes completed."},
     Row{"resumed", "tls_resumed_total", kCounter, Of::kLoop,
         "TLS handshakes that resumed a session."},
@@ -69,7 +70,7 @@ constexpr std::array kRows = {
     Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions in the cache."},
     Row{"sessions_dropped", "tls_sessions_dropped_total", kCounter, Of::kProcess,
         "TLS sessions dropped from the cache."},
-    // Statistics of rdma.
+    // Rows for statistics of the transport rdma.
     Row{"registered_bytes", "rdma_registered_bytes", kGauge, Of::kProcess,
         "Bytes of memory registered with RDMA devices."},
     Row{"teardown_failures", "rdma_teardown_failures_total", kCounter, Of::kProcess,
@@ -106,8 +107,8 @@ constexpr std::array kRows = {
         "Queue pairs prepared for incoming connections (option prepared)."},
     Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
         "Connections that used a prepared queue pair."},
-    // Statistics of a device, recognized by the end of their names. A name that ends with another
-    // name must come before that one.
+    // Rows for statistics of a device, which are recognized by the end of their names. If a name
+    // ends with another row's name, its row must come before that row.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
         "Completion events handled."},
@@ -135,7 +136,7 @@ constexpr struct {
      "Time from accepting a connection until it was established, if a handshake follows."},
 };
 
-/// Formats a duration as Prometheus does, in seconds.
+/// Formats a duration of `ns` nanoseconds as Prometheus does, in seconds.
 std::string seconds(std::uint64_t ns) {
   std::string digits = std::to_string(ns % 1'000'000'000);
   digits.insert(0, 9 - digits.size(), '0');
@@ -177,7 +178,7 @@ struct Metric {
   Type type;
   std::string help;
   std::map<MetricsText::Labels, std::uint64_t> samples;
-  std::map<MetricsText::Labels, Times> times;  // the samples if this is a histogram
+  std::map<MetricsText::Labels, Times> times;  // samples of a histogram; empty for other types
 };
 
 std::uint64_t* part_of(Times& times, std::string_view name) {

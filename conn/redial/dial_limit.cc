@@ -29,7 +29,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // a posted call of `granted` may still be pending
+  entry->granted = nullptr;  // so that a function that was posted already calls nothing
   const std::lock_guard lock(mutex_);
   if (std::exchange(entry->holds, false)) {
     --taken_;
@@ -76,7 +76,7 @@ std::size_t DialLimit::waiting() const {
 
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
-  limit_.grant();  // repeats a notification that lacked memory
+  limit_.grant();  // tries again to notify clients, if memory was short before
   return entry_->holds;
 }
 

@@ -22,7 +22,8 @@ std::uint64_t seed_or_any(std::uint64_t seed) {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-/// Returns a copy; if there is no memory for the text, a copy of the code and retry_after only.
+/// Returns a copy of `failure`; if there is no memory for its text, a copy with the code and
+/// retry_after only.
 Failure copy_of(const Failure& failure) noexcept {
   try {
     return failure;
@@ -43,7 +44,7 @@ Failure failure_of(const Connection& connection, const char* otherwise) noexcept
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // options may contain a pass phrase
+  shown.options = {};  // options are not shown, because they may contain a pass phrase
   return shown.to_string();
 }
 
@@ -324,7 +325,9 @@ class Redial::Attempt {
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
   std::vector<Skipped> skipped_;
-  Failure end_;  // the failure to report when kAttemptEnd expires; empty in line
+  // The failure to report when timer kAttemptEnd expires; empty while the attempt waits for a place
+  // of the DialLimit.
+  Failure end_;
 };
 
 // --- connecting ----------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ void require_device(const CmId& id) {
 Error unavailable(const VerbsError& error) {
   if (std::string missing = missing_libraries(); !missing.empty()) return Error(missing);
   int err = error.failure().code.value();
-  // If librdmacm has no permission for kCmDevice, it tries another device file and reports that
-  // that one is missing.
+  // If librdmacm has no permission for kCmDevice, it tries another device file and reports that the
+  // other file is missing.
   if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
     err = EACCES;
   if (nothing_there(err))

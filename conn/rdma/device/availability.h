@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Why RDMA cannot be used: on this machine, or for one address.
+// Finds out and describes why RDMA cannot be used: on this machine, or for one address.
 
 #include <string>
 

@@ -19,7 +19,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // reject reasons of the IB CM
+// Numbers of reject reasons of the InfiniBand connection manager (IB CM).
+constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;
 
 }  // namespace
 
@@ -104,7 +105,8 @@ void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
 
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
   if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
-  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // bits 6, 7: a selector
+  // The lower six bits of path_rec->mtu are the MTU code; bits 6 and 7 are a selector.
+  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);
   return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
 }
 
@@ -116,9 +118,10 @@ void let_go_of_device(ibv_context* its_handle) noexcept {
   const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
   if (all != nullptr) rdma_free_devices(all);
   if (forgotten) return;
-  // If no other device is left, librdmacm returns before that and keeps the handle of the removed
-  // device open. So the handle's descriptors are replaced with /dev/null, and the kernel can remove
-  // the device; librdmacm closes the replacements once there is a device again.
+  // If no other device is left, rdma_get_devices() returns before it does that, and keeps the
+  // handle of the removed device open. So the handle's descriptors are replaced with /dev/null, and
+  // the kernel can remove the device; librdmacm closes the replacements once there is a device
+  // again.
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
   (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
@@ -162,8 +165,8 @@ std::string describe(const CmEvent& event) {
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
         return "Connection refused by the server" + reject_reason_in(event.data());
-      // On iWARP the status does not tell whether the kernel or a program refused; but only a
-      // program adds data.
+      // On iWARP the status does not tell whether the kernel or a program refused the connection;
+      // but only a program adds private data.
       if (event.status < 0)
         return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
                reject_reason_in(event.data());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of rdma_cm objects, and what their events mean.
+// Owners of rdma_cm objects (ids and event channels), and functions that interpret rdma_cm events.
 
 #include <unistd.h>
 
@@ -24,8 +24,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct CmEvent {
   rdma_cm_event_type type;
   rdma_cm_id* id;
-  rdma_cm_id* listen_id;  ///< the listening id, for CONNECT_REQUEST only
-  int status;             ///< 0, -errno, or (positive) a reject reason
+  rdma_cm_id* listen_id;  ///< id of the listener that got the request; set only for CONNECT_REQUEST
+  int status;  ///< 0 for success, -errno for an error, or (positive) the reason of a reject
   std::array<std::byte, 256> private_data;
   std::size_t private_data_size;
   std::span<const std::byte> data() const { return {private_data.data(), private_data_size}; }
@@ -66,7 +66,8 @@ class CmChannel {
   /// available on this machine, or not to this user.
   CmChannel();
   int fd() const noexcept { return channel_->fd; }
-  /// Takes the next event and acknowledges it. Returns no value if no event is pending.
+  /// Takes the next event from the channel and acknowledges it. Returns no value if no event is
+  /// pending.
   std::optional<CmEvent> next();
   /// Creates an id on this channel. `context` is the CmUser that gets its events, or null. Throws
   /// VerbsError.
@@ -104,8 +105,8 @@ ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
 /// librdmacm opens every other device.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
-/// True if after this event no rdma_connect() or rdma_accept() of the event's id is in progress.
-/// Other events, such as a changed address, do not end one.
+/// True if the event ends the rdma_connect() or rdma_accept() that was in progress on its id, with
+/// success or failure. Other events, such as a changed address, do not.
 bool ends_connect(const CmEvent& event) noexcept;
 /// True if the peer's kernel rejected the connect request because it takes it for a connection that
 /// still exists there (IB CM reject reason 10). A request with another queue pair is not mistaken

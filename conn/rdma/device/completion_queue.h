@@ -29,8 +29,8 @@ class Cq {
   /// Number of usable entries: as many as were requested, although the queue may be deeper (bnxt_re
   /// makes twice as many and needs the rest for itself).
   std::uint32_t entries() const noexcept { return entries_; }
-  /// Call it for each event of this queue that was taken from the channel. The queue must then be
-  /// armed again.
+  /// Counts an event of this queue that the caller has taken from the completion channel. To get
+  /// another event, arm the queue again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
   /// Makes armed() return false, so that the queue is polled and armed again; an extra event does

@@ -106,7 +106,7 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
       Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
       attributes.cap.max_send_sge = pieces;
-      // Remembers the smaller inline size, because the device accepted the request only with that.
+      // Remembers the smaller amount of inline data, because the device has refused more.
       if (asked < first) max_inline_ = asked;
       max_pieces_ = std::min(max_pieces_, pieces);
       return made;

@@ -47,7 +47,7 @@ class Device {
     kYes,
   };
   Binding binding() const noexcept { return binding_; }
-  /// Records that the device has carried out a bind.
+  /// Records that the device has carried out the bind of a key.
   void prove_binding() noexcept {
     if (binding_ == Binding::kUnsure) binding_ = Binding::kYes;
   }
@@ -96,7 +96,7 @@ class Device {
   bool immediates_by_flag() const noexcept { return irdma_; }
 
   // --- ports ---
-  static constexpr int kPorts = 64;  ///< an upper bound: no device has so many ports
+  static constexpr int kPorts = 64;  ///< upper bound of the number of ports: no device has so many
   bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
   bool any_port_down() const noexcept { return down_ports_ != 0; }
   void on_port_event(int port, bool down) noexcept;
@@ -123,11 +123,11 @@ class Device {
   bool iwarp_ = false, rxe_ = false, irdma_ = false, srq_refused_ = false;
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
-  std::uint64_t down_ports_ = 0;  // bit n: port n is down
-  ae::TimePoint asked_at_{};      // when asked_port_ was last queried
+  std::uint64_t down_ports_ = 0;  // bit n is set while port n is down
+  ae::TimePoint asked_at_{};      // time at which port asked_port_ was last queried
   int asked_port_ = -1;
   ae::TimePoint mtu_asked_at_{};
-  int mtu_port_ = -1;  // the port that active_mtu_ is of; -1: none yet
+  int mtu_port_ = -1;  // port whose MTU is in active_mtu_; -1: no MTU was queried yet
   ibv_mtu active_mtu_ = IBV_MTU_4096;
   std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;
 };

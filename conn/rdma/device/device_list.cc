@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;  // the most that one message names
+// The largest numbers of devices, and of addresses of each device, that one message names.
+constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;
 
 std::string first_line(const fs::path& file) {
   std::ifstream stream(file);

@@ -13,12 +13,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct DeviceHere {
   std::string name;
-  bool active = false;                 ///< at least one port of the device is active
-  std::vector<std::string> addresses;  ///< IP addresses in its GIDs that this network namespace has
+  bool active = false;  ///< whether at least one port of the device is active
+  /// The device's IP addresses (from its GIDs) that belong to this network namespace.
+  std::vector<std::string> addresses;
 };
 
-/// Lists the devices found in the directory `folder`. `present`: all addresses of this network
-/// namespace; a device's other addresses are left out.
+/// Lists the RDMA devices found in the sysfs directory `folder`. `present`: all IP addresses of
+/// this network namespace; a device's other addresses are left out.
 std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
                                      const std::string& folder = "/sys/class/infiniband");
 /// Returns the devices as text: "here are rxe0 (10.0.0.1, fd77::1), rxe1 (no address in this

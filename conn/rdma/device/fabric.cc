@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr unsigned kMostShown = 8;  // most GIDs that a message lists
+constexpr unsigned kMostShown = 8;  // largest number of GIDs that a message lists
 
 constexpr std::array kPathMtu{OptionWord{"256", IBV_MTU_256}, OptionWord{"512", IBV_MTU_512},
                               OptionWord{"1024", IBV_MTU_1024}, OptionWord{"2048", IBV_MTU_2048},
@@ -32,7 +32,8 @@ std::optional<ibv_mtu> mtu_from(OptionReader& options) {
   if (!options.given("path-mtu")) return std::nullopt;
   for (const OptionWord<ibv_mtu>& each : kPathMtu)
     if (text == each.word || text == size_text(bytes_of(each.value))) return each.value;
-  return options.pick("path-mtu", kPathMtu);  // throws Error, which lists the allowed words
+  // `text` is no allowed word, so pick() throws an Error that lists those.
+  return options.pick("path-mtu", kPathMtu);
 }
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -67,7 +68,8 @@ void check_gid(unsigned index, const Port& port, bool ethernet, const SocketAddr
   if (!entry)
     refuse(fmt::format("gid-index={}: port {} of {} has no GID there; it has {}", index,
                        port.number, port.name, gids_text(port)));
-  // The peer expects packets from the address of the connection and drops packets from another one.
+  // The peer expects packets from the address of the connection, and drops packets that come from
+  // another address.
   if (ethernet && from.size != 0 && !same_address(entry->gid, from))
     refuse(fmt::format("gid-index={} of {} is {}, and this end is {}; there are {}", index,
                        port.name, gid_text(entry->gid), from.host(), gids_text(port)));
@@ -139,7 +141,9 @@ void check(const Fabric& fabric, const Port& port, const SocketAddress& from) {
   if (!fabric.asks()) return;
   if (port.iwarp) {
     Fabric rest = fabric;
-    rest.traffic_class.reset();  // supported on iWARP too: rdma_cm sets it
+    // `rest` keeps the options that iWARP does not support; the traffic class is supported, because
+    // rdma_cm sets it.
+    rest.traffic_class.reset();
     if (rest.asks())
       refuse(
           fmt::format("{}: {} is an iWARP device, where the kernel makes the connection and its "

@@ -18,12 +18,14 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct Fabric {
   std::optional<std::uint8_t> traffic_class, service_level, gid_index;
   std::optional<std::uint16_t> pkey_index;
-  std::optional<ibv_mtu> path_mtu;  ///< largest MTU to use
-  bool ece = true;  ///< use enhanced connection establishment if the devices have it
+  /// Largest path MTU that the queue pair may use; no value: rdma_cm decides.
+  std::optional<ibv_mtu> path_mtu;
+  /// Whether to use enhanced connection establishment (ECE) if both devices have it.
+  bool ece = true;
 
-  /// Reads the options from a URL. Throws Error for a bad value.
+  /// Reads the options of this struct from those of a URL. Throws Error for a bad value.
   static Fabric from(OptionReader& options);
-  /// Describes the accepted options, for the table of options.
+  /// Returns the rows that describe the options of this struct in the table of all options.
   static std::vector<OptionRow> rows();
   /// True if an option is set that ibv_modify_qp() may refuse.
   bool asks() const noexcept {
@@ -36,7 +38,7 @@ struct Fabric {
 /// A port of an RDMA device.
 struct Port {
   ibv_context* device;
-  std::string name;  ///< name of the device
+  std::string name;  ///< name of the device, such as mlx5_0
   int number;
   bool iwarp;
 };

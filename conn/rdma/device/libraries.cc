@@ -53,7 +53,8 @@ std::vector<std::string> library_files() {
   for (const Library& each : both()) {
     link_map* map = nullptr;
     if (each.handle == nullptr || dlinfo(each.handle, RTLD_DI_LINKMAP, &map) != 0) continue;
-    std::error_code failed;  // on failure the name is used as the linker found it
+    // If canonical() fails, the name is used as the dynamic linker found it.
+    std::error_code failed;
     const auto file = std::filesystem::canonical(map->l_name, failed);
     files.push_back(failed ? map->l_name : file.string());
   }
@@ -81,8 +82,8 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }}}  // namespace conn::rdma
 
-// The headers define these names as macros that call inline functions; here the functions of the
-// libraries are meant.
+// libibverbs' headers define names such as ibv_query_port as macros that call inline functions;
+// here these names must mean the functions of the libraries.
 #undef ibv_query_port
 #undef ibv_reg_mr
 

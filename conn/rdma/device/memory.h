@@ -42,8 +42,8 @@ class PageMemory {
 std::size_t page_size() noexcept;
 std::size_t round_to_pages(std::size_t size) noexcept;
 
-/// Adds its bytes to registered_bytes() while it exists: the bytes of registered memory, or an
-/// estimate of the rings of a queue. Any thread.
+/// While an object of this class exists, registered_bytes() includes its bytes: those of registered
+/// memory, or an estimate of the size of a queue's rings. Any thread.
 class Pinned {
  public:
   Pinned() = default;
@@ -62,23 +62,23 @@ class Pinned {
 /// Number of bytes that this process has pinned through this library at present. Any thread.
 std::uint64_t registered_bytes() noexcept;
 
-/// Limit on the memory that this process pins, checked before any is allocated.
+/// Limit on the bytes that this process pins for RDMA, checked before memory is allocated.
 struct MemoryLimit {
   std::uint64_t most = 0;     ///< bytes that the whole process may pin; 0: no limit
-  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users
-  /// True if `more` bytes may be pinned. `idle`: bytes that are pinned but not in use; they do not
-  /// count against the limit.
+  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users of memory
+  /// True if `more` further bytes may be pinned. `idle`: bytes that are pinned but not in use; they
+  /// do not count against the limit.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {
     const std::uint64_t all = registered_bytes(), end = most - reserve;
     const std::uint64_t now = all - (idle < all ? idle : all);
     return most == 0 || (now <= end && more <= end - now);
   }
-  /// Returns this limit with a quarter reserved for new connections: for memory that an existing
-  /// connection can do without.
+  /// Returns this limit with a quarter of it reserved, so that new connections still get memory.
+  /// For requests of memory that an existing connection can do without.
   MemoryLimit but_a_quarter() const noexcept { return {most, most / 4}; }
 };
 
-/// Returns the failure of a memory pool whose MemoryLimit does not allow the memory.
+/// Returns the failure to report when a MemoryLimit does not allow a pool to get more memory.
 Failure memory_limit_reached();
 bool is_memory_limit(const Failure& failure) noexcept;
 
@@ -86,14 +86,15 @@ bool is_memory_limit(const Failure& failure) noexcept;
 class Registration {
  public:
   Registration() = default;
-  /// Throws VerbsError. For ENOMEM and EPERM its text also names the limit of the process or system
+  /// Registers `size` bytes at `begin` for the kinds of access in `access` (ibv_access_flags).
+  /// Throws VerbsError; for ENOMEM and EPERM its text also names the limit of the process or system
   /// that was reached, if it can be determined.
   Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsigned access);
   ibv_mr* mr() const noexcept { return mr_.get(); }
 
  private:
   Pinned pinned_;
-  Mr mr_;  // deregisters the memory before pinned_ stops counting it
+  Mr mr_;  // memory region; it is deregistered before pinned_ stops counting its bytes
 };
 
 /// Explains an ENOMEM or EPERM of a call that wanted to pin about `wanted` bytes. Returns the limit

@@ -49,7 +49,7 @@ void adopt(Orphans left) noexcept {
     const std::lock_guard lock(here.mutex);
     here.families.push_back(kept);
     are_there = true;
-  } catch (const std::exception&) {  // no memory for the list: released when the process ends
+  } catch (const std::exception&) {  // no memory to list the ids: the kernel releases them
   }
 }
 

@@ -16,15 +16,17 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Orphans {
-  std::shared_ptr<CmChannel> channel;  ///< event channel of all these ids; destroyed after them
+  /// Event channel of the ids in both vectors; destroyed after them.
+  std::shared_ptr<CmChannel> channel;
   std::vector<CmId> connecting;  ///< ids that cannot be destroyed until their connect has ended
   std::vector<CmId> parked;      ///< ids that cannot be destroyed until their port is up
-  ae::MadeHere made_here{};      ///< detects a child of fork(), where the ids are the parent's
+  /// Detects that this process is a child of fork(), where the ids belong to the parent.
+  ae::MadeHere made_here{};
 
   bool empty() const noexcept { return connecting.empty() && parked.empty(); }
 };
 
-// Takes over the ids in `left`, to destroy them later. Any thread.
+// Takes over the rdma_cm ids in `left`, whose event loop ends, to destroy them later. Any thread.
 void adopt(Orphans left) noexcept;
 bool any_orphans() noexcept;
 /// Destroys the orphans that can be destroyed without blocking. Each loop calls this once a second

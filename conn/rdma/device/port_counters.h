@@ -28,8 +28,8 @@ class PortCounters {
  private:
   std::map<std::string, std::uint64_t> read_all() const;
   struct Counted {
-    std::uint64_t last = 0;   ///< last value that the kernel reported
-    std::uint64_t added = 0;  ///< total increase up to that value
+    std::uint64_t last = 0;   ///< value of the counter that the kernel reported last
+    std::uint64_t added = 0;  ///< total increase of the counter up to the value in `last`
   };
   std::string folder_;
   std::map<std::string, Counted> counted_;

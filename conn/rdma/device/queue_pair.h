@@ -29,18 +29,20 @@ struct QpTimeouts {
   /// The largest value of retry_count; some drivers retry for ever with it, so one less is used.
   static constexpr std::uint8_t kMaybeForEver = 7;
   std::uint8_t retry_count = kMaybeForEver - 1;
-  std::uint8_t rnr_retry_count = 7;  ///< for ever; our own deadlines detect dead peers
+  /// Retries while the peer has no receive posted; 7 means for ever, because the library's own
+  /// deadlines detect dead peers.
+  std::uint8_t rnr_retry_count = 7;
 };
 
 // Moves the queue pair to state INIT, the first step of its set-up. Throws VerbsError.
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric);
-/// Requested properties of a queue pair.
+/// Properties that a queue pair is to have once it is connected.
 struct QpWishes {
   QpTimeouts timeouts;
   Fabric fabric;
   ibv_mtu mtu{};
-  /// True if the link layer of the queue pair's port is InfiniBand, not Ethernet.
-  bool infiniband = false;  ///< its port's link layer is InfiniBand
+  /// Whether the link layer of the queue pair's port is InfiniBand, not Ethernet.
+  bool infiniband = false;
 };
 /// Moves the queue pair to state RTR (ready to receive), then to RTS (ready to send). Not for
 /// iWARP, where the kernel does this when it sets up the connection. Returns how its packets are
@@ -50,13 +52,14 @@ Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes);
 // Enhanced connection establishment (ECE) negotiates device features beyond the standard that both
 // devices have. offer_ece(), take_ece() and answer_ece() do nothing if one of the devices has no
 // ECE.
-/// For the side that connects: puts the features that its device supports into the connect request.
+/// Puts the ECE features that this side's device supports into the connect request. For the side
+/// that connects.
 void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// Applies the features that the peer offers or has accepted. Call it before the queue pair is
-/// ready to receive.
+/// Applies the ECE features that the peer offers or has accepted to the queue pair. Call it before
+/// the queue pair is ready to receive.
 void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
-/// For the side that accepts, once its queue pair is ready: puts the features in use into the
-/// answer.
+/// Puts the ECE features in use into the answer to the connect request. For the side that accepts,
+/// once its queue pair is ready to receive.
 inline void answer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept { offer_ece(id, qp); }
 /// Returns the ECE vendor and enabled options as text, such as "0x2c9:0x3"; "" if none are enabled.
 std::string ece_text(ibv_qp* qp);

@@ -16,7 +16,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Rejects a connection request. The first 100 bytes of `why` are sent to the requester.
 void reject(rdma_cm_id* request, std::string_view why) noexcept;
 
-/// ": " and the reason in the private data of a reject; "" if there is none.
+/// Returns ": " and the reason that the private data of a peer's reject contains; "" if it contains
+/// none.
 std::string reject_reason_in(std::span<const std::byte> data);
 
 }}}  // namespace conn::rdma

@@ -18,7 +18,7 @@ class RemovalWatch final : private CmUser {
   RemovalWatch(CmChannel& channel, const CmId& id);
   /// Watches the device that has this address. Throws VerbsError, also if no device has it.
   RemovalWatch(CmChannel& channel, SocketAddress address);
-  /// True if the device was removed.
+  /// True if the watched device was removed, which ends this watch.
   bool over() const noexcept { return !id_; }
   bool is_on(std::string_view device) const noexcept { return !over() && device == device_; }
   const std::string& device() const noexcept { return device_; }

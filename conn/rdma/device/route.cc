@@ -40,7 +40,7 @@ void read_back(ibv_qp* qp, int port, Route& route) noexcept {
   ibv_qp_attr told{};
   ibv_qp_init_attr made{};
   if (ibv_query_qp(qp, &told, IBV_QP_AV | IBV_QP_PATH_MTU, &made) == 0) {
-    // Some drivers do not report all of these values, and leave zeros.
+    // Some drivers do not report all of these values and leave zeros, which are ignored.
     const ibv_ah_attr& way = told.ah_attr;
     static constexpr ibv_gid kNone{};
     const bool there = std::memcmp(&way.grh.dgid, &kNone, sizeof kNone) != 0;

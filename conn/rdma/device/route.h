@@ -15,10 +15,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// connection.
 struct Route {
   bool known = false;
-  bool global = false;  ///< packets carry GIDs, as they always do on Ethernet
-  bool proven = false;  ///< read_back() has queried the device
+  bool global = false;  ///< whether packets carry GIDs, as they always do on Ethernet
+  bool proven = false;  ///< whether read_back() has queried the device for the route
   std::uint8_t gid_index = 0, traffic_class = 0, service_level = 0;
-  ibv_mtu mtu{};  ///< path MTU; 0: unknown
+  ibv_mtu mtu{};  ///< MTU of the path to the peer; 0: unknown
   /// Packet type of the GID: "RoCEv1", "RoCEv2" or "ib". "" before the device was queried, or if it
   /// does not report the type.
   const char* kind = "";

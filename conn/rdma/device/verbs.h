@@ -25,7 +25,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The error of a verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
  public:
-  static constexpr std::uint64_t kRings = 64 * 1024;  ///< approximate bytes of a queue pair's rings
+  /// Approximate size of a queue pair's rings in bytes.
+  static constexpr std::uint64_t kRings = 64 * 1024;
   /// `memory`: approximate number of bytes that the call wanted to pin; with ENOMEM or EPERM the
   /// text names the limit that they exceed, if it can be determined.
   VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
@@ -37,7 +38,8 @@ class VerbsError : public std::exception {
   Failure failure_;
 };
 
-/// Number of destroy calls that failed since the process began. Any thread.
+/// Returns the number of calls that failed to destroy a verbs or rdma_cm object since the process
+/// began. Any thread.
 std::uint64_t teardown_failures() noexcept;
 void note_teardown_failure(const char* call, int err) noexcept;
 

@@ -27,7 +27,7 @@ class CmEvents {
   /// Takes up to 64 events; with Most::kShare, stops earlier when the time that the iteration
   /// allows for such work is used up.
   void take(IterationBudget::Most most);
-  /// Takes all pending events.
+  /// Takes all pending events of the loop's rdma_cm channel.
   void drain();
 
  private:

@@ -45,7 +45,7 @@ std::size_t CompletionPolling::poll_queue(CompletionQueue& queue, std::size_t bu
       ++total;
       try {
         dispatch(completion);
-      } catch (const std::exception&) {  // no memory: that connection ends, others go on
+      } catch (const std::exception&) {  // no memory: ends only this queue pair's connection
         if (QueuePairUser* user = users_.find(completion.qp_num)) user->on_no_memory();
       }
     }
@@ -123,7 +123,7 @@ bool CompletionPolling::arm() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();
-  if (lost) return true;  // the device is gone, which its own events report
+  if (lost) return true;  // a lost device is not polled: its own events report the loss
   // A completion that arrived between the last poll and the arming caused no event, so each armed
   // queue is polled once more.
   const std::size_t share =

@@ -20,7 +20,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 // The largest number of completions taken from one device in one iteration, so that a flood of them
 // leaves time for timers and sockets.
 inline constexpr std::size_t kPollBudget = 256;
-/// The same after the queues were armed, before the loop sleeps.
+/// The largest number of completions taken from one device in the poll that follows the arming of
+/// its queues, before the loop sleeps.
 inline constexpr std::size_t kArmBudget = 256;
 
 class CompletionPolling {

@@ -70,7 +70,8 @@ void DeviceContext::tick(ae::TimePoint now) noexcept {
   events_.tick();
   if (ReceiveQueue* receives = domains_.shared_receives()) {
     if (receives->has_overtaken()) {
-      completions_.drain();  // a receive whose completion is in a queue is not lost
+      // Polls first, because a receive whose completion is still in a queue is not lost.
+      completions_.drain();
       counters_.receives_lost += receives->take_lost();
     }
     if (receives->missing() != 0) (void)receives->replenish();

@@ -77,8 +77,8 @@ class DeviceContext {
   std::optional<PreparedQueuePair> take_prepared(const QueuePairShape& shape) noexcept {
     return prepared_.take(shape);
   }
-  /// Destroys one prepared queue pair, and lets unused keys be freed. Returns false if there is
-  /// none.
+  /// Destroys one prepared queue pair, and lets tick() free unused keys. Returns false if no queue
+  /// pair is prepared.
   bool drop_one_prepared() noexcept;
   std::size_t prepared() const noexcept { return prepared_.size(); }
 
@@ -86,8 +86,8 @@ class DeviceContext {
   /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue of the
   /// necessary depth is available.
   CqLease lease(std::uint32_t entries) { return completions_.lease(entries); }
-  /// Registers the owner of a queue pair, and reserves capacity to park its id later without
-  /// memory.
+  /// Registers the owner of a queue pair, and reserves capacity so that parking its id later needs
+  /// no memory.
   void attach(std::uint32_t qp_number, QueuePairUser* user);
   void detach(std::uint32_t qp_number) noexcept { users_.remove(qp_number); }
   std::size_t queue_pairs() const noexcept { return users_.size(); }
@@ -117,7 +117,7 @@ class DeviceContext {
   }
 
   ContextCounters counters_;
-  Device device_;  // destroyed after the objects below, which use it
+  Device device_;  // the opened device; destroyed after the objects below, which use it
   ParkedIds parked_;
   QueuePairUsers users_;
   Domains domains_;

@@ -59,7 +59,7 @@ void DeviceEvents::take() noexcept {
       default:
         break;
     }
-    const int port = event.element.port_num;  // valid only if it is an event of a port
+    const int port = event.element.port_num;  // valid only if the event concerns a port
     // Acknowledges the event before handling it, because destroying an object waits until all
     // events of that object are acknowledged.
     ibv_ack_async_event(&event);
@@ -116,7 +116,8 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       }
       break;
     default:
-      break;  // events that end no connection: LID, SM, client re-register, path migrated
+      // The other events end no connection: LID, SM, client re-register, path migrated.
+      break;
   }
 }
 

@@ -53,7 +53,7 @@ void Devices::watch(DeviceContext& context) {
                            context.on_async_event();
                            try {
                              watch_ports();
-                           } catch (const std::exception&) {  // no memory: Maintenance tries again
+                           } catch (const std::exception&) {  // no memory: tick() tries again
                            }
                          });
   } catch (...) {
@@ -107,7 +107,7 @@ void Devices::wait(int fd, ae::Duration limit) {
     fds.push_back({context->completions().fd(), POLLIN, 0});
     fds.push_back({context->device().event_fd(), POLLIN, 0});
   }
-  // Rounded up, so that the deadline has passed when poll() returns.
+  // The time-out of poll() is rounded up, so that the deadline has passed when poll() returns.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
   const int ready = ::poll(fds.data(), fds.size(), ms);
@@ -186,7 +186,7 @@ bool Devices::tick(ae::TimePoint now) {
   });
   try {
     watch_ports();
-  } catch (const std::bad_alloc&) {  // no memory: tries again in a second
+  } catch (const std::bad_alloc&) {  // no memory for the timer: the next tick() tries again
   }
   return pages_.tick_all(now);
 }

@@ -25,18 +25,18 @@ class Devices {
   /// Both arguments must outlive this object.
   Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
 
-  /// Returns the loop's Context for the device that `id` is bound to; creates it if necessary.
-  /// Throws VerbsError.
+  /// Returns the loop's DeviceContext for the device that `id` is bound to; creates it if
+  /// necessary. Throws VerbsError.
   std::shared_ptr<DeviceContext> context(const CmId& id, const Settings& settings);
   const std::vector<std::shared_ptr<DeviceContext>>& contexts() const noexcept { return contexts_; }
-  /// The summed counters of destroyed Contexts, by device name. They are added to those of the
-  /// present Context, so that statistics never decrease.
+  /// Returns the summed counters of destroyed DeviceContexts, by device name. They are added to
+  /// those of the present DeviceContext, so that statistics never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
   /// Number of queue pairs that are prepared for future connections, on all devices.
   std::size_t prepared() const noexcept;
-  /// See WatchedDevices.
+  /// If `id` is bound to a device, watches that device for removal from now on.
   void watch_removal(const CmId& id) { watches_.watch(id); }
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void watch_ports() { port_watch_.start(); }
@@ -48,14 +48,16 @@ class Devices {
   /// Takes a limited number of completions from the completion queues that are not armed, on all
   /// devices. Returns how many.
   std::size_t poll_now();
-  /// Takes all completions that are in the queues.
+  /// Takes all completions that are in the completion queues of all devices.
   void drain();
-  /// Arms all completion queues. Returns false if completions arrived in the meantime.
+  /// Arms all completion queues (requests events for their next completions). Returns false if
+  /// completions arrived in the meantime.
   bool arm();
   /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`, and takes the
   /// events of the devices.
   void wait(int fd, ae::Duration limit);
-  /// Passes an rdma_cm event whose id has no owner to the Contexts, which keep parked ids.
+  /// Passes an rdma_cm event whose id has no owner to the DeviceContexts, which keep the ids that
+  /// cannot be destroyed yet.
   void on_event_of_nobody(const CmEvent& event) noexcept;
   /// Call it when a device was removed. `cm_handle` is librdmacm's handle of it, as found in an id.
   void on_removed(ibv_context* cm_handle);
@@ -79,8 +81,8 @@ class Devices {
   void drop_idle();
   /// Closes all devices that are not in use, and frees memory that is kept for future connections.
   void give_back_what_is_idle();
-  /// Does the periodic work of all Contexts. Returns true if part of it remains, for which tick()
-  /// should be called again soon.
+  /// Does the periodic work of all DeviceContexts. Returns true if part of it remains, for which
+  /// tick() should be called again soon.
   bool tick(ae::TimePoint now);
   /// True if tick() has nothing to do until a new connection arrives.
   bool at_rest() const noexcept;
@@ -91,7 +93,7 @@ class Devices {
   void give_up_parked(Orphans& to) noexcept;
 
  private:
-  // Calls `visit` for each Context; it may add or remove Contexts.
+  // Calls `visit` for each DeviceContext; `visit` may add DeviceContexts or remove some.
   template <class Visit>
   void each(const Visit& visit) {
     // NOLINTNEXTLINE(modernize-loop-convert): `visit` may change the list
@@ -106,7 +108,7 @@ class Devices {
   void unwatch(DeviceContext& context);
 
   ae::EventLoop& loop_;
-  PagePool pages_;  // outlives the contexts
+  PagePool pages_;  // memory that the contexts register with their devices; outlives contexts_
   std::vector<std::shared_ptr<DeviceContext>> contexts_;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;

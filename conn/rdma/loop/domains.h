@@ -42,7 +42,7 @@ class Domains {
   /// turns that into ordinary memory.
   void leave_device() noexcept;
 
-  /// The shared receive queue; null if there is none.
+  /// Returns the receive queue that connections share; null if there is none.
   ReceiveQueue* shared_receives() const noexcept {
     return shared_ ? shared_->shared_receives() : nullptr;
   }
@@ -63,7 +63,9 @@ class Domains {
   Device& device_;
   PagePool& pages_;
   std::shared_ptr<Domain> shared_;
-  std::shared_ptr<Domain> second_;  // with the other value of bind_keys(); has no SRQ
+  // The shared domain with the other value of bind_keys() than shared_; has no shared receive
+  // queue.
+  std::shared_ptr<Domain> second_;
 };
 
 }}}  // namespace conn::rdma

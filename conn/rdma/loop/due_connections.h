@@ -19,7 +19,7 @@ class DueConnections {
  public:
   /// Reserves capacity for `connections` connections in every list.
   void make_room(std::size_t connections);
-  /// Counts `user` in attached(), because it holds resources of a device, until forget().
+  /// Counts `user` in attached() until forget(), because it holds resources of a device.
   void attach(LoopConnection& user) noexcept;
   std::size_t attached() const noexcept { return attached_; }
   /// Removes `user` from all lists except that of connections to reap.
@@ -44,7 +44,8 @@ class DueConnections {
 
   // --- list of connections that wait for memory ---
   void wait_for_memory(LoopConnection& user);
-  /// Call it when memory was released. Returns false if no connection waits for it.
+  /// Makes connections that wait for memory try again; call it when memory was released. Returns
+  /// false if no connection waits.
   bool memory_came_back() noexcept {
     memory_came_back_ = true;
     return !waiting_for_memory_.empty();
@@ -69,7 +70,8 @@ class DueConnections {
   std::vector<LoopConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
   std::size_t attached_ = 0;
   bool memory_came_back_ = false;
-  std::size_t to_wake_ = 0;  // how many of waiting_for_memory_ are still to be woken
+  // Number of connections in waiting_for_memory_ that are still to be woken.
+  std::size_t to_wake_ = 0;
 };
 
 }}}  // namespace conn::rdma

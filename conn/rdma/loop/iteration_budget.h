@@ -16,7 +16,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class IterationBudget {
  public:
-  /// kAll: do all of the work; kShare: do as much as the iteration has time for.
+  /// How much of the waiting work to do. kAll: all of it; kShare: as much as the iteration has time
+  /// for.
   enum class Most : std::uint8_t { kShare, kAll };
 
   /// Begins a new iteration, which has its whole share of time.
@@ -26,7 +27,7 @@ class IterationBudget {
   }
   /// Gives the iteration a new share of time, because it continues inside a blocking operation.
   void extend() noexcept { spent_ = {}; }
-  /// The number of this iteration, different for each one.
+  /// Returns the number of this iteration; each iteration has a different one.
   std::uint64_t number() const noexcept { return number_; }
 
   bool has_share_left() const noexcept {
@@ -34,8 +35,8 @@ class IterationBudget {
         spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
     return spent_ + now < kShare;
   }
-  /// True if a list of work may make another step. `first`: it has not made one in this iteration
-  /// yet, so it may.
+  /// True if the work on a list may make another step in this iteration. `first`: it has not made a
+  /// step yet, and so may make one in any case.
   bool allows(Most most, bool first) const noexcept {
     return first || most == Most::kAll || has_share_left();
   }
@@ -45,8 +46,8 @@ class IterationBudget {
     return std::exchange(expired_in_, number_) != number_ || has_share_left();
   }
 
-  /// While an object of this class exists, the time counts against the iteration's share. A nested
-  /// object has no effect.
+  /// While an object of this class exists, the time that passes is deducted from the iteration's
+  /// share. A nested object has no effect.
   class Spending {
    public:
     explicit Spending(IterationBudget& iteration) noexcept
@@ -62,7 +63,7 @@ class IterationBudget {
     Spending& operator=(const Spending&) = delete;
 
    private:
-    IterationBudget* iteration_;  // null if nested in another Spending
+    IterationBudget* iteration_;  // null if this object is nested in another Spending
   };
 
  private:

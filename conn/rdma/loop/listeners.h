@@ -21,14 +21,15 @@ class LoopListener {
   /// True if the listener's connections are set up on this loop and should find prepared queue
   /// pairs.
   virtual bool wishes_prepared() const noexcept = 0;
-  /// True if connection requests may arrive on this device.
+  /// True if connection requests for this listener may arrive on the device with the name `device`.
   virtual bool is_on(const std::string& device) const = 0;
   /// If the timer that retries lost devices could not be created for lack of memory, tries again to
   /// create it.
   virtual void retry_if_down() noexcept = 0;
   /// Drops the queued connection request `id`, because its sender or its device is gone.
   virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
-  /// Stops the listener; it does not access the loop afterwards.
+  /// Stops the listener, because its event loop ends; the listener does not access the loop
+  /// afterwards.
   virtual void loop_gone() noexcept = 0;
 
  protected:
@@ -48,7 +49,8 @@ class LoopListeners {
     ask_ = true;
     loop_.nudge();
   }
-  /// Call it in each iteration: carries out a call of ask_again().
+  /// Calls retry_if_down() of each listener if ask_again() was called before. Call it in each
+  /// iteration.
   void retry_if_asked() noexcept {
     if (!std::exchange(ask_, false)) return;
     for (LoopListener* listener : all_) listener->retry_if_down();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What LoopState knows of a connection.
+// Defines the interface through which LoopState, the RDMA state of an event loop, uses a
+// connection.
 
 #include <optional>
 
@@ -13,7 +14,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Interface of a connection, as its event loop's LoopState sees it.
 class LoopConnection : public TickItem {
  public:
-  /// Posts all requests that are due, with one doorbell for each chain of work requests.
+  /// Posts all work requests of this connection that are due, with one doorbell for each chain of
+  /// them.
   virtual void post_due() noexcept = 0;
   /// Does the connection's periodic checks. Called at next_tick() or later; `late` is by how much.
   virtual void on_tick(ae::TimePoint now, ae::Duration late) noexcept = 0;
@@ -23,16 +25,18 @@ class LoopConnection : public TickItem {
   /// Continues the disconnect or teardown of this connection. Never called while completions are
   /// being handled.
   virtual void reap() = 0;
-  /// When post_due() must be called again even if no event arrives; no value: it need not be.
+  /// Returns when post_due() must be called even if no event has arrived; no value if no such call
+  /// is needed.
   virtual std::optional<ae::TimePoint> pace_at() const noexcept = 0;
-  bool waits_for_reap() const noexcept { return in_.reap; }  ///< reap() is due to be called
+  /// Whether this connection waits for a call of reap().
+  bool waits_for_reap() const noexcept { return in_.reap; }
 
  protected:
   virtual ~LoopConnection() = default;
 
  private:
   friend class DueConnections;
-  struct In {  // the lists of DueConnections that it is in
+  struct In {  // the lists of DueConnections that contain this connection
     bool flush = false, reap = false, memory = false, pace = false, attached = false;
   } in_;
 };

@@ -171,7 +171,8 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     wheel_.run_due();
     maintenance_.run_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
-    // A connection in the ready list does not prevent sleeping, because handlers do not run here.
+    // A connection in the ready list, whose handlers are due, does not prevent sleeping, because
+    // handlers do not run here.
     bool quiet = !poll_more_ && !users_.has_to_reap() && !users_.has_to_wake();
     quiet = devices_.arm() && quiet;
     quiet = quiet && !users_.has_to_reap() && !users_.has_to_flush() && !wheel_.has_due();

@@ -53,8 +53,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// fork().
   void after_fork() noexcept override;
   CmChannel& cm() noexcept { return *cm_; }
-  /// The rdma_cm channel, shared with other threads that move ids to it; it may outlive this
-  /// object.
+  /// Returns the rdma_cm channel, shared with other threads that move ids to it; it may outlive
+  /// this object.
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
@@ -62,10 +62,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Devices& devices() noexcept { return devices_; }
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
-  /// The time at which this iteration began; inside pump(), the current time.
+  /// Returns the time at which this iteration began; inside pump(), the current time.
   ae::TimePoint now() const;
-  /// The number of this iteration, different for each one; by it, connections renew their read
-  /// budgets.
+  /// Returns the number of this iteration; each iteration has a different one. A connection renews
+  /// its read budget when the number has changed.
   std::uint64_t turn() const noexcept { return iteration_.number(); }
 
   // --- connections: see DueConnections and TickDispatch ---
@@ -87,7 +87,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Puts `connection`, which needs memory to send from, into a waiting list. on_memory() is called
   /// when some may be available.
   void wait_for_memory(LoopConnection& connection) { users_.wait_for_memory(connection); }
-  /// Call it when memory was released: waiting connections try again.
+  /// Makes connections that wait for memory try again. Call it when memory was released.
   void memory_came_back() noexcept {
     if (users_.memory_came_back()) loop_.nudge();
   }
@@ -109,7 +109,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// blocking or running handlers. `most`: take up to 64 rdma_cm events, or only as many as the
   /// iteration has time for.
   void catch_up(IterationBudget::Most most);
-  /// Takes all pending events of rdma_cm.
+  /// Takes all pending events of the loop's rdma_cm channel.
   void drain_cm();
 
   // --- overrides of ae::Source ---
@@ -142,8 +142,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
   ae::Spin spin_;
-  bool poll_more_ = false;  // the last poll may have left completions in a queue
-  bool posted_ = false;     // requests were posted since the queues were last polled
+  bool poll_more_ = false;  // whether the last poll may have left completions in a queue
+  bool posted_ = false;     // whether requests were posted since the queues were last polled
   bool pumping_ = false;
   std::uint32_t looks_missed_ = 0;
 };

@@ -50,7 +50,7 @@ void ParkedIds::give_up(Orphans& to) noexcept {
   try {
     move(connecting_, to.connecting);
     move(parked_, to.parked);
-  } catch (const std::bad_alloc&) {  // no memory: to destroy the loop will block
+  } catch (const std::bad_alloc&) {  // no memory to move the ids: destroying them here blocks
   }
 }
 

@@ -51,7 +51,8 @@ void PeriodicCleanup::run() noexcept {
   if (wheel_.empty() && listeners_.empty()) devices_.drop_idle();
   look_after_orphans();
   more_soon_ = devices_.tick(now);
-  (void)users_.memory_came_back();  // other loops may have released memory
+  // Connections that wait for memory try again, because other loops may have released some.
+  (void)users_.memory_came_back();
 }
 
 }}}  // namespace conn::rdma

@@ -20,9 +20,10 @@ class PeriodicCleanup {
   PeriodicCleanup(ae::EventLoop& loop, Devices& devices, DueConnections& users,
                   const TickDispatch& wheel, const LoopListeners& listeners) noexcept
       : loop_(loop), devices_(devices), users_(users), wheel_(wheel), listeners_(listeners) {}
-  /// Starts the timer if it does not run, because there may be work. Throws std::bad_alloc.
+  /// Starts the timer of the cleanup if it does not run; call it when there may be something to
+  /// clean up. Throws std::bad_alloc.
   void start();
-  /// Removes the timer, before the loop is destroyed.
+  /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
   // due() and run_if_due() are for code in which the loop's timers do not run, such as
@@ -41,7 +42,7 @@ class PeriodicCleanup {
   DueConnections& users_;
   const TickDispatch& wheel_;
   const LoopListeners& listeners_;
-  bool more_soon_ = false;  // the last run left memory for the next one to free
+  bool more_soon_ = false;  // whether the last cleanup left memory for the next one to free
   ae::TimerId timer_ = 0;
   ae::TimePoint due_{};
 };

@@ -20,7 +20,7 @@ class PortWatch {
       : loop_(loop), contexts_(contexts) {}
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void start();
-  /// Removes the timer, before the loop is destroyed.
+  /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
  private:
@@ -28,7 +28,7 @@ class PortWatch {
 
   ae::EventLoop& loop_;
   const std::vector<std::shared_ptr<DeviceContext>>& contexts_;
-  ae::TimerId timer_ = 0;  // nonzero while a port is down
+  ae::TimerId timer_ = 0;  // timer that queries the ports; 0 while no port is known to be down
 };
 
 }}}  // namespace conn::rdma

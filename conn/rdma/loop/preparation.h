@@ -32,8 +32,9 @@ class Preparation {
     ++used_;
     soon();
   }
-  std::uint64_t used() const noexcept { return used_; }  ///< prepared queue pairs taken so far
-  /// Removes the timer, before the loop is destroyed.
+  /// Number of prepared queue pairs that connections have taken so far.
+  std::uint64_t used() const noexcept { return used_; }
+  /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
  private:
@@ -46,7 +47,8 @@ class Preparation {
   IterationBudget& iteration_;
   PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
-  ae::TimePoint at_{}, by_{};  // when to prepare, and the latest time that it may be postponed to
+  // When to prepare queue pairs, and the latest time that this may be postponed to.
+  ae::TimePoint at_{}, by_{};
   std::uint64_t used_ = 0;
 };
 

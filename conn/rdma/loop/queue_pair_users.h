@@ -93,7 +93,7 @@ class QueuePairUsers {
 
  private:
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;
-  std::vector<QueuePairUser*> visited_;  // has capacity for all users
+  std::vector<QueuePairUser*> visited_;  // the users that tell_all() visits; has capacity for all
 };
 
 }}}  // namespace conn::rdma

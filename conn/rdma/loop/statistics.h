@@ -20,7 +20,7 @@ struct LoopStatistics {
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
 };
 
-/// Of one DeviceContext.
+/// Counters of one DeviceContext (what one loop shares on one device).
 struct ContextCounters {
   std::uint64_t completions = 0, completion_events = 0, arms = 0, async_events = 0;
   std::uint64_t receive_shortages = 0, receives_lost = 0;

@@ -36,7 +36,7 @@ ae::Duration TickDispatch::on_timer() {
   wheel_.collect(now);
   const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
   if (!next) {
-    timer_ = 0;  // each due connection schedules itself again in on_tick()
+    timer_ = 0;  // this timer ends; the next look_at() sets a new one
     return ae::kNoMore;
   }
   wakes_ = *next;

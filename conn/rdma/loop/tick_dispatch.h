@@ -21,20 +21,21 @@ class TickDispatch {
   /// earlier time.
   void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
   void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
-  /// Calls on_tick() of connections that are due, up to a limit for each call.
+  /// Calls on_tick() of the connections whose checks are due, at most 256 in one call.
   void run_due();
   /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
   /// run, such as LoopState::pump().
   void collect(ae::TimePoint now) noexcept;
-  /// Returns when a connection may be due; no value if none is scheduled.
+  /// Returns when the check of a connection may be due; no value if no check is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
   bool has_due() const noexcept { return wheel_.has_due(); }
-  /// True if the loop must not sleep: a connection is due, or there was no memory for the timer.
+  /// True if the loop must not sleep: a connection is due, or the timer could not be created for
+  /// lack of memory.
   bool must_not_sleep() const noexcept {
     return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);
   }
   bool empty() const noexcept { return wheel_.size() == 0; }
-  /// Removes the timer, before the loop is destroyed.
+  /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
  private:

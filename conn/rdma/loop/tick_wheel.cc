@@ -16,7 +16,7 @@ ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint no
     return due;
   }
   if (scheduled_++ == 0) looked_ = tick_of(now);
-  // The slot is rounded up, so that an item that collect() finds is due.
+  // Rounds the number of the slot up, so that an item that collect() finds there is due.
   const std::int64_t last = looked_ + static_cast<std::int64_t>(kSlots) - 1;
   const std::int64_t tick = due < ae::TimePoint::max() - kWidth ? tick_of(due) + 1 : last;
   const std::int64_t at = std::clamp(tick, looked_, last);

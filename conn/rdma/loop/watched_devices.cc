@@ -15,7 +15,7 @@ void WatchedDevices::watch(const CmId& id) {
   removed_ = nullptr;  // another device may have the same handle by now
   try {
     watches_.push_back(std::make_unique<RemovalWatch>(channel_, id));
-  } catch (const std::exception&) {  // on failure, only the connections' ids report the removal
+  } catch (const std::exception&) {  // no watch: only ids of connections report a removal
   }
 }
 
@@ -28,7 +28,7 @@ void WatchedDevices::watch_owner_of(const SocketAddress& address) {
   try {
     auto watch = std::make_unique<RemovalWatch>(channel_, address);
     if (!is_watched(watch->device())) watches_.push_back(std::move(watch));
-  } catch (const VerbsError&) {  // no device has that address
+  } catch (const VerbsError&) {  // no RDMA device has that address
   }
 }
 
@@ -36,7 +36,7 @@ void WatchedDevices::watch_all() noexcept {
   try {
     std::erase_if(watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
-  } catch (const std::exception&) {  // no memory: only the connections' ids report a removal
+  } catch (const std::exception&) {  // no memory: only ids of connections report a removal
   }
 }
 

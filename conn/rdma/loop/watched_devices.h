@@ -35,7 +35,8 @@ class WatchedDevices {
 
   CmChannel& channel_;
   std::vector<std::unique_ptr<RemovalWatch>> watches_;
-  ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed; null: none
+  // The last removed device's handle in librdmacm; null: none.
+  ibv_context* removed_ = nullptr;
 };
 
 }}}  // namespace conn::rdma

@@ -91,8 +91,8 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   return block;
 }
 
-// Takes the smallest free block of at least this order; the half that is not needed becomes a free
-// block, repeatedly. Returns null if there is none.
+// Takes the smallest free block of at least this order and splits it in halves until it has this
+// order; the other halves become free blocks. Returns null if no free block is large enough.
 Block* BlockPool::take(unsigned order) noexcept {
   unsigned found = order;
   while (found < kOrders && free_[found] == nullptr) ++found;
@@ -131,7 +131,8 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    std::vector<Block> units(whole ? 1 : bytes / kUnit);  // allocated before the device is called
+    // Allocated before make_slab(), so that a lack of memory shows before a slab exists.
+    std::vector<Block> units(whole ? 1 : bytes / kUnit);
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
   };
@@ -139,7 +140,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
     make(whole ? least : wish);
   } catch (const std::exception&) {
     if (whole || wish == least) throw;
-    make(least);  // a smaller slab may still be available
+    make(least);  // the wished size failed, but a smaller slab may still be available
   }
   slab->whole = whole;
   for (std::size_t i = 0; i < slab->units.size(); ++i) {

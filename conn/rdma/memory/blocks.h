@@ -32,11 +32,12 @@ struct Block {
   Block* next = nullptr;
   Block* previous = nullptr;
   std::uint32_t size = 0;
-  /// For a queue that fills it from the front (StagingQueue): completed <= posted <= filled.
+  /// Numbers of bytes, from the front of the block, that a StagingQueue has filled, that it has
+  /// posted to the device, and that the device has completed: completed <= posted <= filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
   std::uint8_t order = 0;  ///< size as a power of two: 4 KiB << order
   bool free = false;
-  bool dirty = false;  ///< may contain nonzero bytes
+  bool dirty = false;  ///< whether the block may contain nonzero bytes
 };
 
 struct Slab {
@@ -46,9 +47,10 @@ struct Slab {
   virtual ~Slab() = default;
   std::byte* base = nullptr;
   std::size_t size = 0;
-  ibv_mr* mr = nullptr;      ///< registration of the slab; null in a PagePool
-  std::vector<Block> units;  ///< one for each 4 KiB; a block is represented by its first unit
-  bool whole = false;        ///< the slab is one block, larger than kLargest
+  ibv_mr* mr = nullptr;  ///< registration of the slab; null in a PagePool
+  /// One entry for each 4 KiB of the slab; the entry of a block's first 4 KiB represents the block.
+  std::vector<Block> units;
+  bool whole = false;  ///< whether the slab is a single block, larger than kLargest
   /// When tick() first found the slab empty; zero: it is in use, or was not checked yet.
   ae::TimePoint empty_since{};
 };
@@ -56,7 +58,9 @@ struct Slab {
 class BlockPool {
  public:
   static constexpr std::size_t kUnit = 4096;
-  static constexpr unsigned kOrders = 10;  ///< 4 KiB to 2 MiB; a longer block is its own slab
+  /// Number of block sizes: 4 KiB to 2 MiB, each twice the one before. A longer block is a slab of
+  /// its own.
+  static constexpr unsigned kOrders = 10;
   static constexpr std::size_t kLargest = kUnit << (kOrders - 1);
 
   struct Config {
@@ -95,8 +99,8 @@ class BlockPool {
   /// True if no block is cached and no slab is empty, so that tick() has nothing to do.
   bool at_rest() const noexcept;
 
-  std::size_t bytes() const noexcept { return bytes_; }  ///< bytes of all slabs
-  /// Bytes in slabs that are not acquired.
+  std::size_t bytes() const noexcept { return bytes_; }  ///< number of bytes in all slabs
+  /// Returns the number of bytes in slabs that no acquired block uses.
   std::size_t idle() const noexcept { return bytes_ - used_; }
   std::size_t slabs() const noexcept { return slabs_.size(); }
 
@@ -111,7 +115,8 @@ class BlockPool {
  private:
   struct Cache {
     Block* head = nullptr;
-    std::size_t count = 0, least = 0;  // `least`: lowest count since the last tick()
+    // Number of blocks in this cache now, and the lowest number since the last tick().
+    std::size_t count = 0, least = 0;
   };
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
@@ -128,7 +133,7 @@ class BlockPool {
 
   Config config_;
   std::size_t bytes_ = 0, used_ = 0;
-  bool touched_ = false;  // tick() may find something to free
+  bool touched_ = false;  // whether tick() may find something to free
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::array<Block*, kOrders> free_{};
   std::array<Cache, kOrders> caches_{};
@@ -158,7 +163,8 @@ class PagePool final : public BlockPool {
 /// A pool of registered blocks, for one protection domain and one set of access rights.
 class RegisteredPool final : public BlockPool {
  public:
-  /// `pages` and `pd` must outlive the pool.
+  /// Creates a pool that takes memory from `pages` and registers it in the protection domain `pd`,
+  /// for the kinds of access in `access`. `pages` and `pd` must outlive the pool.
   RegisteredPool(PagePool& pages, ibv_pd* pd, unsigned access, const Config& config);
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }

@@ -16,7 +16,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct BoundKey {
   Mw window;
   std::uint32_t rkey = 0;
-  ae::TimePoint unused_since{};  ///< when Domain::tick() first found it unused; zero: not yet
+  /// When Domain::tick() first found the key unused; zero: it is in use, or was not checked yet.
+  ae::TimePoint unused_since{};
 };
 
 }}}  // namespace conn::rdma

@@ -62,7 +62,7 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
   try {
     queue = std::make_unique<CompletionQueue>(device_, rounded(std::max(wish, least), limit),
                                               channel_.get(), vector_);
-  } catch (const VerbsError&) {  // not enough memory: create the smallest queue
+  } catch (const VerbsError&) {  // no memory for such a deep queue: creates the smallest one
     queue =
         std::make_unique<CompletionQueue>(device_, rounded(least, limit), channel_.get(), vector_);
   }
@@ -110,7 +110,7 @@ void CompletionQueues::look_again(CompletionQueue& queue) noexcept {
 }
 
 void CompletionQueues::tick(ae::TimePoint now) noexcept {
-  for (std::size_t i = queues_.size(); i-- > 1;) {  // queues_[0] is kept
+  for (std::size_t i = queues_.size(); i-- > 1;) {  // never frees queues_[0]
     CompletionQueue& queue = *queues_[i];
     if (queue.leased != 0) continue;
     if (queue.unused_since == ae::TimePoint{}) queue.unused_since = now;

@@ -33,9 +33,11 @@ struct CompletionQueue {
   /// Completions that were polled but not dispatched yet, in order. If the queue is polled from
   /// within a dispatch, that poll processes these first.
   std::array<ibv_wc, kPollBatch> polled;
-  std::uint32_t next = 0, end = 0;  // range of `polled` that was not dispatched yet
-  bool event_due = false;           // the queue was armed, and its event was not taken yet
-  ae::TimePoint unused_since{};  // when tick() first found it unused; zero: in use, or not checked
+  // Range of indices in `polled` of the completions not dispatched yet.
+  std::uint32_t next = 0, end = 0;
+  bool event_due = false;  // whether the queue was armed and the event of that was not taken yet
+  // When tick() first found the queue unused; zero: it is in use, or was not checked yet.
+  ae::TimePoint unused_since{};
 };
 
 /// Reserves entries of a completion queue for all requests that one queue pair can have posted.
@@ -56,7 +58,7 @@ class CqLease {
   ~CqLease() {
     if (queue_ != nullptr) queue_->leased -= entries_;
   }
-  /// Reserves `more` further entries, which must be free in the queue.
+  /// Reserves `more` further entries, which must be free in the completion queue.
   void enlarge(std::uint32_t more) noexcept {
     queue_->leased += more;
     entries_ += more;
@@ -71,7 +73,8 @@ class CqLease {
 
 class CompletionQueues {
  public:
-  /// `device` must outlive this object. Throws VerbsError.
+  /// Creates the channel that the events of the queues arrive on. `device` must outlive this
+  /// object; `vector` is the completion vector of all queues. Throws VerbsError.
   CompletionQueues(const Device& device, int vector);
 
   int fd() const noexcept { return channel_->fd; }
@@ -80,8 +83,8 @@ class CompletionQueues {
   /// that each must have room for them too. Throws VerbsError if no queue of that depth is
   /// available.
   CqLease lease(std::uint32_t entries, std::uint32_t common);
-  /// The queues that are not armed: no event will report their completions, so they must be polled.
-  /// arm() and take_events() change the list.
+  /// Returns the queues that are not armed: no event will report their completions, so they must be
+  /// polled. arm() and take_events() change the returned vector.
   const std::vector<CompletionQueue*>& unarmed() const noexcept { return unarmed_; }
   /// Takes the pending events from the channel and returns their number. The queues of these events
   /// are no longer armed.
@@ -100,9 +103,9 @@ class CompletionQueues {
  private:
   const Device& device_;
   int vector_;
-  CompChannel channel_;  // must outlive queues_
+  CompChannel channel_;  // channel on which the events of queues_ arrive; must outlive them
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  std::vector<CompletionQueue*> unarmed_, arming_;  // both have capacity for all queues
+  std::vector<CompletionQueue*> unarmed_, arming_;  // each has capacity for all queues
   std::size_t events_due_ = 0;
 };
 

@@ -70,7 +70,7 @@ BoundKey Domain::take_key() {
 void Domain::keep_key(BoundKey key) noexcept {
   try {
     keys_.push_back(std::move(key));
-  } catch (const std::bad_alloc&) {  // no memory to keep the key: it is freed
+  } catch (const std::bad_alloc&) {  // no memory to list the key in keys_: it is freed
   }
 }
 

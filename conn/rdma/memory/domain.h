@@ -22,12 +22,17 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Domain {
  public:
   struct Config {
-    bool shared = false;     ///< all connections of a loop use this domain
-    bool bind_keys = false;  ///< each receive window has a key for one queue pair only (type 2)
-    std::uint32_t shared_receives = 0;  ///< depth of the shared receive queue (SRQ); 0: none
-    std::uint32_t own_receives = 0;     ///< if not shared: number of receives of its connection
+    bool shared = false;  ///< whether connections of a loop share this domain
+    /// Whether each receive window has a key that works on one queue pair only (a memory window of
+    /// type 2).
+    bool bind_keys = false;
+    /// Number of receives in the shared receive queue (SRQ); 0: the domain has no SRQ.
+    std::uint32_t shared_receives = 0;
+    /// Number of receives of the only connection of a domain that is not shared.
+    std::uint32_t own_receives = 0;
   };
-  /// `pages` must outlive the domain. Throws VerbsError.
+  /// Creates a protection domain on `device`. It takes memory from `pages`, which must outlive it.
+  /// Throws VerbsError.
   Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit);
 
   ibv_pd* pd() const noexcept { return pd_.get(); }
@@ -37,7 +42,7 @@ class Domain {
   /// messages.
   RegisteredPool& local() noexcept { return local_; }
   ReferencePool& references() noexcept { return references_; }
-  /// Registrations of user memory that is sent from without a copy.
+  /// Returns the registrations of user memory, from which data is sent without a copy.
   Registrations& user_memory() noexcept { return user_memory_; }
   /// The pool for receive windows of `length` bytes, which peers write into. Short windows stay
   /// allocated while long ones come and go; with slabs of their own they do not keep the slabs of
@@ -50,7 +55,8 @@ class Domain {
   /// True if a memory window that one queue pair no longer needs may be bound to another queue
   /// pair; false if Device::keys_are_younger().
   bool hands_keys_on() const noexcept { return hands_keys_on_; }
-  /// Returns a memory window that is not bound, to bind it. Throws VerbsError.
+  /// Returns a memory window that is not bound to a queue pair, for the caller to bind. Throws
+  /// VerbsError.
   BoundKey take_key();
   /// Keeps an invalidated key for the next take_key(); frees it if there is no memory to store it.
   void keep_key(BoundKey key) noexcept;
@@ -82,13 +88,13 @@ class Domain {
   Config config_;
   const bool hands_keys_on_, windows_are_regions_;
   PagePool& pages_;
-  Pd pd_;  // outlives all device objects below
+  Pd pd_;  // protection domain; destroyed after the device objects below, which belong to it
   RegisteredPool local_;
   std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
   ReferencePool references_;
   Registrations user_memory_;
   std::vector<BoundKey> keys_;  // keys that are not bound to a queue pair
-  std::size_t keys_ready_ = 0;  // number of keys_ that tick() does not free
+  std::size_t keys_ready_ = 0;  // number of keys in keys_ that tick() keeps
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;

@@ -20,16 +20,17 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The parameters that a queue pair is created with. Queue pairs of the same shape are
 /// interchangeable.
 struct QueuePairShape {
-  const Domain* domain = nullptr;  ///< protection domain, shared by a loop's connections
-  std::uint32_t sends = 0;         ///< depth of the send queue
-  std::uint32_t inline_data = 0;   ///< bytes of inline data to request; the device may give less
+  /// Protection domain of the queue pair, shared by a loop's connections.
+  const Domain* domain = nullptr;
+  std::uint32_t sends = 0;        ///< number of requests that the send queue can hold
+  std::uint32_t inline_data = 0;  ///< bytes of inline data to request; the device may give less
   bool operator==(const QueuePairShape&) const = default;
 };
 
 struct PreparedQueuePair {
   QueuePairShape shape;
   CqLease lease;
-  Qp qp;  ///< in state RESET; destroyed before `lease`
+  Qp qp;  ///< queue pair in state RESET; destroyed before its `lease`
   ibv_qp_cap cap{};
   Pinned rings;
 };

@@ -82,7 +82,7 @@ int ReceiveQueue::replenish() noexcept {
     const int err = post_error(srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
                                                : ibv_post_recv(qp_, requests.data(), &bad));
     const auto posted = err == 0         ? count
-                        : bad == nullptr ? 0  // the driver does not report which failed
+                        : bad == nullptr ? 0  // none, if the driver does not say which one failed
                                          : static_cast<std::size_t>(bad - requests.data());
     for (std::size_t i = 0; i < posted; ++i) {
       append(free_.back());

@@ -36,11 +36,12 @@ class ReceiveQueue {
   void attach(ibv_qp* qp) noexcept { qp_ = qp; }
 
   std::span<const std::byte> buffer(std::uint32_t slot, std::uint32_t length) const noexcept;
-  /// Records that the receive completed, so that the next replenish() posts it again. Returns false
-  /// if it was not posted.
+  /// Records that the receive in `slot` has completed, so that the next replenish() posts it again.
+  /// Returns false if it was not posted.
   bool consumed(std::uint32_t slot) noexcept;
   std::size_t missing() const noexcept { return free_.size(); }
-  /// Posts all receives that are not posted. Returns 0, or the errno of the post.
+  /// Posts every receive of this queue that is not posted at present. Returns 0, or the errno of
+  /// the call that failed.
   int replenish() noexcept;
   std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
 
@@ -48,13 +49,15 @@ class ReceiveQueue {
   /// before them) at the last call and that still have not completed; replenish() posts them again.
   /// Returns how many. All completion queues must have been polled empty since the last call.
   std::size_t take_lost() noexcept;
-  /// True if a receive was overtaken by a later one, so that take_lost() may find it lost.
+  /// True if a receive was overtaken by a later one, which completed first, so that take_lost() may
+  /// find it lost.
   bool has_overtaken() const noexcept;
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Slot {
-    std::uint64_t posted = 0;  // position in the order of posting, from 1; 0: not posted
+    // Position of this receive in the order of posting, from 1; 0: it is not posted.
+    std::uint64_t posted = 0;
     std::uint32_t next = kNone, previous = kNone;
   };
   void append(std::uint32_t slot) noexcept;
@@ -64,10 +67,13 @@ class ReceiveQueue {
   Block* memory_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
-  std::uint32_t oldest_ = kNone, newest_ = kNone;  // first and last posted slot
+  // Slots of the receives that were posted first and last, of those posted now; kNone: none is
+  // posted.
+  std::uint32_t oldest_ = kNone, newest_ = kNone;
   std::uint64_t posts_ = 0;
   std::uint64_t newest_consumed_ = 0;  // highest Slot::posted of a receive that completed
-  std::uint64_t overtaken_ = 0;  // newest_consumed_ at the last take_lost(); 0: not called yet
+  // Value of newest_consumed_ at the last take_lost(); 0: not called yet.
+  std::uint64_t overtaken_ = 0;
   ibv_srq* srq_ = nullptr;
   ibv_qp* qp_ = nullptr;
 };

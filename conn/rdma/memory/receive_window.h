@@ -25,10 +25,12 @@ class ReceiveWindow {
  public:
   enum class State : std::uint8_t {
     kFree,
-    kToBind,   ///< its key must be bound: the request is not posted yet
-    kBinding,  ///< the request that binds its key is posted, not completed
+    /// The window's key must be bound to the queue pair; the request for that is not posted yet.
+    kToBind,
+    kBinding,  ///< the request that binds the window's key is posted, but has not completed
     kUsable,
-    kToInvalidate,  ///< no longer needed; its key must be invalidated, which is not posted yet
+    /// The window is no longer needed; the request that invalidates its key is not posted yet.
+    kToInvalidate,
     kInvalidating,
   };
 
@@ -40,18 +42,19 @@ class ReceiveWindow {
   bool waits_for_key() const noexcept {
     return state_ == State::kToBind || state_ == State::kToInvalidate;
   }
-  /// True if the request with this number on the send queue binds its key and has not completed.
+  /// True if request number `sequence` on the send queue binds the key of this window and has not
+  /// completed.
   bool is_bound_by(std::uint32_t sequence) const noexcept {
     return state_ == State::kBinding && sequence_ == sequence;
   }
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
-  /// Number of bytes that the peer may write. The memory itself is whole pages.
+  /// Returns the number of bytes that the peer may write. The window's memory is whole pages.
   std::uint32_t length() const noexcept { return length_; }
   WindowBuffer buffer() noexcept;
 
-  /// Acquires memory, and also a key if the domain binds keys. Throws VerbsError.
+  /// Acquires memory for the window, and also a key if the domain binds keys. Throws VerbsError.
   void open(Domain& domain, std::uint32_t length, const MemoryLimit& limit);
   /// Call it when the window is no longer needed. Returns true if its memory was released, false if
   /// its key must be invalidated first (state kToInvalidate).
@@ -59,20 +62,20 @@ class ReceiveWindow {
   /// Fills in the work request that binds the key (in state kToBind) or invalidates it
   /// (kToInvalidate).
   void fill(ibv_send_wr& request) noexcept;
-  /// Records that the request of fill() was posted as number `sequence` of the send queue.
+  /// Records that the work request from fill() was posted, as number `sequence` of the send queue.
   void posted(std::uint32_t sequence) noexcept;
   /// Records that all sends up to number `sequence` have completed. Returns true if that changed
   /// the state.
   bool completed(std::uint32_t sequence, Domain& domain) noexcept;
-  /// Two steps around the end of a queue pair: call drop_key() before the queue pair is destroyed,
-  /// drop() afterwards, which releases the memory.
+  /// drop_key() and drop() release a window when its queue pair ends: call drop_key() before the
+  /// queue pair is destroyed, and drop(), which releases the memory, afterwards.
   void drop_key() noexcept { key_ = {}; }
   void drop() noexcept;
 
  private:
   void drop_memory() noexcept;
 
-  RegisteredPool* pool_ = nullptr;  ///< the pool of block_
+  RegisteredPool* pool_ = nullptr;  ///< the pool that block_ was acquired from
   Block* block_ = nullptr;
   BoundKey key_;
   std::uint32_t length_ = 0;

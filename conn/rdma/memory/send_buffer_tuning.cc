@@ -7,13 +7,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The length of a measurement, in confirmed bytes, as a multiple of size().
+// Number of bytes to confirm in one measurement, as a multiple of size().
 constexpr std::uint64_t kRounds = 4;
 constexpr std::uint64_t kSettled = 4;
 // Number of measurements before a larger size is tried: a burst that ends earlier would not benefit
 // from it.
 constexpr unsigned kMeasures = 16;
-// Factor by which the rate must rise for a larger size to be worth its memory.
+// Factor by which the rate of confirmed bytes must rise for a larger size to be worth its memory.
 constexpr double kGain = 1.03;
 // After a trial without gain, the next one waits this many times as long as the trial's measurement
 // took. The wait at least doubles after each further trial without gain, up to kLongestPause.
@@ -48,7 +48,8 @@ void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    if (counted_ < kSettled * size_) return;  // waits until the peer's windows have adapted
+    // Waits until the peer has adapted its receive windows.
+    if (counted_ < kSettled * size_) return;
     stage_ = Stage::kTrying;
     begin_ = now;
     counted_ = 0;

@@ -17,11 +17,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SendBufferTuning {
  public:
-  /// `usual`: initial size in bytes; `most`: the largest size it grows to.
+  /// `usual`: initial value of size(), in bytes; `most`: the largest value that size() grows to.
   SendBufferTuning(std::uint32_t usual, std::uint32_t most) noexcept
       : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
 
-  /// Largest number of bytes that may be accepted but not yet confirmed.
+  /// Returns the largest number of bytes that the connection may have accepted while the device has
+  /// not confirmed them.
   std::uint32_t size() const noexcept { return size_; }
 
   /// Reports that the writer has more bytes than size() allows, while all accepted ones are posted
@@ -51,7 +52,7 @@ class SendBufferTuning {
  private:
   static constexpr ae::Duration kIdle = std::chrono::seconds(1);
   enum class Stage : std::uint8_t {
-    kResting,   ///< the size does not change
+    kResting,   ///< size() stays as it is, and nothing is measured
     kUsual,     ///< measures the confirmed bytes per second with the present size
     kSettling,  ///< a larger size is tried, but the rate is not measured yet
     kTrying,    ///< measures the confirmed bytes per second with the larger size
@@ -63,13 +64,13 @@ class SendBufferTuning {
   void reset() noexcept;
 
   std::uint32_t usual_, most_, size_;
-  std::uint32_t before_ = 0;    // size to return to if the larger one is no faster
+  std::uint32_t before_ = 0;  // size in bytes to return to if the larger size on trial is no faster
   std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
   Stage stage_ = Stage::kResting;
-  unsigned measures_ = 0;      // number of measurements with the present size
-  bool began_ = false;         // counting of bytes has begun, at time begin_
-  std::uint64_t counted_ = 0;  // bytes confirmed since begin_
-  double rate_ = 0;            // bytes per second with the size before_
+  unsigned measures_ = 0;      // number of measurements made with the present size
+  bool began_ = false;         // whether the bytes confirmed since time begin_ are being counted
+  std::uint64_t counted_ = 0;  // bytes confirmed since time begin_
+  double rate_ = 0;            // bytes confirmed per second with the size before_
   ae::TimePoint begin_{}, full_at_{}, again_at_{};
   ae::Duration pause_{};
 };

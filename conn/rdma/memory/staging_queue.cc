@@ -11,7 +11,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr std::size_t kKept = 256;  // most unused References that are kept
+constexpr std::size_t kKept = 256;  // largest number of unused References that a pool keeps
 
 // The sizes of blocks that are acquired. There are only a few, so that freed blocks merge again.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
@@ -69,8 +69,8 @@ void StagingQueue::add(Block* block) noexcept {
   tail_ = block;
 }
 
-// Returns a block for `size` bytes, or for at least `least` bytes if no more memory is available;
-// null if not even that.
+// Returns a block for `size` bytes; if memory is short, one for at least `least` bytes; null if not
+// even that is available.
 Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
   if (pool_ == nullptr) return nullptr;
   // A transfer that needs more than one block is a bulk transfer, which takes large blocks.
@@ -116,7 +116,8 @@ std::span<std::byte> StagingQueue::reserve(std::size_t size, const MemoryLimit& 
 void StagingQueue::commit(std::size_t size) noexcept {
   Block* block = std::exchange(reserved_, nullptr);
   if (block == nullptr) return;
-  if (head_ == nullptr) return pool_->release(block);  // clear() ran during the reservation
+  // If clear() has emptied the queue during the reservation, the block is in no queue.
+  if (head_ == nullptr) return pool_->release(block);
   assert(size <= block->size - block->filled);
   block->filled += static_cast<std::uint32_t>(size);
   staged_ += size;
@@ -126,7 +127,7 @@ void StagingQueue::commit(std::size_t size) noexcept {
 bool StagingQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept {
   Reference* reference = references_ != nullptr ? references_->acquire() : nullptr;
   if (reference == nullptr) return false;
-  reference->data = const_cast<std::byte*>(data);  // the device only reads the memory
+  reference->data = const_cast<std::byte*>(data);  // the device only reads this memory
   reference->size = reference->filled = size;
   reference->lkey = lkey;
   add(reference);

@@ -14,7 +14,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A piece of the user's registered memory, which is in the queue like a block.
+/// A piece of the user's registered memory, which the device sends without a copy. A StagingQueue
+/// links it like a block.
 struct Reference : Block {
   std::uint32_t lkey = 0;
 };
@@ -26,7 +27,7 @@ class ReferencePool {
   ReferencePool(const ReferencePool&) = delete;
   ReferencePool& operator=(const ReferencePool&) = delete;
   ~ReferencePool();
-  /// Returns a Reference, or null if there is no memory.
+  /// Returns an unused Reference, or null if there is no memory for one.
   Reference* acquire() noexcept;
   void release(Reference* reference) noexcept;
 
@@ -70,19 +71,24 @@ class StagingQueue {
   /// Makes sure that the next reserve() or append() finds contiguous space for `size` bytes.
   /// Returns false if there is no memory.
   bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Releases the blocks at the front that hold no unconfirmed bytes.
+  /// Releases the blocks at the front of the queue whose bytes the device has all confirmed.
   void trim() noexcept;
   /// Queues bytes that are sent from where they are, without a copy. Returns false if there is no
   /// memory for the Reference.
   bool refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept;
-  /// Returns the number of references that the device has finished with since the last call.
+  /// Returns the number of References (pieces of user memory) that the device has finished with
+  /// since the last call.
   std::size_t take_done() noexcept { return std::exchange(references_done_, 0); }
 
-  std::size_t staged() const noexcept { return staged_; }        ///< bytes not yet posted
-  std::size_t in_flight() const noexcept { return in_flight_; }  ///< bytes posted, not completed
+  /// Bytes in the queue that are not posted yet.
+  std::size_t staged() const noexcept { return staged_; }
+  /// Bytes posted to the device but not completed.
+  std::size_t in_flight() const noexcept { return in_flight_; }
   std::size_t held() const noexcept { return staged_ + in_flight_; }
-  std::size_t referred() const noexcept { return referred_; }           ///< bytes of user memory
-  std::size_t buffered() const noexcept { return held() - referred_; }  ///< bytes that were copied
+  /// Bytes in the queue that are user memory, sent without a copy.
+  std::size_t referred() const noexcept { return referred_; }
+  /// Bytes in the queue that were copied into its blocks.
+  std::size_t buffered() const noexcept { return held() - referred_; }
 
   /// Describes up to `limit` bytes that are not yet posted as contiguous segments, at most `max`.
   /// Returns how many segments it wrote to `out`.
@@ -91,7 +97,7 @@ class StagingQueue {
   /// Records that the device has finished with the oldest `bytes` bytes in flight. Empty blocks go
   /// back to the pool.
   void on_completed(std::size_t bytes) noexcept;
-  /// Removes everything from the queue; a reserved block stays valid until commit().
+  /// Removes everything from the queue; a block that reserve() gave out stays valid until commit().
   void clear() noexcept;
 
  private:

@@ -16,7 +16,8 @@ UserMemory::~UserMemory() {
 }
 
 bool UserMemory::holds(std::span<const std::byte> part) const noexcept {
-  const std::less_equal<> before;  // unlike <=, defined for unrelated pointers
+  // Defined for pointers into unrelated objects, unlike operator <=.
+  const std::less_equal<> before;
   return before(bytes().data(), part.data()) &&
          before(part.data() + part.size(), bytes().data() + bytes().size());
 }
@@ -34,7 +35,8 @@ std::optional<std::uint32_t> Registrations::key(const UserMemory& memory, const 
     if (is_new) memory.places_.push_back(this);
     place->second.refused_until = now + kAskAgain;
     place->second.registration =
-        Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);  // 0: read access only
+        // Access 0: the device may only read this memory.
+        Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);
     return place->second.registration.mr()->lkey;
   } catch (const std::exception&) {
     return std::nullopt;

@@ -18,10 +18,11 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
-/// The registrations of user memory in one Domain. For use on the loop's thread only.
+/// The registrations of user memory with a device, made in one Domain (a protection domain). For
+/// use on the loop's thread only.
 class Registrations {
  public:
-  /// `pd` must exist until clear().
+  /// Registers memory in the protection domain `pd`, which must exist until clear() is called.
   explicit Registrations(ibv_pd* pd) noexcept : pd_(pd) {}
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
@@ -49,14 +50,16 @@ class UserMemory final : public Memory {
   UserMemory(const ConnectionType& type, ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
       : Memory(bytes, &type), loop_(&loop) {}
   ~UserMemory() override;
-  /// True if it was registered for this loop; connections of other loops must not use it.
+  /// True if the user registered this memory for `loop`; connections of other loops must not use
+  /// it.
   bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }
   bool holds(std::span<const std::byte> part) const noexcept;
 
  private:
   friend class Registrations;
   const ae::EventLoop* loop_;
-  mutable std::vector<Registrations*> places_;  // the Registrations that have registered it
+  // The domains' Registrations that have registered this memory.
+  mutable std::vector<Registrations*> places_;
 };
 
 }}}  // namespace conn::rdma
