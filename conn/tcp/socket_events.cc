@@ -56,7 +56,7 @@ SocketEvents::~SocketEvents() {
   }
 }
 
-/// Creates the epoll instance. If the process has no descriptor left for it, `epoll_` stays empty.
+/// Creates the epoll instance. Leaves `epoll_` empty if the process has no free descriptor for it.
 void SocketEvents::open() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return;
@@ -134,7 +134,8 @@ ae::Duration SocketEvents::try_again() noexcept {
 void SocketEvents::after_fork() noexcept {
   try {
     renew();
-  } catch (const std::bad_alloc&) {  // the next set() or ready() tries again
+  } catch (const std::bad_alloc&) {
+    // without memory for the timer, the next set() or ready() tries again
   }
 }
 
