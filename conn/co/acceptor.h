@@ -47,7 +47,7 @@ class Next final : public Wait {
 /// next() has returned stay open. It must not be used after the loop's end.
 class Acceptor {
  public:
-  /// default for the maximum number of accepted connections held
+  /// Default for the maximum number of accepted connections held.
   static constexpr std::size_t kBacklog = 128;
 
   /// Listens on the endpoint `at`. Throws conn::Error as Registry::listen() does.

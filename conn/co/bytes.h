@@ -75,7 +75,7 @@ class ConstBytes {
   ConstBytes(char (&buffer)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(buffer, kSize) {}
 
-  /// returns the bytes referred to
+  /// Returns the bytes referred to.
   std::span<const std::byte> span() const noexcept { return bytes_; }
 
  private:

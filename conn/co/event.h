@@ -105,7 +105,7 @@ class WaitGroup {
 
   /// Adds a member to the group. It belongs to the group until the returned object is destroyed.
   [[nodiscard]] inline Member join() noexcept;
-  /// returns the number of members now
+  /// Returns the number of members now.
   std::size_t size() const noexcept { return count_->members; }
   /// Waits until the group has no members and returns true, at once if it has none. Returns false
   /// if the time-out expires first.

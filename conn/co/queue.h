@@ -127,7 +127,7 @@ class Queue {
   }
   bool closed() const noexcept { return closed_; }     ///< whether close() was called
   std::size_t size() const noexcept { return size_; }  ///< number of values in the queue now
-  /// maximum number of values in the queue
+  /// Maximum number of values in the queue.
   std::size_t capacity() const noexcept { return places_.size(); }
 
  private:

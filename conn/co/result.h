@@ -31,7 +31,7 @@ struct [[nodiscard]] Result {
 
   /// Whether the operation succeeded.
   explicit operator bool() const noexcept { return error == std::errc(); }
-  /// whether the peer ended the stream
+  /// Whether the peer ended the stream.
   bool ended() const noexcept { return error == kEndOfStream; }
   /// Returns the number of bytes. Throws std::system_error if `error` is set.
   std::size_t value() const {
@@ -48,7 +48,7 @@ struct [[nodiscard]] Peeked : View {
 
   /// Whether the operation succeeded.
   explicit operator bool() const noexcept { return error == std::errc(); }
-  /// whether the peer ended the stream
+  /// Whether the peer ended the stream.
   bool ended() const noexcept { return error == kEndOfStream; }
 };
 

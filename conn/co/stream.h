@@ -110,7 +110,7 @@ class Stream {
   /// Never call rebind(), leave() or join() through it: they need a connection that was taken out
   /// by release().
   Connection* operator->() const noexcept { return connection_.get(); }
-  /// gives access to the connection, like operator->
+  /// Gives access to the connection, like operator->.
   Connection& operator*() const noexcept { return *connection_; }
   /// Whether this stream has a connection, in whatever state that is.
   explicit operator bool() const noexcept { return connection_ != nullptr; }

@@ -197,7 +197,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
 template <class T>
 class [[nodiscard]] Task {
  public:
-  /// name that the compiler requires of a coroutine's return type
+  /// Name that the compiler requires of a coroutine's return type.
   using promise_type = detail::Promise<T>;
 
   /// Takes ownership of the frame of `other`, which is then empty.
@@ -211,9 +211,9 @@ class [[nodiscard]] Task {
   ~Task() {
     if (frame_) frame_.destroy();
   }
-  /// exchanges the frames of the two tasks
+  /// Exchanges the frames of the two tasks.
   void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }
-  /// whether this Task is empty, that is, owns no frame
+  /// Whether this Task is empty, that is, owns no frame.
   bool done() const noexcept { return frame_ == nullptr; }
 
   /// Called by co_await: passes the frame to the awaiter. Throws std::bad_alloc if this Task is

@@ -24,7 +24,7 @@ struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
   std::string unavailable;  ///< why this transport is not available; set only if `type` is null
-  /// where to connect; has the scheme `scheme` and only those options that its transport knows
+  /// Where to connect; has the scheme `scheme` and only those options that its transport knows.
   Endpoint to;
 };
 

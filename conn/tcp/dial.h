@@ -22,7 +22,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 struct Dialed {
   Fd fd;  ///< the connected socket; empty after a failure
   SocketAddress peer;
-  /// why connecting to the address or host tried last has failed; the text names it
+  /// Why connecting to the address or host tried last has failed; the text names it.
   Failure failure;
   /// This connection's slot in the count of connections to the peer's address; empty if such
   /// connections are not counted.

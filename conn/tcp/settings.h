@@ -24,22 +24,22 @@ struct Settings {
   unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
-  /// size of the socket's send buffer in bytes; 0: the kernel chooses and adapts it
+  /// Size of the socket's send buffer in bytes; 0: the kernel chooses and adapts it.
   int send_buffer = 0;
   // Options that only tcp has
   ae::Duration linger = defaults::kLinger;
   /// How long unsent bytes may still be delivered when the loop ends.
   ae::Duration end_linger = EndLinger::kDefault;
-  /// size of the socket's receive buffer in bytes; 0: the kernel chooses and adapts it
+  /// Size of the socket's receive buffer in bytes; 0: the kernel chooses and adapts it.
   int receive_buffer = 0;
   bool nodelay = true;
   bool reuseport = false;
-  /// idle time before TCP keepalive probes; 0: no probes
+  /// Idle time before TCP keepalive probes; 0: no probes.
   ae::Duration keepalive = std::chrono::seconds(300);
   /// How long sent data may stay unacknowledged before the connection fails; 0: as the kernel
   /// decides.
   ae::Duration user_timeout{0};
-  /// minimum number of bytes for which send() uses MSG_ZEROCOPY; 0: never
+  /// Minimum number of bytes for which send() uses MSG_ZEROCOPY; 0: never.
   std::uint64_t zero_copy = 0;
   SocketAddress source;  ///< local address to connect from; if its size is 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;

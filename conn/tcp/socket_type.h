@@ -60,7 +60,7 @@ class AECONN_API SocketType : public Transport {
   struct Bound {
     Fd fd;
     Endpoint endpoint;
-    /// called when listening ends, for example to remove the socket file; may be empty
+    /// Called when listening ends, for example to remove the socket file; may be empty.
     std::function<void()> remove;
   };
   virtual bool is_family(int family) const noexcept = 0;

@@ -28,7 +28,7 @@ class ZeroCopySender {
   /// impossible; it is then impossible at later calls as well. Throws std::bad_alloc.
   bool begin(int fd);
   bool active() const noexcept { return ledger_ != nullptr; }
-  /// whether give_up() was called: send() copies bytes from then on
+  /// Whether give_up() was called: send() copies bytes from then on.
   bool given_up() const noexcept { return given_up_; }
   void give_up() noexcept { given_up_ = true; }
   /// Whether a reference (a piece of memory passed to send()) has been sent only in part, so that

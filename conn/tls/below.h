@@ -22,11 +22,11 @@ class Below final : public ConnectionBase, public Wire {
   /// Receives the events of the connection below: implemented by the TLS connection above it.
   class User {
    public:
-    /// called when connect() has succeeded or failed; state() says which
+    /// Called when connect() has succeeded or failed; state() says which.
     virtual void below_connected() = 0;
-    /// called when ciphertext can be read; only after it was requested with watch()
+    /// Called when ciphertext can be read; only after it was requested with watch().
     virtual void below_readable() = 0;
-    /// called when the layer below accepts bytes again; only after it was requested with watch()
+    /// Called when the layer below accepts bytes again; only after it was requested with watch().
     virtual void below_writable() = 0;
 
    protected:
@@ -49,7 +49,7 @@ class Below final : public ConnectionBase, public Wire {
   void take(ConnectionPtr connection);
   /// Whether there is a carrier on which close() has not been called.
   explicit operator bool() const noexcept { return carrier_ != nullptr && !closing(); }
-  /// the carrier; null if there is none or close() was called
+  /// The carrier; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
   /// Whether there is a carrier that still works, perhaps lingering after close(). False once it
   /// has released the connection.
@@ -89,11 +89,11 @@ class Below final : public ConnectionBase, public Wire {
 
   // --- the end -----------------------------------------------------------------------------------
   void shutdown_both();
-  /// closes the carrier; once it is done, the closing TLS connection above is released
+  /// Closes the carrier; once it is done, the closing TLS connection above is released.
   void close(bool abort) noexcept;
   /// Marks the carrier as aborted, for a TLS connection that is destroyed without close().
   void abort_at_once() noexcept { aborts_ = true; }
-  /// like Carrier::abandon(): frees what depends on the loop, which is being destroyed
+  /// Like Carrier::abandon(): frees what depends on the loop, which is being destroyed.
   void abandon() noexcept;
   ae::Duration end_linger() const noexcept;
   bool drain(ae::TimePoint until) noexcept;

@@ -15,12 +15,12 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
-  /// handshakes ended early to make room for others (option max-handshakes)
+  /// Handshakes ended early to make room for others (option max-handshakes).
   std::uint64_t evicted = 0;
   std::uint64_t handshaking = 0;  ///< number of handshakes running now
-  /// plaintext bytes copied so that several pieces of data share one record
+  /// Plaintext bytes copied so that several pieces of data share one record.
   std::uint64_t bytes_gathered = 0;
-  /// connections failed because the peer sent too many handshake messages without data
+  /// Connections failed because the peer sent too many handshake messages without data.
   std::uint64_t message_floods = 0;
 };
 
@@ -44,7 +44,7 @@ class Warm {
     head.prev_ = this;
   }
   Warm* next() const noexcept { return next_; }
-  /// whether the connection was used since the loop last looked for idle ones
+  /// Whether the connection was used since the loop last looked for idle ones.
   bool in_use = false;
 
  protected:
@@ -66,7 +66,7 @@ class Stoppable {
 
  protected:
   virtual ~Stoppable() = default;
-  /// removes the acceptor from the list of acceptors that LoopState stops
+  /// Removes the acceptor from the list of acceptors that LoopState stops.
   void forget() noexcept {
     *link_ = next_;
     if (next_ != nullptr) next_->link_ = link_;
@@ -87,10 +87,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() const noexcept { return loop_; }
-  /// connections whose read or write handlers are due
+  /// Connections whose read or write handlers are due.
   ReadyList& ready() noexcept { return ready_; }
   ReadyList& steps() noexcept { return steps_; }  ///< handshakes whose next step is due
-  /// connections whose held-back handshake messages are sent before the loop sleeps
+  /// Connections whose held-back handshake messages are sent before the loop sleeps.
   ReadyList& held() noexcept { return held_; }
   /// Returns whether another handshake may proceed in this iteration. The time for handshakes is
   /// limited, so that a flood of them leaves time for established connections.

@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Settings {
   struct Identity {
-    /// names of PEM files: the certificate with its chain, and its private key
+    /// Names of PEM files: the certificate with its chain, and its private key.
     std::string cert, key;
   };
   enum class ClientAuth { kNo, kOptional, kRequired };
@@ -45,7 +45,7 @@ struct Settings {
   Resumption resumption = Resumption::kTickets;
   ae::Duration ticket_rotation = std::chrono::hours(1);
   ae::Duration session_timeout = std::chrono::minutes(5);
-  /// maximum number of sessions that a server keeps with Resumption::kCache
+  /// Maximum number of sessions that a server keeps with Resumption::kCache.
   unsigned session_cache = 20480;
   PeerUser peer_user = PeerUser::kCommonName;
   std::string keylog;

@@ -26,7 +26,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Engine {
  public:
-  /// maximum number of plaintext bytes in a TLS record
+  /// Maximum number of plaintext bytes in a TLS record.
   static constexpr std::size_t kRecord = 16384;
   /// Number of unsent ciphertext bytes from which nothing more is read from the wire.
   static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
@@ -97,9 +97,9 @@ class Engine {
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
   void on_bad_certificate(X509_STORE_CTX* store);
   void on_message(bool outgoing, int content_type, int message);
-  /// the server name that a client expects in the certificate, for error messages
+  /// The server name that a client expects in the certificate, for error messages.
   std::string wanted_name;
-  /// the key under which a client stores the TLS sessions of this server
+  /// The key under which a client stores the TLS sessions of this server.
   std::string session_name;
 
  private:

@@ -15,14 +15,15 @@ enum class Errc {
   /// the peer sent plain text.
   kHandshake = 1,
   kVerification,  ///< a certificate was rejected, by us or, as its alert says, by the peer
-  /// handshake-timeout or connect-timeout expired, or the handshake was evicted (max-handshakes)
+  /// Option handshake-timeout or connect-timeout expired, or the handshake was evicted to make room
+  /// (option max-handshakes).
   kTimeout,
   kTruncated,  ///< the peer's bytes ended without close_notify: data may be missing
   kProtocol,   ///< a TLS record or message was not allowed at that point, or could not be decrypted
-  /// the peer sent too many handshake messages (KeyUpdate, tickets) for the amount of data
+  /// The peer sent too many handshake messages (KeyUpdate, tickets) for the amount of data.
   kTooManyMessages
 };
-/// returns the error category of the codes in Errc
+/// Returns the error category of the codes in Errc.
 AECONN_API const std::error_category& category() noexcept;
 /// Makes an std::error_code of a TLS error code; called by the implicit conversion.
 inline std::error_code make_error_code(Errc code) noexcept {

@@ -21,7 +21,7 @@ struct Circumstances {
   bool in_handshake;
   bool peer_ended;          ///< whether the peer's close_notify was received
   const CheckedWire& wire;  ///< the connection below, with its error or end of stream
-  /// why a certificate was rejected, from describe_bad_certificate(); else empty
+  /// Why a certificate was rejected, from describe_bad_certificate(); else empty.
   const std::string& bad_certificate;
 };
 

@@ -67,9 +67,9 @@ class CheckedWire {
 
   bool ended() const noexcept { return ended_; }  ///< whether the peer's end of stream was found
   bool failed() const noexcept { return error_ != 0; }
-  /// errno value of the last failure of the wire; 0: none
+  /// The errno value of the last failure of the wire; 0: none.
   int error() const noexcept { return error_; }
-  /// records an end of stream that was found without receive()
+  /// Records an end of stream that was found without receive().
   void end() noexcept { ended_ = true; }
   void fail(int error) noexcept { error_ = error != 0 ? error : EIO; }
 
