@@ -96,7 +96,7 @@ class WaitGroup {
  public:
   class Member;
 
-  /// Makes a group without members. Throws std::bad_alloc.
+  /// Makes a group that has no members yet. Throws std::bad_alloc.
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;

@@ -220,7 +220,8 @@ class Lane {
       } else {
         connection_->set_write_handler(nullptr);
       }
-    } catch (const std::bad_alloc&) {  // the handler is removed even if memory runs out
+    } catch (const std::bad_alloc&) {
+      // ignored: the handler is removed even if memory runs out
     }
   }
 

@@ -176,7 +176,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // makes advance() wait until the loop reports readiness
+    lane.expect(false);  // expecting no readiness makes advance() wait until the loop reports it
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

@@ -143,7 +143,7 @@ class Resumption {
   std::exception_ptr thrown_;
 };
 
-/// The coroutine to resume when an operation ends.
+/// Holds the coroutine that must be resumed when an operation ends; may be empty.
 class Waiter {
  public:
   Waiter() = default;  ///< makes a Waiter without a coroutine
@@ -186,7 +186,7 @@ class Link {
   std::coroutine_handle<> handle() noexcept {
     return std::coroutine_handle<>::from_address(static_cast<void*>(this));
   }
-  /// Returns the Link that `handle` belongs to; null if it is the handle of a coroutine.
+  /// Returns the Link that `handle` belongs to; null if `handle` refers to a coroutine.
   static Link* of(std::coroutine_handle<> handle) noexcept {
     void (*first)(void*) = nullptr;
     std::memcpy(&first, handle.address(), sizeof first);

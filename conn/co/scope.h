@@ -54,7 +54,8 @@ class Scope {
     for (const detail::Spawned* each = first_; each != nullptr; each = each->next) ++count;
     return count;
   }
-  bool empty() const noexcept { return first_ == nullptr; }  ///< whether all tasks have ended
+  /// Whether all tasks of this Scope have ended.
+  bool empty() const noexcept { return first_ == nullptr; }
 
  private:
   static void end(detail::Spawned*& first) noexcept {

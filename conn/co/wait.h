@@ -151,7 +151,8 @@ class WaitList {
     first.enter(woken_);
     return first;
   }
-  /// Makes all waiting tasks resume later, from the loop, without having been woken.
+  /// Makes all tasks in this list resume later, from the loop; their waits then end without
+  /// success.
   void dismiss_all() noexcept {
     while (!empty()) dismiss();
   }

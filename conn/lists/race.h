@@ -18,7 +18,7 @@ class Race {
   enum class Step : std::uint8_t {
     kWait,  ///< the caller must wait until it reports ready() or failed(), or until the time wake()
     kStart,  ///< the caller must start `candidate`, then call next() again
-    kWon,    ///< `candidate` has won; the result is final
+    kWon,    ///< `candidate` has won the race; later calls return the same
     kLost,   ///< every candidate has failed, or the deadline has passed
   };
   struct Move {

@@ -78,7 +78,7 @@ class Dial {
   std::unique_ptr<Resolution> lookup_;
   // Addresses of the host resolved last; with option spread, the addresses of all hosts.
   std::vector<SocketAddress> addresses_;
-  std::size_t address_ = 0;  // index in addresses_ of the address being tried
+  std::size_t address_ = 0;  // index in addresses_ of the address that is being tried now
   Quota::Place place_;       // the slot of this attempt in the count of connections to its address
   ae::TimePoint attempt_began_{};  // when connecting to the address being tried began
   Fd fd_;  // socket of the attempt; the loop watches for it to become writable, that is, connected

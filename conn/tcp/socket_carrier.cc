@@ -484,7 +484,7 @@ void SocketCarrier::close() noexcept {
                                          });
       linger_->start();
       return;
-    } catch (const std::bad_alloc&) {  // without memory to linger, closes at once
+    } catch (const std::bad_alloc&) {  // without memory for the Linger, closes the socket at once
       if (linger_) fd_ = linger_->give_back();
       linger_.reset();
     }

@@ -83,16 +83,18 @@ class SocketCarrier final : public Carrier {
   Fd fd_;
   PeerAddress peer_;
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // whether the peer's end of stream has been read
-  bool write_ended_ = false;  // whether shutdown() or shutdown_both() was called
+  bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
+  // whether shutdown() or shutdown_both() was called, so that no write may follow
+  bool write_ended_ = false;
   // whether expect_no_more() was called: by the protocol above, the peer sends no more
   bool peer_done_ = false;
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<ZeroCopySender>
-      lending_;                     // zero-copy sending; null before the first zero-copy send()
-  std::unique_ptr<Dial> dial_;      // the attempt to connect; null at other times
-  std::unique_ptr<Linger> linger_;  // delivers remaining output after close(); null at other times
+  // object for zero-copy sending; null before the first zero-copy send()
+  std::unique_ptr<ZeroCopySender> lending_;
+  std::unique_ptr<Dial> dial_;  // the attempt to connect; null except while connecting
+  // delivers the remaining output after close(); null at other times
+  std::unique_ptr<Linger> linger_;
 };
 
 }}}  // namespace conn::tcp

@@ -99,7 +99,8 @@ void SocketEvents::set(Item& item, int fd, unsigned what) {
   if (!item.added_) (void)loop_.again(again_, kAgain);
 }
 
-/// In a forked child, replaces the inherited epoll instance by a new one.
+/// Replaces the epoll instance by a new one in a forked child, which must not change the instance
+/// that it shares with its parent.
 void SocketEvents::renew() {
   if (owner_ == getpid()) return;
   if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);

@@ -31,7 +31,8 @@ class SocketListener final : public PortListener {
   class Acceptor;
   friend class ListenerSet;
   const SocketType& type_;
-  std::unique_ptr<Acceptor> acceptor_;  // outlives this object while its accept handler runs
+  // may outlive this object, until a running accept handler has returned
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }}}  // namespace conn::tcp

@@ -17,8 +17,9 @@ class SocketListener;
 /// The handler that receives what a listening socket accepts. Exactly one of the two members is
 /// set.
 struct ListenTo {
-  AcceptHandler accepted = nullptr;  ///< receives the connections of a listener
-  PendingHandler arrived = nullptr;  ///< receives the pending connections of a port listener
+  AcceptHandler accepted = nullptr;  ///< receives each connection that a listener accepts
+  /// Receives each pending connection that a port listener accepts.
+  PendingHandler arrived = nullptr;
 };
 
 /// Base of TcpType and UnixType: everything that TCP and Unix sockets have in common.

@@ -34,7 +34,8 @@ class ZeroCopyLedger {
   /// Ends the current reference: either the kernel has accepted all of its bytes, or the rest will
   /// never be sent.
   void finish() noexcept;
-  bool open() const noexcept { return open_; }  ///< true between begin() and finish()
+  /// Whether a reference is being sent: true between begin() and finish().
+  bool open() const noexcept { return open_; }
   bool has_room() const noexcept { return next_ - first_ < kMostCalls; }
 
   /// Records that the kernel is done with the calls from number `from` to number `to`, both

@@ -15,7 +15,7 @@
 #include "conn/kit/probes.h"
 
 #ifndef SOL_TLS
-#define SOL_TLS 282  // from linux/socket.h; libc headers may lack it
+#define SOL_TLS 282  // value from linux/socket.h, since the headers of the C library may lack it
 #endif
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -78,7 +78,8 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
     const ssize_t n = carrier_->read(buffer, size);
     finish_read(n);
     return n;
-  } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
+  } catch (const std::bad_alloc&) {
+    // the exception must not pass through OpenSSL's functions, which are on the stack
     errno = ENOMEM;
     return -1;
   }

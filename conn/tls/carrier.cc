@@ -105,7 +105,8 @@ std::size_t TlsCarrier::Held::run_ready() {
 
 // --- events --------------------------------------------------------------------------------------
 
-/// Requests from the connection below the events that this connection can act on.
+/// Requests from the connection below those events that the handshake, the handlers or closing need
+/// now.
 void TlsCarrier::interest_changed() {
   if (loop() == nullptr) return;
   attach_list(place_.state(type(), *loop()).ready());

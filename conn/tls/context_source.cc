@@ -78,7 +78,7 @@ void ContextTable::configure(const Options& options) {
     if (renewed.back().serves) (void)renewed.back().context->server();
     slots.emplace(key, slot);
   }
-  // Nothing after this line throws, so configure() changes all or nothing.
+  // No statement from here on throws, so configure() changes either everything or nothing.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
   options_ = std::move(its);
   trust_ = std::move(trust);

@@ -24,7 +24,8 @@ struct Counters {
   std::uint64_t message_floods = 0;
 };
 
-/// Node of the list of connections that hold buffers an idle connection does not need.
+/// Base of a connection's entry in the loop's list of connections that hold buffers which an idle
+/// connection does not need.
 class Warm {
  public:
   Warm() = default;

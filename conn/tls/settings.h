@@ -53,7 +53,8 @@ struct Settings {
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   // Options that also apply to the layer below.
-  ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< limit for connecting both layers
+  /// Time limit for connecting both layers, TLS and the one below.
+  ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
 };

@@ -85,7 +85,7 @@ class AECONN_API TlsType final : public Transport {
                                    Connection::Handler done, const Options& options = {}) const;
 
  private:
-  friend class Handshake;  // connects the layer below
+  friend class Handshake;  // a Handshake creates the connection below, by below_
   class Contexts;
   /// Returns `endpoint` as the layer below needs it: with that layer's scheme and options.
   Endpoint below_endpoint(const Endpoint& endpoint) const;

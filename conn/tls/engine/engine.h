@@ -85,10 +85,10 @@ class Engine {
   bool failed() const noexcept { return static_cast<bool>(failure_); }
   /// Whether read() returns no more data, not even data that arrived before a failure.
   bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
-  /// Whether reading or writing the wire has failed.
+  /// Whether reading or writing ciphertext has failed.
   bool wire_failed() const noexcept { return channel_.wire.failed(); }
   const Failure& failure() const noexcept { return failure_; }
-  /// Whether the peer's close_notify was received.
+  /// Whether the peer's close_notify was received: it sends no more data.
   bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
   const KernelTls& kernel() const noexcept { return channel_.kernel; }
   SSL* ssl() const noexcept { return ssl_.get(); }

@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// Facts from which judge() determines why an engine failed.
 struct Circumstances {
   unsigned long error;  ///< the OpenSSL error code from take_reason(), or 0
-  int result;           ///< the result of SSL_get_error(3); used if `error` is 0
+  int result;           ///< what SSL_get_error(3) returned; used only if `error` is 0
   bool in_handshake;
   bool peer_ended;          ///< whether the peer's close_notify was received
   const CheckedWire& wire;  ///< the connection below, with its error or end of stream
