@@ -89,9 +89,9 @@ class Event {
 };
 
 /// Counts members and wakes waiting tasks when none is left, so that a group of tasks can be
-/// awaited. A task takes a Member as a parameter, and counts until its frame is destroyed, whether
-/// it returned, threw or was cancelled. Members may outlive the group; the other rules of Event
-/// apply.
+/// awaited. A task that takes a Member as a parameter is counted until its frame is destroyed,
+/// whether it returned, threw or was cancelled. Members may outlive the group; the other rules of
+/// Event apply.
 class WaitGroup {
  public:
   class Member;

@@ -334,7 +334,8 @@ inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
       goodbye->say();
       return ae::kNoMore;
     });
-  } catch (const std::bad_alloc&) {  // without memory, the operation waits until it is cancelled
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, the operation keeps waiting until it is cancelled
   }
 }
 

@@ -110,7 +110,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
     }
     connection.set_origin(std::move(origin));
   } catch (const std::bad_alloc&) {
-    // without memory, only the explanation of the skipped candidates is lost
+    // If memory runs out, only the explanation of the skipped candidates is lost.
   }
   if (fallback) list().report(here, *fallback);
 }

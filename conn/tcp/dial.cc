@@ -158,7 +158,8 @@ void Dial::keep(std::vector<SocketAddress> found) noexcept {
   try {
     addresses_.insert(addresses_.end(), found.begin(), found.end());
   } catch (const std::bad_alloc&) {
-    last_failure_ = out_of_memory();  // without memory, continues with the addresses found so far
+    // if memory runs out, continues with the addresses found so far
+    last_failure_ = out_of_memory();
   }
 }
 

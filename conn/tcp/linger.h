@@ -26,8 +26,8 @@ bool closes_clean(int fd, bool peer_done) noexcept;
 /// continues after the peer's end of stream, since the kernel still reads that memory.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
-/// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs
-/// once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
+/// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. `done`
+/// runs once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
 /// earlier closes the socket at once. `ledger` may be null; it has the same effect as in deliver()
 /// and must outlive this object.
 class Linger {

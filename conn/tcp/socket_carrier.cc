@@ -211,7 +211,7 @@ ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   try {
     announce_error();
   } catch (const std::bad_alloc&) {
-    // without memory, the next read or write still reports the error
+    // If memory runs out the error is not announced, but the next read or write reports it.
   }
   errno = err;
   return -1;
@@ -443,14 +443,14 @@ void SocketCarrier::announce_error() {
 }
 
 void SocketCarrier::tell_error() {
-  struct Then {  // its destructor runs even if a handler throws
+  struct Then {  // its destructor, which announces the error, runs even if a handler throws
     SocketCarrier& carrier;
     ~Then() {
       if (carrier.closing()) return;
       try {
         carrier.announce_error();
       } catch (const std::bad_alloc&) {
-        // without memory, the next read or write still reports the error
+        // If memory runs out the error is not announced, but the next read or write reports it.
       }
     }
   } then{*this};

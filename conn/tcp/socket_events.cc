@@ -136,7 +136,7 @@ void SocketEvents::after_fork() noexcept {
   try {
     renew();
   } catch (const std::bad_alloc&) {
-    // without memory for the timer, the next set() or ready() tries again
+    // If there is no memory for the timer, the next set() or ready() tries again.
   }
 }
 

@@ -246,7 +246,8 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
       arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
-  } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only the connection being accepted is lost; accepting continues
     ++counters_->accept_errors;
     return;
   }

@@ -38,7 +38,8 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     try {
       owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
                              std::move(socket.place));
-    } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
+    } catch (const std::bad_alloc&) {
+      // if memory runs out, only this pending connection is lost; accepting continues
       ++type.counters(loop).accept_errors;
       return;
     }
@@ -53,14 +54,15 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
   void schedule() {
     if (timer != 0 || paused || stopped || waiting.empty()) return;
     timer = loop.add_time_event(ae::Duration::zero(), [this] {
-      struct GoOn {  // its destructor runs even if a handler throws
+      // its destructor, which continues with the next connection, runs even if a handler throws
+      struct GoOn {
         Core& core;
         ~GoOn() {
           core.timer = 0;
           try {
             core.schedule();
           } catch (const std::bad_alloc&) {
-            // without memory to continue later, the next pending connection tries again
+            // If memory runs out, the timer is not set; the next pending connection tries again.
           }
         }
       } go_on{*this};

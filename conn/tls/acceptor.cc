@@ -61,14 +61,16 @@ void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
   if (full()) handshakes_.front().handshake->evict();
-  // true if the handler for refused connections has stopped this listener
+  // shared_ is null if the handler for refused connections, called by evict(), stopped this
+  // listener
   if (shared_ == nullptr) return;
   TlsCarrier* carrier = nullptr;
   try {
     auto [connection, made] = make_connection<TlsCarrier>(shared_->loop(), type_, *shared_);
     handshakes_.push_back({std::move(connection)});
     carrier = &made;
-  } catch (const std::bad_alloc&) {  // without memory, only this connection is lost
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only this connection is lost; accepting continues
     ++counters_.accept_errors;
     return;
   }
@@ -143,7 +145,8 @@ void Acceptor::finished(Place place) {
 /// Runs the accept handler. Connections that become ready while it runs a nested iteration of the
 /// loop wait until it returns.
 void Acceptor::hand_over(ConnectionPtr owner) {
-  struct Then {  // its destructor runs even if the handler throws
+  // its destructor, which continues with further connections, runs even if the handler throws
+  struct Then {
     Acceptor& acceptor;
     ~Then() {
       const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
@@ -185,7 +188,8 @@ std::size_t Acceptor::run_ready() {
     done_.pop_front();
     hand_over(std::move(owner));
     ++ran;
-    if (shared_ == nullptr) return ran;  // true if the accept handler has stopped this listener
+    // shared_ is null if the accept handler stopped this listener
+    if (shared_ == nullptr) return ran;
   }
   return ran;
 }

@@ -71,7 +71,8 @@ class Below final : public ConnectionBase, public Wire {
   ssize_t write_plain(const iovec* vectors, int count);
   /// Whether bytes that were read ahead before take() are still unread; no event announces them.
   bool has_early_input() const noexcept { return !early_.empty(); }
-  /// Whether the last write_plain() was short: the next write must wait for an event.
+  /// Whether the last write_plain() took only a part of the bytes, so that the next write must wait
+  /// for an event.
   bool full() const noexcept { return full_; }
   void try_again() noexcept { full_ = false; }
 

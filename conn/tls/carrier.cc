@@ -158,7 +158,7 @@ void TlsCarrier::below_readable() {
     return;
   }
   place_.touch();
-  struct Then {  // its destructor runs even if the handler throws
+  struct Then {  // its destructor, which calls go_on(), runs even if the handler throws
     TlsCarrier& carrier;
     ~Then() {
       if (!carrier.closing()) carrier.go_on();
@@ -256,7 +256,7 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   try {
     (void)session_.flush(until);
     if (!closing()) interest_changed();
-  } catch (const std::bad_alloc&) {  // without memory, the loop continues to send later
+  } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
   const bool flushed = session_.below().carrier().flush(until);
   return session_.engine().unsent() == 0 && flushed;
@@ -294,7 +294,7 @@ void TlsCarrier::close() noexcept {
       return;
     }
   } catch (const std::bad_alloc&) {
-    // without memory for close_notify or for lingering, closes at once
+    // If there is no memory for close_notify or for lingering, closes at once.
   }
   closing_.finish(host());
 }

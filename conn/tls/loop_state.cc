@@ -60,7 +60,7 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
   try {
     if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
   } catch (const std::bad_alloc&) {
-    return;  // without memory for the timer, the next use of the connection tries again
+    return;  // if there is no memory for the timer, the next use of the connection tries again
   }
   connection.link_before(warm_);
 }

@@ -115,7 +115,8 @@ Failure Session::why_failed(const char* what) const noexcept {
   try {
     why = is_below ? below
                    : Failure(own.code, what + below_.carrier().peer_address() + ": " + own.text);
-  } catch (const std::bad_alloc&) {  // without memory, only the text is lost; the code is set
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only the failure's text is lost; its code is set
   }
   return why;
 }

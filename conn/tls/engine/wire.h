@@ -26,8 +26,8 @@ class Wire {
   ~Wire() = default;
 };
 
-/// A wire, and how it ended. The two directions end separately: a wire that has ended may fail
-/// later, when a write meets a reset. A wire that has failed may still have input.
+/// A Wire with a record of how it has ended. The two directions end separately: a wire that has
+/// ended may fail later, when a write meets a reset. A wire that has failed may still have input.
 class CheckedWire {
  public:
   static constexpr ssize_t kNothingNow = -1, kFailed = -2;
