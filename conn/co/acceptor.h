@@ -47,16 +47,17 @@ class Next final : public Wait {
 /// next() has returned stay open. It must not be used after the loop's end.
 class Acceptor {
  public:
-  static constexpr std::size_t kBacklog = 128;  ///< default number of connections held
+  /// Default for the maximum number of accepted connections held.
+  static constexpr std::size_t kBacklog = 128;
 
-  /// Listens on `at`. Throws conn::Error as Registry::listen() does.
+  /// Listens on the endpoint `at`. Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
            std::size_t backlog = kBacklog)
       : backlog_(backlog == 0 ? 1 : backlog),
         asking_(loop),
         listener_(registry.listen(
             loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
-  /// Listens on a URL; otherwise like the constructor above.
+  /// Listens on the URL `url`. Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
            std::size_t backlog = kBacklog)
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
@@ -68,9 +69,9 @@ class Acceptor {
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
-  /// The listener, for example to query its endpoints.
+  /// Returns the listener, for example to query its endpoints.
   Listener& listener() const noexcept { return *listener_; }
-  /// The number of accepted connections that next() has not taken yet.
+  /// Returns the number of accepted connections that next() has not taken yet.
   std::size_t waiting() const noexcept { return arrivals_.size(); }
 
  private:
@@ -85,8 +86,8 @@ class Acceptor {
     arrivals_.push_back(std::move(arrival));
     if (arrivals_.size() >= backlog_) listener_->pause();
   }
-  /// Takes back a connection whose task was cancelled before it resumed. If there is no memory to
-  /// hold it, it is closed.
+  /// Takes back a connection whose task was cancelled before it resumed. Closes the connection if
+  /// there is no memory to hold it.
   void give_back(ConnectionPtr arrival) noexcept {
     if (!asking_.empty()) {
       static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);
@@ -109,7 +110,7 @@ class Acceptor {
 
   const std::size_t backlog_;
   std::deque<ConnectionPtr> arrivals_;
-  detail::WaitList asking_;  // the task that waits in next(), at most one
+  detail::WaitList asking_;  // the task that waits in next(); at most one may wait
   ListenerPtr listener_;
 };
 

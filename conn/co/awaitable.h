@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Lets tasks of this library await awaitables from outside it.
+// Lets tasks await awaitables that do not belong to this library.
 
 #include <concepts>
 #include <coroutine>
@@ -15,8 +15,8 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
-/// Finds the awaiter as the language does: a member operator, a free operator, or the awaitable
-/// itself.
+/// Returns the awaiter of an awaitable, found as the language does: by a member operator co_await,
+/// by a free operator co_await, or the awaitable itself.
 template <class T>
 decltype(auto) awaiter_of(T&& awaitable) {
   if constexpr (requires { std::forward<T>(awaitable).operator co_await(); }) {
@@ -66,13 +66,13 @@ concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::
 
 namespace detail {
 
-/// Makes a task wait for an awaitable from outside this library. `T`: its type, or a reference to
-/// it.
+/// Makes a task wait for an awaitable that does not belong to this library. `T` is the awaitable's
+/// type or a reference to it.
 template <class T>
 class Foreign : public OfLibrary {
  public:
   explicit Foreign(T&& awaitable) : awaitable_(std::forward<T>(awaitable)) {}
-  /// May be moved only before the wait begins.
+  /// Moves the awaitable. It may be moved only before the wait begins.
   Foreign(Foreign&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
       : awaitable_(std::forward<T>(other.awaitable_)) {}
   Foreign& operator=(Foreign&&) = delete;
@@ -99,7 +99,7 @@ class Foreign : public OfLibrary {
     explicit ItsLink(Foreign& its) noexcept : Link(&Foreign::resumed), owner(&its) {}
     Foreign* owner;
   };
-  // Constructed in place, since the awaiter may not be movable.
+  // Constructs the awaiter in place, since it may not be movable.
   struct Made {
     explicit Made(T& awaitable) : value(awaiter_of(std::forward<T>(awaitable))) {}
     AwaiterOf<T> value;
@@ -133,7 +133,8 @@ class Foreign : public OfLibrary {
   State state_ = State::kIdle;
 };
 
-/// Replaces a rejected awaitable, so that the compiler reports no further errors about it.
+/// Stands in for an awaitable that was rejected, so that the compiler reports no further errors
+/// about it.
 struct Refused : OfLibrary {
   bool await_ready() const noexcept { return true; }
   void await_suspend(std::coroutine_handle<>) const noexcept {}

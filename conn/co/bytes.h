@@ -33,7 +33,8 @@ template <class T>
 concept WritableByteRange =
     ByteRange<T> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<T>>>;
 
-// Reading into a temporary is allowed only if another object owns the bytes it refers to.
+// Whether a read may fill a temporary of this type: only if another object owns the bytes that it
+// refers to.
 template <class T>
 concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
 
@@ -45,15 +46,15 @@ concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<
 class ConstBytes {
  public:
   ConstBytes() = default;
-  /// Refers to a text, up to its NUL.
+  /// Refers to the characters of `text`, up to its terminating NUL.
   template <detail::CharPointer Pointer>
   ConstBytes(Pointer text) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, std::strlen(text)) {}
-  /// Refers to `size` bytes from `data`.
+  /// Refers to the `size` bytes at `data`.
   template <detail::Byte Its>
   ConstBytes(const Its* data, std::size_t size) noexcept
       : bytes_(std::as_bytes(std::span(data, size))) {}
-  /// Refers to the bytes of any other contiguous range of bytes.
+  /// Refers to the bytes of any other contiguous range.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, ConstBytes> &&
            !detail::CharPointer<std::decay_t<Range>>) ConstBytes(Range&& range)
@@ -64,16 +65,18 @@ class ConstBytes {
     if constexpr (detail::ByteRange<Range>)
       bytes_ = std::as_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
   }
-  /// Refers to a const array of char, which counts as text: up to its NUL, if it has one.
+  /// Refers to a const array of char, which is taken as text: it ends before the first NUL, if
+  /// there is one.
   template <std::size_t kSize>
   ConstBytes(const char (&text)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, strnlen(text, kSize)) {}
-  /// Refers to a non-const array of char, which counts as a buffer: all of it.
+  /// Refers to a non-const array of char, which is taken as a buffer: all of its elements.
   template <std::size_t kSize>
   ConstBytes(char (&buffer)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(buffer, kSize) {}
 
-  std::span<const std::byte> span() const noexcept { return bytes_; }  ///< the bytes
+  /// Returns the bytes referred to.
+  std::span<const std::byte> span() const noexcept { return bytes_; }
 
  private:
   std::span<const std::byte> bytes_;
@@ -83,11 +86,11 @@ class ConstBytes {
 /// memory. A temporary container is rejected; a temporary span is not.
 class MutableBytes {
  public:
-  /// Refers to `size` bytes from `data`.
+  /// Refers to the `size` writable bytes at `data`.
   template <detail::Byte Its>
   MutableBytes(Its* data, std::size_t size) noexcept
       : bytes_(std::as_writable_bytes(std::span(data, size))) {}
-  /// Refers to the bytes of any other contiguous range of writable bytes.
+  /// Refers to the bytes of any other contiguous, writable range.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, MutableBytes>) MutableBytes(Range&& range)
   noexcept {  // NOLINT(google-explicit-constructor)
@@ -100,8 +103,8 @@ class MutableBytes {
           std::as_writable_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
   }
 
-  std::span<std::byte> span() const noexcept { return bytes_; }  ///< the bytes
-  /// The bytes as a span of char.
+  std::span<std::byte> span() const noexcept { return bytes_; }  ///< returns the bytes referred to
+  /// Returns the bytes referred to as a span of char.
   std::span<char> text() const noexcept {
     return {reinterpret_cast<char*>(bytes_.data()), bytes_.size()};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connects a Stream to a peer.
+// Connects to a peer and returns the connection as a Stream.
 
 #include <cerrno>
 #include <coroutine>
@@ -20,13 +20,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
-/// A connected stream, or the reason why there is none.
+/// The result of connect(): a connected stream, or the reason why there is none.
 struct [[nodiscard]] Connected {
-  Stream stream;    ///< empty if there is a failure
-  Failure failure;  ///< empty if connected
+  Stream stream;    ///< the connected stream; empty if connecting failed
+  Failure failure;  ///< why connecting failed; empty after success
 
-  explicit operator bool() const noexcept { return !failure; }  ///< whether it is connected
-  /// Returns the stream. Throws std::system_error if there is a failure.
+  explicit operator bool() const noexcept { return !failure; }  ///< whether connecting succeeded
+  /// Returns the stream. Throws std::system_error if connecting failed.
   Stream value() && {
     if (failure) throw std::system_error(failure.code, failure.text);
     return std::move(stream);
@@ -69,7 +69,7 @@ class Connect final : public Timed {
                                              const Endpoint& to, ae::Duration limit = kNoLimit) {
   return {registry, loop, to, limit};
 }
-/// Connects like connect() above, to a URL.
+/// Connects to the URL `url`; otherwise the same as connect() to an Endpoint.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              std::string_view url, ae::Duration limit = kNoLimit) {
   return {registry, loop, Endpoint::parse(url), limit};

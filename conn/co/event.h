@@ -20,7 +20,7 @@ namespace detail {
 
 class EventWait final : public Wait {
  public:
-  /// Makes a wait that is over when `missing` is 0.
+  /// Makes a wait that ends when the number `missing` has become 0.
   EventWait(WaitList& list, const std::size_t& missing, ae::Duration limit) noexcept
       : Wait(list, limit), missing_(&missing) {}
   bool await_ready() noexcept {
@@ -64,8 +64,8 @@ class Yield final : public OfLibrary, private ReadyItem {
 /// that are waiting when it is destroyed resume with false.
 class Event {
  public:
-  /// Makes an event that is not set. Throws std::bad_alloc, which only the first event of a loop
-  /// can do.
+  /// Makes an event that is not set. Throws std::bad_alloc; only the first event of a loop can
+  /// throw.
   explicit Event(ae::EventLoop& loop) : waits_(loop) {}
 
   /// Sets the event. All waiting tasks resume, in the order in which they began to wait: later from
@@ -74,9 +74,9 @@ class Event {
     missing_ = 0;
     waits_.wake_all();
   }
-  /// Makes the event not set: new waits block again; tasks already woken still resume.
+  /// Makes the event not set: later waits block again. Tasks that set() has woken still resume.
   void reset() noexcept { missing_ = 1; }
-  bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set
+  bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set now
   /// Waits until the event is set and returns true. Returns false if the time-out expires or the
   /// event is destroyed first.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
@@ -89,25 +89,26 @@ class Event {
 };
 
 /// Counts members and wakes waiting tasks when none is left, so that a group of tasks can be
-/// awaited. A task takes a Member as a parameter, and counts until its frame is destroyed, whether
-/// it returned, threw or was cancelled. Members may outlive the group; the other rules of Event
-/// apply.
+/// awaited. A task that takes a Member as a parameter is counted until its frame is destroyed,
+/// whether it returned, threw or was cancelled. Members may outlive the group; the other rules of
+/// Event apply.
 class WaitGroup {
  public:
   class Member;
 
-  /// Makes a group without members. Throws std::bad_alloc.
+  /// Makes a group that has no members yet. Throws std::bad_alloc.
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;
-  /// Makes waiting tasks resume with false.
+  /// Destroys the group: tasks that wait for it resume, and their wait() returns false.
   ~WaitGroup() { count_->waits.dismiss_all(); }
 
-  /// Adds a member, which counts until it is destroyed.
+  /// Adds a member to the group. It belongs to the group until the returned object is destroyed.
   [[nodiscard]] inline Member join() noexcept;
-  std::size_t size() const noexcept { return count_->members; }  ///< number of members
-  /// Waits until the group has no members, which may be at once, and returns true. Returns false if
-  /// the time-out expires first.
+  /// Returns the number of members now.
+  std::size_t size() const noexcept { return count_->members; }
+  /// Waits until the group has no members and returns true, at once if it has none. Returns false
+  /// if the time-out expires first.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {count_->waits, count_->members, limit};
   }
@@ -121,11 +122,11 @@ class WaitGroup {
   std::shared_ptr<Count> count_;
 };
 
-/// A membership in a WaitGroup. It counts until it is destroyed.
+/// A membership in a WaitGroup. Destroying it ends the membership.
 class WaitGroup::Member {
  public:
-  Member(Member&&) noexcept = default;  ///< the moved-from Member no longer counts
-  /// Takes over the membership of `other`. The membership that this object held before ends.
+  Member(Member&&) noexcept = default;  ///< moves the membership; the moved-from object has none
+  /// Takes over the membership of `other`. Ends the membership that this object had before.
   Member& operator=(Member&& other) noexcept {
     Member(std::move(other)).count_.swap(count_);
     return *this;

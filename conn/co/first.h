@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Runs several operations; the first one to end decides the result.
+// Runs several operations concurrently until the first one ends, which decides the result.
 
 #include <array>
 #include <concepts>
@@ -24,7 +24,7 @@ namespace detail {
 template <class Result>
 using FirstValue = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
-/// Returns the operation that first() makes of one of its arguments.
+/// Returns the operation that first() runs for one of its arguments.
 template <class T>
 auto operation_of(T&& given) {
   using Plain = std::remove_cvref_t<T>;
@@ -48,8 +48,8 @@ using OperationOf = decltype(operation_of(std::declval<T>()));
 /// it runs. The other operations are cancelled at once: no coroutine would receive what they take.
 class Contest : public OfLibrary, public Node {
  protected:
-  /// Given to one operation in place of a coroutine to resume. When it is resumed, the Contest
-  /// records that the operation has ended.
+  /// Given to one of the operations as the coroutine to resume. When the operation resumes it, the
+  /// Contest records that this operation has ended.
   struct Entry : Link {
     Entry() noexcept : Link(&Contest::ended) {}
     Contest* contest = nullptr;
@@ -74,7 +74,8 @@ class Contest : public OfLibrary, public Node {
 
   Waiter waiter_;
   std::size_t winner_ = kNone;
-  std::size_t begins_ = kNone;  // index of the operation that is being started, or kNone
+  // index of the operation that is being started now; kNone at other times
+  std::size_t begins_ = kNone;
 
  private:
   static Waiter ended(Link& link) noexcept {
@@ -86,7 +87,7 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    // the waiter is a link of another first(), which defers the resumption
+    // the waiter belongs to another first(), which defers the resumption
     if (!begins) return self.waiter_;
     Resumption::let_go_below(self);
     return Waiter();
@@ -105,14 +106,14 @@ class First : public Contest {
 
   explicit First(Operations&&... operations)
       : Contest(&let_go_of_all), operations_(std::move(operations)...) {}
-  /// May be moved only before the wait begins.
+  /// Moves the operations. They may be moved only before the wait begins.
   First(First&& other) noexcept
       : Contest(&let_go_of_all), operations_(std::move(other.operations_)) {}
   First& operator=(First&&) = delete;
 
   bool await_ready() const noexcept { return false; }
-  /// Starts the operations in order, up to one that completes at once. A task among them runs
-  /// before a later operation is started.
+  /// Starts the operations in order, up to one that completes at once. If an operation is a task,
+  /// it runs until it waits before the next operation is started.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     waiter_ = Waiter(awaiting);
@@ -122,7 +123,7 @@ class First : public Contest {
     return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
-  /// Whether a task among the operations is on the stack.
+  /// Whether one of the operations is a task that is on the stack.
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -133,7 +134,7 @@ class First : public Contest {
   template <std::size_t I>
   bool over() {
     begins_ = I;
-    // this operation was cancelled while an earlier one was starting
+    // this operation was cancelled while an earlier operation was being started
     if (!std::get<I>(operations_)) return false;
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
@@ -206,7 +207,8 @@ requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> &
       detail::operation_of(std::forward<Awaitables>(awaitables))...);
 }
 
-/// Rejects lvalues, since first() takes ownership of its arguments: first(std::move(task), ...).
+/// Rejects lvalues at compile time, since first() takes ownership of its arguments:
+/// first(std::move(task), ...).
 template <class... Awaitables>
 requires(std::is_lvalue_reference_v<Awaitables> || ...) detail::Refused first(Awaitables&&...)
 = delete;

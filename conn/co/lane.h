@@ -27,14 +27,15 @@ namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 class Lane;
 class Operation;
 
-/// Resumes an operation whose stream has released the connection, in the loop's next iteration.
+/// Resumes an operation whose stream has released the connection. Does so from the loop, in its
+/// next iteration.
 struct Goodbye {
   inline explicit Goodbye(Operation& to) noexcept;
   Goodbye(const Goodbye&) = delete;
   Goodbye& operator=(const Goodbye&) = delete;
   inline ~Goodbye();
   inline void say();
-  Operation* operation;  // null once the operation has resumed or is destroyed
+  Operation* operation;  // the operation to resume; null once it has resumed or is destroyed
 };
 
 /// Base of the operations of a Stream: one is tried until it completes. It lives in the frame of
@@ -55,25 +56,27 @@ class Operation : public OfLibrary {
   }
 
  protected:
-  /// `nothing`: whether it has no bytes to move, and so completes at once.
+  /// `limit`: time-out. `nothing`: whether there are no bytes to move, so that the operation
+  /// completes at once.
   Operation(Lane& lane, ae::Duration limit, bool nothing = false) noexcept
       : lane_(&lane), limit_(limit), nothing_(nothing) {}
   virtual inline ~Operation();
-  /// Tries once to complete the operation. Returns true if it is complete.
+  /// Tries once to complete the operation. Returns true if it is complete then.
   virtual bool advance() = 0;
   /// Called instead of advance() if the awaiting coroutine can resume only later, and may be
   /// cancelled before that. An operation that can postpone taking the data takes nothing here and
   /// calls be_late(). Returns true if the operation is complete.
   virtual bool look() { return advance(); }
   void be_late() noexcept { late_ = true; }
-  /// Takes the data that look() found but did not take. Called when the awaiting coroutine resumes.
+  /// Takes the data that look() has found but not taken. Called when the awaiting coroutine
+  /// resumes.
   void take_late() noexcept {
     if (late_) [[unlikely]]
       advance_late();
   }
   inline Connection& connection() const noexcept;
-  /// Evaluates `err`, the errno of a call on the connection. Returns true if it ends the operation;
-  /// EAGAIN does not.
+  /// Handles `err`, the errno value of a failed call on the connection. Returns true if it ends the
+  /// operation; EAGAIN does not end it.
   inline bool failed(int err) noexcept;
 
   Lane* lane_;
@@ -86,17 +89,19 @@ class Operation : public OfLibrary {
   inline void lose_lane(ae::EventLoop* loop) noexcept;
   inline void advance_late() noexcept;
   bool over() { return waiter_.would_wait() ? look() : advance(); }
-  void end() {  // must be called last: the coroutine may destroy this
+  void end() {  // must be called last, since the coroutine may destroy this operation
     waiting_ = late_;
     waiter_.resume();
   }
 
-  Goodbye* goodbye_ = nullptr;  // set once the operation has lost its lane
+  // resumes this operation from the loop, after the stream has released its connection; else null
+  Goodbye* goodbye_ = nullptr;
   ae::Duration limit_;
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  bool late_ = false;  // whether it is complete but keeps its lane until it has taken the data
+  // whether the operation is complete but keeps its lane until it has taken the data
+  bool late_ = false;
   const bool nothing_;
 };
 
@@ -104,15 +109,14 @@ class Lane {
  public:
   enum class Way : bool { kRead, kWrite };
 
-  /// Makes a lane for one direction of `connection`. `at_once` counts the tries of both lanes of a
-  /// stream since one of them last waited.
+  /// Makes a lane for reading from or writing to `connection`. `at_once` is shared by both lanes of
+  /// a stream: the number of tries made since an operation last waited.
   Lane(Way way, Connection* connection, unsigned& at_once) noexcept
       : way_(way), at_once_(at_once), connection_(connection) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
-  /// Gives up the connection served so far and serves `connection` from now on, as a new lane
-  /// would.
+  /// Stops serving the current connection and serves `connection` from now on, like a new lane.
   void take_connection(Connection* connection) noexcept {
     leave_connection();
     connection_ = connection;
@@ -125,18 +129,19 @@ class Lane {
     return (ready_ && ++at_once_ <= kAtOnce && has_time()) ||
            connection_->state() != State::kConnected;
   }
-  /// Records whether the next try is expected to find the connection ready, judging by the last
-  /// one.
+  /// Records whether the next try is expected to find the connection ready, judging by the previous
+  /// try.
   void expect(bool ready) noexcept { ready_ = ready; }
   bool expected() const noexcept { return ready_; }
   Connection& connection() const noexcept { return *connection_; }
 
-  /// Returns the reason why no operation can begin; std::errc() if one can.
+  /// Returns the reason why no operation can begin now; std::errc() if one can.
   std::errc refusal() const noexcept {
     if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
     return connection_ != nullptr ? std::errc() : std::errc::not_connected;
   }
-  /// Makes `operation` wait in this lane. Returns the reason if it cannot wait, else std::errc().
+  /// Makes `operation` wait in this lane. Returns the reason if that is impossible, else
+  /// std::errc().
   std::errc enter(Operation& operation) noexcept {
     if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
@@ -151,12 +156,12 @@ class Lane {
   }
   void leave() noexcept {
     waiting_ = nullptr;
-    ready_ = true;  // data that the operation looked at is still unread
+    ready_ = true;  // data that look() has found is still unread, so the connection counts as ready
     if (watch_ == nullptr) disarm();
   }
 
-  /// Gives up the connection, which is about to be closed or handed over. The operation that waits
-  /// for it is cancelled (ECANCELED).
+  /// Stops serving the connection, which is about to be closed or handed over. Cancels the
+  /// operation that waits for it (ECANCELED).
   void leave_connection() noexcept {
     for (Watch* each = std::exchange(watch_, nullptr); each != nullptr; each = each->around)
       each->lane = nullptr;
@@ -171,8 +176,8 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  // Number of tries at once that are made without asking has_time(): one for a response, and one to
-  // look for the next request.
+  // Number of tries that are made without asking has_time(): one for a response, and one to look
+  // for the next request.
   static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {
@@ -197,7 +202,7 @@ class Lane {
 
   void arm() {
     if (armed_) return;
-    // The handler fits into std::function's own storage, so that setting it allocates no memory.
+    // This handler fits into std::function's own storage, so setting it allocates no memory.
     const auto handler = [this](Connection&) { on_ready(); };
     if (way_ == Way::kRead) {
       connection_->set_read_handler(handler);
@@ -215,7 +220,8 @@ class Lane {
       } else {
         connection_->set_write_handler(nullptr);
       }
-    } catch (const std::bad_alloc&) {  // the handler is removed even if memory runs out
+    } catch (const std::bad_alloc&) {
+      // ignored: the handler is removed even if memory runs out
     }
   }
 
@@ -244,8 +250,8 @@ class Lane {
     operation.deadline_ = ae::TimePoint::max();
     ae::EventLoop* const loop = connection_->loop();
     if (operation.limit_ == kNoLimit || loop == nullptr) return;
-    // Reads the clock instead of the loop's time: that is old if a handler takes long, so time-outs
-    // would expire early.
+    // Reads the clock, not the loop's time: after a long handler the loop's time is old, and
+    // time-outs would expire early.
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (operation.limit_ >= ae::TimePoint::max() - now) return;
     const ae::TimePoint deadline = now + operation.limit_;
@@ -269,7 +275,8 @@ class Lane {
         return due_ - now;
       }
       timer_ = 0;
-      // Tries once more: data may have arrived whose handler has not run yet.
+      // Tries once more before reporting the time-out: data may have arrived whose handler has not
+      // run yet.
       if (!waiting_->over()) waiting_->error_ = std::errc::timed_out;
       ready_ = true;
       wake();
@@ -280,19 +287,19 @@ class Lane {
   }
 
   const Way way_;
-  bool armed_ = false;  // whether the lane's handler is set on the connection
+  bool armed_ = false;  // whether this lane's handler is set on the connection
   bool ready_ = true;
   unsigned& at_once_;
   Connection* connection_;
   Operation* waiting_ = nullptr;
-  Watch* watch_ = nullptr;  // the innermost Watch, or null
+  Watch* watch_ = nullptr;  // the innermost Watch object; null if there is none
   ae::TimerId timer_ = 0;
   ae::TimePoint due_;
 };
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  if (nothing_) {  // an operation without bytes is allowed beside another one
+  if (nothing_) {  // an operation without bytes may run beside another one of the same lane
     if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
     return true;
   }
@@ -320,14 +327,15 @@ inline Operation::~Operation() {
 inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
   lane_ = nullptr;
   error_ = std::errc::operation_canceled;
-  if (std::exchange(late_, false)) return;  // the awaiting coroutine has been notified already
-  if (loop == nullptr) return;              // the loop is gone, so nothing can resume it
+  if (std::exchange(late_, false)) return;  // the awaiting coroutine is already about to resume
+  if (loop == nullptr) return;  // the loop was destroyed, so nothing can resume the coroutine
   try {
     loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
       goodbye->say();
       return ae::kNoMore;
     });
-  } catch (const std::bad_alloc&) {  // without memory, the operation waits until it is cancelled
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, the operation keeps waiting until it is cancelled
   }
 }
 
@@ -335,7 +343,7 @@ inline void Operation::advance_late() noexcept {
   late_ = waiting_ = false;
   lane_->leave();
   try {
-    // Fails if another operation has taken the data meanwhile.
+    // Tries to take the data; this fails if another operation has taken it meanwhile.
     if (!advance()) error_ = std::errc::resource_unavailable_try_again;
   } catch (const std::bad_alloc&) {
     error_ = std::errc::not_enough_memory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The operations that the functions of Stream return. Each must be awaited where it is made.
+// The operations that the functions of Stream return. Each must be awaited in the expression that
+// makes it.
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +27,7 @@ class Read final : public Operation {
 
  private:
   bool look() override {
-    // ENOMEM ends only peek(): read() needs no memory.
+    // ENOMEM does not end the operation: only peek() needs memory, read() needs none.
     if (connection().peek().size == 0 && errno != ENOMEM)
       return failed(errno == 0 ? ENODATA : errno);
     be_late();
@@ -36,7 +37,7 @@ class Read final : public Operation {
     const ssize_t n = connection().read(buffer_.data(), buffer_.size());
     if (n <= 0) return failed(n == 0 ? ENODATA : errno);
     size_ = static_cast<std::size_t>(n);
-    // A short read means that no more data has arrived yet.
+    // If fewer bytes than requested were read, no more data has arrived yet.
     lane_->expect(size_ == buffer_.size());
     return true;
   }
@@ -64,7 +65,8 @@ class ReadExactly final : public Operation {
         return false;
       }
     }
-    return true;  // more data may be available
+    // the buffer is full; the next read is tried at once, since more data may be available
+    return true;
   }
 
   std::span<std::byte> buffer_;
@@ -127,7 +129,8 @@ class Peek final : public Operation {
   }
 
  private:
-  // The coroutine resumes later; another operation may read the shown bytes before that.
+  // Marks the operation as late: the coroutine resumes later, and another operation may read the
+  // shown bytes before that, so they are looked up again then.
   bool look() override {
     if (!advance()) return false;
     if (error_ == std::errc()) be_late();
@@ -173,7 +176,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // makes advance() wait until the loop reports readiness
+    lane.expect(false);  // expecting no readiness makes advance() wait until the loop reports it
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A bounded queue of values between tasks.
+// A queue of values with a maximum size, through which tasks pass values to each other.
 
 #include <cassert>
 #include <cstddef>
@@ -38,7 +38,7 @@ class Permits {
     else
       waits_.wake_first();
   }
-  /// Makes waiting tasks resume without a permit.
+  /// Makes all waiting tasks resume without having received a permit.
   void dismiss_all() noexcept { waits_.dismiss_all(); }
 
  private:
@@ -47,7 +47,7 @@ class Permits {
   std::size_t free_;
 };
 
-/// A wait for a permit. Its destructor returns the permit unless the permit was used.
+/// A wait for a permit. Its destructor returns the permit if it was received and not used.
 class PermitWait : public Wait {
  public:
   PermitWait(PermitWait&&) = default;
@@ -88,7 +88,7 @@ class Queue {
   class Push;
   class Pop;
 
-  /// Makes an empty queue. A capacity of 0 is treated as 1. Throws std::bad_alloc.
+  /// Makes an empty queue for up to `capacity` values; 0 is treated as 1. Throws std::bad_alloc.
   Queue(ae::EventLoop& loop, std::size_t capacity)
       : places_(capacity == 0 ? 1 : capacity), room_(loop, places_.size()), values_(loop, 0) {}
   Queue(const Queue&) = delete;
@@ -99,8 +99,8 @@ class Queue {
   [[nodiscard]] Push push(T value, ae::Duration limit = kNoLimit) noexcept {
     return Push(*this, std::move(value), limit);
   }
-  /// Pushes without waiting and returns true. Returns false if the queue is full or closed; `value`
-  /// is then unchanged.
+  /// Pushes `value` without waiting and returns true. Returns false if the queue is full or closed;
+  /// `value` is then unchanged.
   bool try_push(T& value) noexcept {
     if (closed_ || !room_.try_take()) return false;
     put(std::move(value));
@@ -109,10 +109,11 @@ class Queue {
   /// Pushes a temporary without waiting and returns true. Returns false if the queue is full or
   /// closed; the value is then lost.
   bool try_push(T&& value) noexcept { return try_push(value); }
-  /// Waits for the oldest value and returns it. Returns no value if the time-out expires, or if the
-  /// queue is closed and empty.
+  /// Waits until there is a value, removes the oldest value and returns it. Returns no value if the
+  /// time-out expires, or if the queue is closed and empty.
   [[nodiscard]] Pop pop(ae::Duration limit = kNoLimit) noexcept { return Pop(*this, limit); }
-  /// Returns the oldest value without waiting, or no value if the queue is empty.
+  /// Removes the oldest value and returns it, without waiting. Returns no value if the queue is
+  /// empty.
   std::optional<T> try_pop() noexcept {
     if (!values_.try_take()) return std::nullopt;
     return take();
@@ -124,9 +125,10 @@ class Queue {
     room_.dismiss_all();
     values_.dismiss_all();
   }
-  bool closed() const noexcept { return closed_; }                  ///< whether close() was called
-  std::size_t size() const noexcept { return size_; }               ///< number of values
-  std::size_t capacity() const noexcept { return places_.size(); }  ///< maximum number of values
+  bool closed() const noexcept { return closed_; }     ///< whether close() was called
+  std::size_t size() const noexcept { return size_; }  ///< number of values in the queue now
+  /// Maximum number of values in the queue.
+  std::size_t capacity() const noexcept { return places_.size(); }
 
  private:
   void put(T&& value) noexcept {
@@ -151,16 +153,16 @@ class Queue {
   detail::Permits values_;
 };
 
-/// The operation that Queue::push() returns, to be awaited.
+/// The operation that Queue::push() returns; it must be awaited.
 template <class T>
 class Queue<T>::Push final : public detail::PermitWait {
  public:
-  /// Called by Queue::push().
+  /// Makes the operation; called by Queue::push() only.
   Push(Queue& queue, T&& value, ae::Duration limit) noexcept
       : PermitWait(queue.room_, limit), queue_(&queue), value_(std::move(value)) {}
-  /// For co_await: whether no wait is needed.
+  /// Called by co_await: returns whether the operation is complete without waiting.
   bool await_ready() noexcept { return queue_->closed_ || try_take(); }
-  /// For co_await: whether the value is in the queue.
+  /// Called by co_await: returns whether the value is in the queue.
   bool await_resume() noexcept {
     if (!has_permit() || queue_->closed_) return false;
     use();
@@ -173,16 +175,16 @@ class Queue<T>::Push final : public detail::PermitWait {
   T value_;
 };
 
-/// The operation that Queue::pop() returns, to be awaited.
+/// The operation that Queue::pop() returns; it must be awaited.
 template <class T>
 class Queue<T>::Pop final : public detail::PermitWait {
  public:
-  /// Called by Queue::pop().
+  /// Makes the operation; called by Queue::pop() only.
   Pop(Queue& queue, ae::Duration limit) noexcept
       : PermitWait(queue.values_, limit), queue_(&queue) {}
-  /// For co_await: whether no wait is needed.
+  /// Called by co_await: returns whether the operation is complete without waiting.
   bool await_ready() noexcept { return try_take() || queue_->closed_; }
-  /// For co_await: the value, if there is one.
+  /// Called by co_await: returns the value, or no value if there was none.
   std::optional<T> await_resume() noexcept {
     if (!has_permit()) return std::nullopt;
     use();

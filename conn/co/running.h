@@ -20,17 +20,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// A task or a first(): a node in the tree of awaiters.
+/// A task or a first() operation, as a node in the tree of what awaits what.
 struct Node {
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  Node* above = nullptr;  // the node that awaits this one; null if it is not of this library
-  // Deferred action, run once neither this node nor a node that it awaits is on the stack; null if
-  // there is none.
+  // the node that awaits this one; null if the awaiter does not belong to this library
+  Node* above = nullptr;
+  // Deferred action: called once neither this node nor a node that it awaits is on the stack. Null
+  // if there is none.
   void (*due)(Node&) = nullptr;
-  // for a first(), cancels the operations that wait in it; null for a task
+  // For a first(): cancels the operations that wait in it. Null for a task.
   void (*let_go)(Node&) noexcept = nullptr;
 
  protected:
@@ -41,7 +42,7 @@ struct Node {
 /// are on the stack and linked from the innermost outwards.
 class Resumption {
  public:
-  /// `node`: the node that is resumed; null if it does not belong to this library.
+  /// `node`: the node that is being resumed; null if it does not belong to this library.
   explicit Resumption(Node* node) noexcept
       : node_(node), around_(std::exchange(innermost_, this)) {}
   Resumption(const Resumption&) = delete;
@@ -63,16 +64,16 @@ class Resumption {
     if (around_ == nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
     around_->raise(std::move(thrown_));
   }
-  /// Stores an exception to be thrown once the resumed code suspends or ends. Only the first one is
-  /// kept.
+  /// Stores an exception to be thrown once the resumed code suspends or ends. If there are several,
+  /// only the first one is kept.
   void raise(std::exception_ptr thrown) noexcept {
     if (!thrown_) thrown_ = std::move(thrown);
   }
 
-  /// Returns the resumption that runs the calling task. Within a task there is always one.
+  /// Returns the Resumption that runs the calling task. Inside a task there always is one.
   static Resumption& innermost() noexcept { return *innermost_; }
-  /// Records that the current task has ended and control passes to the task `node`; null if it
-  /// passes to none.
+  /// Records that the running task has ended and that control passes to the task `node`; null if
+  /// control passes to no task.
   void goes_on_with(Node* node) noexcept { node_ = node; }
 
   /// Returns whether `node`, or a node that it awaits directly or indirectly, is on the stack.
@@ -138,14 +139,14 @@ class Resumption {
 
   Node* node_;
   Resumption* const around_;
-  bool look_ = false;  // whether this node or one above it has a deferred action
+  bool look_ = false;  // whether this node, or one that awaits it, has a deferred action
   std::exception_ptr thrown_;
 };
 
-/// The coroutine to resume when an operation ends.
+/// Holds the coroutine that must be resumed when an operation ends; may be empty.
 class Waiter {
  public:
-  Waiter() = default;  ///< no coroutine
+  Waiter() = default;  ///< makes a Waiter without a coroutine
   template <class Promise>
   explicit Waiter(std::coroutine_handle<Promise> handle) noexcept : handle_(handle) {
     if constexpr (std::derived_from<Promise, Node>) node_ = &handle.promise();
@@ -156,7 +157,8 @@ class Waiter {
   /// is on the stack: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
-  /// Returns whether a resumption now would be deferred; false unless the handle belongs to a Link.
+  /// Returns whether a resumption now would be deferred; that is possible only if the handle
+  /// belongs to a Link.
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
@@ -175,8 +177,8 @@ class Waiter {
 /// way.
 class Link {
  public:
-  /// `resumed`: called when this link is resumed; returns the coroutine to continue with, or an
-  /// empty Waiter.
+  /// `resumed` is called when this link is resumed. It returns the coroutine to continue with, or
+  /// an empty Waiter.
   explicit Link(Waiter (*resumed)(Link&) noexcept) noexcept : next_(resumed) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -184,14 +186,14 @@ class Link {
   std::coroutine_handle<> handle() noexcept {
     return std::coroutine_handle<>::from_address(static_cast<void*>(this));
   }
-  /// Returns the Link that `handle` belongs to; null if it is the handle of a coroutine.
+  /// Returns the Link that `handle` belongs to; null if `handle` refers to a coroutine.
   static Link* of(std::coroutine_handle<> handle) noexcept {
     void (*first)(void*) = nullptr;
     std::memcpy(&first, handle.address(), sizeof first);
     return first == &on_resume ? static_cast<Link*>(handle.address()) : nullptr;
   }
-  /// Returns whether a resumption now would be deferred because a first() that waits for this link
-  /// runs.
+  /// Returns whether a resumption now would be deferred, because a first() that waits for this link
+  /// is running.
   bool would_wait() const noexcept {
     for (const Node* each = node; each != nullptr && each->let_go != nullptr; each = each->above)
       if (Resumption::runs(*each)) return true;
@@ -211,14 +213,15 @@ class Link {
   static void on_resume(void* link) {
     if (const Waiter waiter = static_cast<Link*>(link)->next(); waiter) waiter.begin();
   }
-  static void on_destroy(void*) noexcept {}  // does nothing: the owner destroys the Link
+  // does nothing, since the Link is destroyed by its owner
+  static void on_destroy(void*) noexcept {}
 
   [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
   [[maybe_unused]] void (*const destroy_)(void*) noexcept = &on_destroy;
   Waiter (*const next_)(Link&) noexcept;
 
  public:
-  Node* node = nullptr;  // the node that waits for this link
+  Node* node = nullptr;  // the node that awaits this link
 };
 
 inline bool Waiter::would_wait() const noexcept {
@@ -226,8 +229,8 @@ inline bool Waiter::would_wait() const noexcept {
   return link != nullptr && link->would_wait();
 }
 
-/// Returns the node of a coroutine handle in the tree of awaiters; null if the coroutine does not
-/// belong to this library.
+/// Returns the node of a coroutine in the tree of awaiters; null if the coroutine does not belong
+/// to this library.
 template <class Promise>
 Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
   if constexpr (std::is_void_v<Promise>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owns tasks that are not awaited.
+// Owns tasks that run on their own, without being awaited.
 
 #include <cstddef>
 #include <new>
@@ -40,21 +40,22 @@ class Scope {
     promise.link(first_);
     detail::Resumption(&promise).begin(frame);
   }
-  /// Cancels all current tasks.
+  /// Cancels all tasks that this Scope owns now.
   void cancel() noexcept {
     detail::Spawned* mine = std::exchange(first_, nullptr);
     if (mine != nullptr) mine->place = &mine;
-    // end() does not touch *this, since a task that it destroys may own the object that holds
-    // *this.
+    // end() does not use *this, because a task that it destroys may own the object that contains
+    // this Scope.
     end(mine);
   }
-  /// The number of tasks that have not ended.
+  /// Returns the number of tasks that have not ended.
   std::size_t size() const noexcept {
     std::size_t count = 0;
     for (const detail::Spawned* each = first_; each != nullptr; each = each->next) ++count;
     return count;
   }
-  bool empty() const noexcept { return first_ == nullptr; }  ///< whether all tasks have ended
+  /// Whether all tasks of this Scope have ended.
+  bool empty() const noexcept { return first_ == nullptr; }
 
  private:
   static void end(detail::Spawned*& first) noexcept {

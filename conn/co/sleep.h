@@ -28,7 +28,7 @@ class Sleep final : public Timed {
 
 }  // namespace detail
 
-/// Makes the awaiting task wait for at least `duration`; if that is zero, until the loop's next
+/// Makes the awaiting task wait for at least `duration`. With zero it waits until the loop's next
 /// iteration.
 [[nodiscard]] inline detail::Sleep sleep(ae::EventLoop& loop, ae::Duration duration) noexcept {
   return {loop, duration};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Connection for coroutines.
+// Wraps a Connection for coroutines: operations to be awaited instead of handlers.
 
 #include <cstddef>
 #include <memory>
@@ -66,8 +66,8 @@ class Stream {
   [[nodiscard]] detail::Read read(MutableBytes buffer, ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
   }
-  /// Fills the buffer. Fails with ENODATA if the stream ends first. After this or another error
-  /// `size` says how many bytes have arrived.
+  /// Reads until the buffer is full. Fails with ENODATA if the stream ends first. After an error,
+  /// `size` of the result says how many bytes have arrived.
   [[nodiscard]] detail::ReadExactly read_exactly(MutableBytes buffer,
                                                  ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.span(), limit_of(limit)};
@@ -88,19 +88,20 @@ class Stream {
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
   }
-  /// Marks the first `size` bytes that peek() showed as read.
+  /// Marks the first `size` bytes that peek() returned as read.
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
     shown_ -= size < shown_ ? size : shown_;
-    if (shown_ == 0) reader_.expect(false);  // no data is left: the loop reports new data
+    // all data is consumed, so the next try waits until the loop reports new data
+    if (shown_ == 0) reader_.expect(false);
   }
   /// Writes all bytes. After an error `size` says how many the connection accepted. With no bytes
   /// it completes at once, even while another operation writes.
   [[nodiscard]] detail::Write write(ConstBytes bytes, ae::Duration limit = kIdleLimit) noexcept {
     return {writer_, bytes.span(), limit_of(limit)};
   }
-  /// Waits until there may be space for the connection's reserve(), commit() or send(), which are
-  /// called directly, or until those fail.
+  /// Waits until the connection's reserve(), commit() or send() may have space, or would fail. Call
+  /// these functions directly on the connection afterwards.
   [[nodiscard]] detail::Writable writable(ae::Duration limit = kIdleLimit) noexcept {
     return {writer_, limit_of(limit)};
   }
@@ -109,8 +110,9 @@ class Stream {
   /// Never call rebind(), leave() or join() through it: they need a connection that was taken out
   /// by release().
   Connection* operator->() const noexcept { return connection_.get(); }
-  Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
-  /// Whether there is a connection, in whatever state.
+  /// Gives access to the connection, like operator->.
+  Connection& operator*() const noexcept { return *connection_; }
+  /// Whether this stream has a connection, in whatever state that is.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
   /// Returns the connection, without handlers. An operation that waits for it fails with ECANCELED
   /// in the loop's next iteration; the same happens when the stream is destroyed. If there is no
@@ -135,7 +137,7 @@ class Stream {
   ae::Duration idle_limit_ = kNoLimit;
   unsigned at_once_ = 0;
   detail::Lane reader_, writer_;
-  std::size_t shown_ = 0;  // bytes shown by peek() and not consumed
+  std::size_t shown_ = 0;  // number of bytes that peek() returned and that are not consumed yet
 };
 
 }}}  // namespace conn::co

@@ -64,7 +64,8 @@ struct TaskPromise : Node {
   FinalStep final_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { thrown = std::current_exception(); }
 
-  /// Awaits operations of this library directly, and all other awaitables wrapped in a Foreign.
+  /// Lets a task await any awaitable: operations of this library directly, all others wrapped in a
+  /// Foreign.
   template <class T>
   decltype(auto) await_transform(T&& awaited) {
     using Plain = std::remove_cvref_t<T>;
@@ -86,7 +87,7 @@ struct TaskPromise : Node {
   std::exception_ptr thrown;
 };
 
-/// Links a task into the list of the Scope that owns it. Part of the task's frame.
+/// Part of a task's frame that links the task into the list of the Scope that owns it.
 struct Spawned {
   Spawned() = default;
   Spawned(const Spawned&) = delete;
@@ -137,13 +138,14 @@ struct Promise<void> : TaskPromise, Spawned {
   }
 };
 
-/// Destroys the frame of the task `node`; passed to Resumption::put_off() as the deferred action.
+/// Destroys the frame of the task `node`. Passed to Resumption::put_off() as the deferred action.
 template <class Promise>
 void destroy_frame(Node& node) {
   std::coroutine_handle<Promise>::from_promise(static_cast<Promise&>(node)).destroy();
 }
 
-/// Runs a task for the awaiting coroutine, and owns the task's frame from then on.
+/// What co_await on a Task uses: owns the task's frame and runs the task for the awaiting
+/// coroutine.
 template <class T>
 class [[nodiscard]] AwaitTask : public OfLibrary {
  public:
@@ -155,7 +157,8 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     Promise<T>& promise = frame_.promise();
     if (frame_.done() || !Resumption::put_off(promise, &destroy_frame<Promise<T>>)) {
       frame_.destroy();
-    } else {  // still running: detach it from its awaiter
+    } else {
+      // the task is on the stack: detaches it from its awaiter; its frame is destroyed later
       promise.above = nullptr;
       promise.awaited_by = nullptr;
     }
@@ -174,7 +177,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  /// Whether the task is on the stack.
+  /// Whether the task is running now, that is, on the stack.
   bool runs() const noexcept { return Resumption::runs(frame_.promise()); }
 
  private:
@@ -194,11 +197,13 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
 template <class T>
 class [[nodiscard]] Task {
  public:
-  using promise_type = detail::Promise<T>;  ///< required by the compiler
+  /// Name that the compiler requires of a coroutine's return type.
+  using promise_type = detail::Promise<T>;
 
-  /// Takes ownership of the frame.
+  /// Takes ownership of the frame of `other`, which is then empty.
   Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
-  /// Takes ownership of the frame of `other`. A coroutine that this Task held before never runs.
+  /// Takes ownership of the frame of `other`, which is then empty. A coroutine that this Task owned
+  /// before never runs.
   Task& operator=(Task&& other) noexcept {
     Task(std::move(other)).swap(*this);
     return *this;
@@ -206,10 +211,13 @@ class [[nodiscard]] Task {
   ~Task() {
     if (frame_) frame_.destroy();
   }
-  void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }  ///< exchanges the frames
-  bool done() const noexcept { return frame_ == nullptr; }  ///< whether this Task is empty
+  /// Exchanges the frames of the two tasks.
+  void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }
+  /// Whether this Task is empty, that is, owns no frame.
+  bool done() const noexcept { return frame_ == nullptr; }
 
-  /// Called by co_await. Throws std::bad_alloc if this Task is empty.
+  /// Called by co_await: passes the frame to the awaiter. Throws std::bad_alloc if this Task is
+  /// empty.
   detail::AwaitTask<T> operator co_await() && {
     if (done()) throw std::bad_alloc();
     return detail::AwaitTask<T>(std::exchange(frame_, nullptr));

@@ -32,7 +32,7 @@ class Timed : public OfLibrary {
     waiter_ = waiter;
     if (limit_ != kNoLimit) set_timer(limit_);
   }
-  /// Resumes the waiting coroutine. Must be the last call, since the coroutine may destroy this
+  /// Resumes the waiting coroutine. Must be called last, since the coroutine may destroy this
   /// object.
   void finish() {
     stop_timer();
@@ -52,7 +52,7 @@ class Timed : public OfLibrary {
   }
   void stop_timer() noexcept {
     const ae::TimerId timer = std::exchange(timer_, 0);
-    // alive_ is not open once the loop is destroyed.
+    // Once the loop is destroyed, alive_ is no longer open and the timer does not exist any more.
     if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);
   }
 

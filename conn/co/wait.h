@@ -19,10 +19,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// A list of items that the loop runs soon, in order. After the loop's end they are not run.
+/// A loop's list of items to run soon, in the order in which they were added. After the end of the
+/// loop they are not run.
 class Turns {
  public:
-  /// Returns the instance of this loop. Throws std::bad_alloc, the first time only.
+  /// Returns the one Turns object of `loop`. Throws std::bad_alloc, only at the first call for a
+  /// loop.
   static std::shared_ptr<Turns> of(ae::EventLoop& loop) {
     static const char key = 0;
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
@@ -60,7 +62,7 @@ class WaitList;
 /// is woken, its time-out expires, or it is destroyed.
 class Wait : public Timed, private ReadyItem {
  public:
-  /// May be moved only before the wait begins.
+  /// Moves the operation. It may be moved only before the wait begins.
   Wait(Wait&& other) noexcept : Timed(std::move(other)), list_(other.list_) {}
   Wait& operator=(Wait&&) = delete;
   template <class Awaiting>
@@ -71,10 +73,11 @@ class Wait : public Timed, private ReadyItem {
  protected:
   inline Wait(WaitList& list, ae::Duration limit) noexcept;
   ~Wait() override { leave(); }
-  /// Whether the awaited condition has occurred.
+  /// Whether the condition that this operation waits for has occurred; false after a time-out.
   bool woken() const noexcept { return woken_; }
   void be_woken() noexcept { woken_ = true; }
-  /// False if the list, and the object that it belongs to, were destroyed meanwhile.
+  /// False if the WaitList, and with it the event or queue that it belongs to, was destroyed during
+  /// the wait.
   bool list_is_there() const noexcept { return list_ != nullptr; }
 
  private:
@@ -118,7 +121,7 @@ class WaitList {
   explicit WaitList(ae::EventLoop& loop) : turns_(Turns::of(loop)) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
-  /// Tasks that still wait resume later, from the loop, without having been woken.
+  /// Makes tasks that still wait resume later, from the loop, without having been woken.
   ~WaitList() {
     for (Wait* each = woken_.first; each != nullptr; each = woken_.first) {
       each->leave();
@@ -129,7 +132,8 @@ class WaitList {
 
   ae::EventLoop& loop() const noexcept { return turns_->loop(); }
   bool empty() const noexcept { return waiting_.first == nullptr; }
-  /// Marks the first wait as woken; the loop resumes its task later.
+  /// Wakes the wait that is first in the list; its task is resumed later, by the loop. Returns the
+  /// wait.
   Wait& wake_first() noexcept {
     Wait& first = take_first();
     turns_->add(first);
@@ -138,8 +142,8 @@ class WaitList {
   void wake_all() noexcept {
     while (!empty()) wake_first();
   }
-  /// Marks the first wait as woken and returns it. Unlike with wake_first(), the caller must call
-  /// finish() on it, which resumes its task.
+  /// Wakes the wait that is first in the list and returns it. The caller must then call finish() on
+  /// it, which resumes its task; wake_first() leaves that to the loop.
   Wait& take_first() noexcept {
     Wait& first = *waiting_.first;
     first.leave();
@@ -147,7 +151,8 @@ class WaitList {
     first.enter(woken_);
     return first;
   }
-  /// Makes all waiting tasks resume later, from the loop, without having been woken.
+  /// Makes all tasks in this list resume later, from the loop; their waits then end without
+  /// success.
   void dismiss_all() noexcept {
     while (!empty()) dismiss();
   }
@@ -163,14 +168,14 @@ class WaitList {
 
   const std::shared_ptr<Turns> turns_;
   Wait::Ends waiting_;
-  Wait::Ends woken_;  // woken waits, until they are destroyed
+  Wait::Ends woken_;  // waits that were woken, until they are destroyed
 };
 
 inline Wait::Wait(WaitList& list, ae::Duration limit) noexcept
     : Timed(list.loop(), limit), list_(&list) {}
 
 inline void Wait::wait_in_list(Waiter waiter) {
-  wait(waiter);  // may throw std::bad_alloc
+  wait(waiter);  // starts the time-out; may throw std::bad_alloc
   enter(list_->waiting_);
 }
 

@@ -46,14 +46,15 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
     attempt.candidate = std::move(candidate);
     attempts_.push_back(std::move(attempt));
   }
-  // The timer is created here, once, since reporting the result later must not depend on memory.
+  // The timer is created once, here, because reporting the result later must not fail for lack of
+  // memory.
   timer_ = loop_.add_time_event(kNever, [this] {
     if (over_) {
       finish();
     } else {
       go_on(false);
     }
-    return ae::kNoMore;  // if the dial continues, arm() has set the timer again
+    return ae::kNoMore;  // the timer is not periodic; if the dial continues, arm() has set it again
   });
   go_on(true);
 }
@@ -170,7 +171,7 @@ void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
   race_.failed(index);
 }
 
-/// Closes the connections of the other candidates and passes the result to `done_`.
+/// Closes the connections of all candidates but the winner, and passes the result to `done_`.
 void Dial::finish() {
   loop_.remove_time_event(std::exchange(timer_, 0));
   try {

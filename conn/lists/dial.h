@@ -23,32 +23,33 @@ namespace conn { inline namespace AECONN_ABI {
 struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
-  std::string unavailable;  ///< why the transport is not available, if `type` is null
-  Endpoint to;              ///< has the scheme `scheme` and those options that its transport knows
+  std::string unavailable;  ///< why this transport is not available; set only if `type` is null
+  /// Where to connect; has the scheme `scheme` and only those options that its transport knows.
+  Endpoint to;
 };
 
 class Dial {
  public:
-  /// Receives the connection, or null after a failure, which failure() then describes. Runs once,
-  /// from the loop, and may destroy the Dial.
+  /// Receives the connection, or null after a failure; failure() then has the reason. Called once,
+  /// by the loop; may destroy the Dial.
   using Done = std::function<void(ConnectionPtr)>;
 
-  /// Starts to connect at once. `timeout` covers all candidates together; `delay` is the head start
-  /// of each candidate over the next.
+  /// Starts to connect. `timeout` is the limit for all candidates together. `delay` is the head
+  /// start of each candidate: how long it is tried before the next one starts as well.
   Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration delay,
        ae::Duration timeout, Done done);
-  /// Closes every connection that is not delivered yet; no handler runs afterwards.
+  /// Closes every connection that was not passed to `done`; no handler runs afterwards.
   ~Dial();
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
 
-  /// Once `done` is called: the candidates before the one whose connection it received, or all of
-  /// them after a failure, in order.
+  /// Returns, once `done` was called, the candidates that were not used, in order: those before the
+  /// one whose connection `done` received, or all of them after a failure.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
-  /// Says why no candidate was ready for data; empty after success.
+  /// Returns why no candidate became ready for data; empty after success.
   const Failure& failure() const noexcept { return failure_; }
-  /// Stops without delivering a result, because the loop is about to be destroyed together with its
-  /// connections.
+  /// Stops without delivering a result. Called when the loop is about to be destroyed, together
+  /// with its connections.
   void abandon() noexcept;
 
  private:

@@ -42,7 +42,7 @@ FallbackType::Times times_of(const Options& options) {
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
 }
 
-/// A listener of a list of schemes: several transports that listen on one place.
+/// The listener of a list of schemes such as rdma|tcp: listens on one place by several transports.
 class FallbackListener final : public Listener {
  public:
   FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
@@ -181,7 +181,7 @@ void FallbackType::configure(const Options& options) {
   }
   probe.scheme = name_;
   probe.options = options;
-  // Checks the options: throws before anything changes.
+  // Checks the options: throws for a bad one before anything is changed.
   (void)candidates_for(probe);
   for (const auto& [key, value] : options.values()) {
     if (table_.has(key)) own.set(key, value);
@@ -240,8 +240,8 @@ std::vector<Skipped> FallbackType::listen_on_each(
       try {
         port = open(candidate, at);
       } catch (const Error& error) {
-        // With port 0, the port that the first transport got may be in use for this one: all try
-        // again with another.
+        // With port 0 the first transport chooses a port, which may be in use for a later
+        // transport. All transports then try again with another port.
         again = again || (port != endpoint.port && attempt < kPortTries);
         missing.push_back({candidate.scheme,
                            SkipReason::kOther,

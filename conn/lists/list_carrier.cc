@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // options may contain a pass phrase
+  shown.options = {};  // removed, since options may contain a pass phrase
   return shown.to_string();
 }
 
@@ -66,7 +66,8 @@ void ListCarrier::fail_later(Failure failure) {
 
 void ListCarrier::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  CarrierHost& connection = host();  // kept, since hand_over() gives this carrier another host
+  // kept in a variable, since hand_over() gives this carrier another host
+  CarrierHost& connection = host();
   try {
     skipped_ = over->not_taken();
     if (!winner) {
@@ -76,7 +77,8 @@ void ListCarrier::dialled(ConnectionPtr winner) {
   } catch (const std::bad_alloc&) {
     connection.fail(out_of_memory());
   }
-  // Exception of the registry's fallback handler: the connect handler is run before it propagates.
+  // Exception that the registry's fallback handler threw; rethrown after the connect handler has
+  // run.
   std::exception_ptr thrown;
   if (connection.state() == State::kConnecting) {
     try {
@@ -84,7 +86,7 @@ void ListCarrier::dialled(ConnectionPtr winner) {
     } catch (...) {
       thrown = std::current_exception();
     }
-    connection.watch_or_fail();  // watches for handlers that were set earlier
+    connection.watch_or_fail();  // requests the events for handlers that were set while connecting
   }
   (void)connection.run_connect_handler();
   if (thrown) std::rethrow_exception(thrown);
@@ -107,7 +109,8 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
       fallback = Fallback{to_, std::string(taken.name()), skipped_};
     }
     connection.set_origin(std::move(origin));
-  } catch (const std::bad_alloc&) {  // without memory only the explanation is lost
+  } catch (const std::bad_alloc&) {
+    // If memory runs out, only the explanation of the skipped candidates is lost.
   }
   if (fallback) list().report(here, *fallback);
 }
@@ -142,8 +145,8 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
       try {
         ConnectionPtr below = candidate.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
-        // A connected connection may not be ready for data (see Dial::connected()), so this waits
-        // until it is writable.
+        // Waits until the connection is writable, since a connected connection may not be ready for
+        // data yet (see Dial::connected()).
         const bool connected = below->connect_blocking(candidate.to, part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {

@@ -18,7 +18,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 class FallbackType;
 
-/// Carries no bytes: reads and writes are refused until the connection is established.
+/// The carrier of a connection to a list of schemes before it is established. Carries no bytes:
+/// reads and writes are refused.
 class ListCarrier final : public Carrier {
  public:
   explicit ListCarrier(const FallbackType& type);
@@ -36,8 +37,8 @@ class ListCarrier final : public Carrier {
   std::string local_address() const override { return {}; }
   std::string peer_address() const override { return {}; }
   std::optional<bool> is_local() const override { return std::nullopt; }
-  /// Returns, once all candidates have failed, a fact named "not-rdma" or similar for each of them,
-  /// with the reason.
+  /// Returns, once all candidates have failed, one fact for each: named "not-rdma" or similar, with
+  /// the reason as its value.
   std::vector<std::pair<std::string, std::string>> info() const override { return facts(); }
 
  private:
@@ -49,10 +50,11 @@ class ListCarrier final : public Carrier {
   void fail_later(Failure failure);
   void stop_timer() noexcept;
 
-  std::unique_ptr<Dial> dial_;    // tries the candidates; null unless connecting
-  std::string to_;                // the URL to connect to, without options
-  std::vector<Skipped> skipped_;  // skipped candidates: those before the one that is ready, or all
-  ae::TimerId timer_ = 0;         // timer that reports a failure; 0: not set
+  std::unique_ptr<Dial> dial_;  // tries the candidates; null except while connecting
+  std::string to_;              // the URL to connect to, without options
+  // candidates that were not used: those before the one that is ready, or all after a failure
+  std::vector<Skipped> skipped_;
+  ae::TimerId timer_ = 0;  // timer that reports a failure from the loop; 0: not set
 };
 
 }}  // namespace conn

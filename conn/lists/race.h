@@ -16,9 +16,9 @@ namespace conn { inline namespace AECONN_ABI {
 class Race {
  public:
   enum class Step : std::uint8_t {
-    kWait,   ///< wait until ready() or failed() is called, or until the time wake()
-    kStart,  ///< start `candidate`, then call next() again
-    kWon,    ///< `candidate` has won; the result is final
+    kWait,  ///< the caller must wait until it reports ready() or failed(), or until the time wake()
+    kStart,  ///< the caller must start `candidate`, then call next() again
+    kWon,    ///< `candidate` has won the race; later calls return the same
     kLost,   ///< every candidate has failed, or the deadline has passed
   };
   struct Move {
@@ -26,19 +26,20 @@ class Race {
     std::size_t candidate = 0;
   };
 
-  /// Begins a race of `count` candidates, at least one; each has a head start of `delay` over the
-  /// next.
+  /// Begins a race of `count` candidates, at least one. Each candidate is tried for the time
+  /// `delay` (its head start) before the next one starts as well.
   Race(std::size_t count, ae::Duration delay, ae::TimePoint deadline)
       : failed_(count), delay_(delay), deadline_(deadline) {}
 
-  /// Returns what the caller must do now. Call next() again until it no longer returns kStart.
+  /// Returns what the caller must do now. If that is kStart, the caller must then call next()
+  /// again.
   Move next(ae::TimePoint now);
-  /// Reports that a started candidate is ready for data, or has failed. Calls after the first
-  /// ready() have no effect.
+  /// Reports that a started candidate is ready for data (ready()) or has failed (failed()). Calls
+  /// after the first ready() have no effect.
   void ready(std::size_t candidate);
   void failed(std::size_t candidate);
-  /// Returns when to call next() if no candidate is reported ready or failed before; at the latest
-  /// the deadline.
+  /// Returns when next() must be called if no candidate is reported ready or failed before that;
+  /// never later than the deadline.
   ae::TimePoint wake() const;
 
   bool started(std::size_t candidate) const { return candidate < started_; }
@@ -47,10 +48,10 @@ class Race {
 
  private:
   static constexpr std::size_t kNone = SIZE_MAX;
-  std::vector<bool> failed_;  // by candidate, whether it has failed
+  std::vector<bool> failed_;  // for each candidate, whether it has failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
-  // End of the head start of the candidate that was started last.
+  // When the head start of the candidate that was started last is over; the next one then starts.
   ae::TimePoint head_start_ends_ = ae::TimePoint::min();
   std::size_t started_ = 0;
   std::size_t winner_ = kNone;

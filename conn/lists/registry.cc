@@ -10,11 +10,12 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The connection types of lists of schemes (as in rdma|tcp), kept at an address that stays the
-/// same when the registry is moved.
+/// Connection types for lists of schemes such as rdma|tcp. Kept in an object of its own, so that
+/// its address stays the same when the registry is moved.
 struct Registry::Lists {
   ae::Mutex mutex;
-  std::vector<std::unique_ptr<FallbackType>> types;  // the types created so far; guarded by mutex
+  // types of the lists used so far; guarded by mutex
+  std::vector<std::unique_ptr<FallbackType>> types;
   FallbackHandler report;
 };
 
@@ -29,7 +30,7 @@ ConnectionType& Registry::add(std::unique_ptr<Transport> type) {
   if (find(type->name()) != nullptr) {
     throw Error("the transport " + std::string(type->name()) + " is already registered");
   }
-  // Once a transport is added, it no longer counts as unavailable.
+  // A transport that is added now is no longer reported as unavailable.
   std::erase_if(unavailable_, [&](const auto& entry) { return entry.first == type->name(); });
   types_.reserve(types_.size() + 1);
   owned_.push_back(std::move(type));
@@ -108,7 +109,7 @@ ConnectionType& Registry::require(std::string_view name) const {
     std::string all;
     for (const std::string& scheme : list.schemes()) {
       const std::string* const reason = why_unavailable(scheme);
-      // Throws an Error that names the unknown scheme.
+      // Throws an Error that names `scheme`, because no transport of that name is known.
       if (reason == nullptr) (void)require(scheme);
       all.append(all.empty() ? "" : "; ").append(scheme);
       if (reason != nullptr) all.append(" is not available: ").append(*reason);

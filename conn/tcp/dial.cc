@@ -35,8 +35,8 @@ ae::Duration share(ae::Duration left, bool others) {
   return others ? left / 2 : left;
 }
 
-/// Connects a new socket `fd` to one address, blocking until `deadline`. Returns 0 or an errno
-/// value.
+/// Creates the socket `fd` and connects it to the address `to`, blocking until `deadline` at most.
+/// Returns 0 or an errno value.
 int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
   ae::Duration delay = kFirstRetry;
   for (;;) {
@@ -51,8 +51,8 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return ETIMEDOUT;
     if (Interruption::ends()) return EINTR;
-    // With descriptor -1 poll_until() only sleeps. Signals interrupt the sleep as they interrupt
-    // poll(2).
+    // Sleeps before the next attempt: with descriptor -1, poll_until() waits for no event. A signal
+    // interrupts this sleep as it interrupts poll(2).
     poll_until(-1, 0, std::min(now + delay, deadline));
     delay = std::min(delay * 2, kLastRetry);
   }
@@ -158,7 +158,8 @@ void Dial::keep(std::vector<SocketAddress> found) noexcept {
   try {
     addresses_.insert(addresses_.end(), found.begin(), found.end());
   } catch (const std::bad_alloc&) {
-    last_failure_ = out_of_memory();  // continues with the addresses found so far
+    // if memory runs out, continues with the addresses found so far
+    last_failure_ = out_of_memory();
   }
 }
 
@@ -276,7 +277,8 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
     try_all({unix_address(to.path)}, false);
     return result;
   }
-  // resolve all hosts before trying any address
+  // Option spread chooses among the addresses of all hosts, so all hosts are resolved before the
+  // first attempt to connect.
   const bool all = settings.spread != AddressOrder::kFirst;
   std::vector<SocketAddress> found;
   for (const Endpoint::Host& host : to.hosts) {

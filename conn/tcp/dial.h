@@ -22,15 +22,16 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 struct Dialed {
   Fd fd;  ///< the connected socket; empty after a failure
   SocketAddress peer;
-  Failure failure;  ///< why the last address or host tried has failed; the text names it
-  /// slot of this connection in the count of connections to the peer's address; empty if they are
-  /// not counted
+  /// Why connecting to the address or host tried last has failed; the text names it.
+  Failure failure;
+  /// This connection's slot in the count of connections to the peer's address; empty if such
+  /// connections are not counted.
   Quota::Place place;
 };
 
 class Dial {
  public:
-  /// `done` runs once, from the loop, never before start() returns; it may destroy the Dial.
+  /// `done` is called once, by the loop, never before start() returns. It may destroy the Dial.
   /// Destroying the Dial earlier cancels the connect.
   Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, AddressBook& book,
        const Endpoint& to, std::function<void(Dialed)> done);
@@ -39,8 +40,8 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
   void start();
 
-  /// Connects as a Dial does, but blocks until the result is known, at most until `deadline` or
-  /// until connect-timeout has passed.
+  /// Connects like a Dial, but blocks until the result is known, at most until `deadline` or until
+  /// option connect-timeout has passed.
   static Dialed wait(const Settings& settings, AddressBook& book, const Endpoint& to,
                      ae::TimePoint deadline);
 
@@ -69,17 +70,18 @@ class Dial {
   AddressBook& book_;
   Endpoint to_;
   std::function<void(Dialed)> done_;
-  std::optional<Dialed> over_;  // the result once it is known; take() passes it to `done_`
+  // result of the attempt once it is known; take() then passes it to `done_`
+  std::optional<Dialed> over_;
   ae::TimePoint deadline_;
 
-  std::size_t host_ = 0;  // index of the next entry of to_.hosts to resolve
+  std::size_t host_ = 0;  // index in to_.hosts of the next host to resolve
   std::unique_ptr<Resolution> lookup_;
-  // addresses of the host resolved last; with option spread, of all hosts
+  // Addresses of the host resolved last; with option spread, the addresses of all hosts.
   std::vector<SocketAddress> addresses_;
-  std::size_t address_ = 0;  // index in addresses_ of the address being tried
-  Quota::Place place_;       // slot of this attempt in the count of connections to its address
-  ae::TimePoint attempt_began_{};  // when connecting to the current address began
-  Fd fd_;  // socket of the current attempt, watched for writability while it connects
+  std::size_t address_ = 0;  // index in addresses_ of the address that is being tried now
+  Quota::Place place_;       // the slot of this attempt in the count of connections to its address
+  ae::TimePoint attempt_began_{};  // when connecting to the address being tried began
+  Fd fd_;  // socket of the attempt; the loop watches for it to become writable, that is, connected
   Failure last_failure_;
   ae::Duration retry_delay_{0};
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;

@@ -19,10 +19,10 @@ using namespace std::chrono_literals;
 // kLastLook.
 constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
-// A peer whose input had to be discarded is taken to send no more after this much silence.
+// Time without input after which a peer whose input had to be discarded is taken to send no more.
 constexpr ae::Duration kQuiet = 100ms;
-// Maximum number of bytes discarded in one iteration, so that a peer that never stops sending does
-// not block the loop.
+// Maximum number of bytes discarded in one loop iteration, so that a peer that never stops sending
+// does not block the loop.
 constexpr std::size_t kDiscardBudget = std::size_t{4} << 20;
 
 int unread_bytes(int fd) noexcept {
@@ -36,8 +36,8 @@ enum class Rest { kNone, kMore, kEnded, kBroken };
 /// `discarded`. Returns whether more input may be there, or why it ended.
 Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
   while (discarded < most) {
-    // With MSG_TRUNC, TCP drops the bytes without copying them; on a socket with kernel TLS they
-    // are copied, so there must be a buffer.
+    // Buffer for the discarded bytes. With MSG_TRUNC, TCP drops bytes without copying them, but a
+    // socket with kernel TLS copies them all the same.
     char unread[16 * 1024];
     const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
     if (n > 0) {
@@ -61,7 +61,8 @@ bool closes_clean(int fd, bool peer_done) noexcept {
 
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   for (;;) {
-    // An error queue that is not empty would keep the socket readable.
+    // Empties the socket's error queue (zero-copy completions), which otherwise keeps the socket
+    // readable.
     if (ledger != nullptr) (void)read_completions(fd, *ledger);
     std::size_t discarded = 0;
     const Rest rest = discard(fd, kDiscardBudget, discarded);
@@ -69,7 +70,7 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
     if (rest != Rest::kMore && unsent_bytes(fd) == 0) return true;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= until) return false;
-    // After end of stream `fd` is always readable, so the wait is a plain sleep (descriptor -1).
+    // After the peer's end of stream `fd` is always readable, so this only sleeps (descriptor -1).
     const int poll_on = rest == Rest::kEnded ? -1 : fd;
     if (rest != Rest::kMore) poll_until(poll_on, POLLIN, std::min(until, now + kLook));
   }
@@ -104,7 +105,7 @@ Fd Linger::give_back() noexcept {
 void Linger::finish() {
   Fd fd = give_back();
   const Done done = std::move(done_);
-  done(std::move(fd));  // may destroy this Linger
+  done(std::move(fd));  // the handler may destroy this Linger
 }
 
 void Linger::readable() {

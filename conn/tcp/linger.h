@@ -26,8 +26,8 @@ bool closes_clean(int fd, bool peer_done) noexcept;
 /// continues after the peer's end of stream, since the kernel still reads that memory.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
-/// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs
-/// once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
+/// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. `done`
+/// runs once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
 /// earlier closes the socket at once. `ledger` may be null; it has the same effect as in deliver()
 /// and must outlive this object.
 class Linger {
@@ -38,7 +38,7 @@ class Linger {
   /// Blocks as deliver() does, until the rest is delivered or `until` has passed; called when the
   /// loop ends. Returns true if waiting longer would change nothing.
   bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
-  /// Stops lingering without running `done`, and returns the socket.
+  /// Stops lingering and returns the socket. `done` will not be called.
   Fd give_back() noexcept;
   ~Linger();
   Linger(const Linger&) = delete;
@@ -56,9 +56,10 @@ class Linger {
   Done done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
-  bool peer_sends_ = false;     // whether input of the peer was unread or had to be discarded
-  bool peer_ended_ = false;     // whether end of stream was read while memory was lent
-  ae::TimePoint last_arrival_;  // when input was last discarded, or when lingering began
+  bool peer_sends_ = false;  // whether there was unread input of the peer, or input was discarded
+  // whether the peer's end of stream was read while the kernel still used lent memory
+  bool peer_ended_ = false;
+  ae::TimePoint last_arrival_;  // when input was discarded last; at first, when lingering began
 };
 
 }}}  // namespace conn::tcp

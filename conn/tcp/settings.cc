@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
-// Returns the defaults of all options: the member initializers of Settings.
+// Returns a Settings object with the default of every option, as the member initializers set it.
 const Settings& defaults() {
   static const Settings all;
   return all;
@@ -52,8 +52,8 @@ void parse_common(OptionReader& options, Settings& s) {
   s.send_buffer = static_cast<int>(options.number("send-buffer"));
 }
 
-/// Returns the value of option mode, octal permissions such as "770" or "0770"; -1 if it is not
-/// given. Throws Error.
+/// Returns the value of option mode, octal permissions of the socket file such as "770" or "0770";
+/// -1 if the option is not given. Throws Error for a bad value.
 int parse_mode(OptionReader& options) {
   const std::string text = options.text("mode");
   if (!options.given("mode")) return -1;
@@ -69,7 +69,7 @@ int parse_mode(OptionReader& options) {
 SocketAddress parse_source(OptionReader& options) {
   const std::string text = options.text("source");
   if (!options.given("source")) return {};
-  // Only a numeric address is accepted: a name would be resolved for every connection, on the
+  // Accepts only a numeric address: a host name would be resolved for every connection, on the
   // loop's thread.
   SocketAddress address;
   if (!numeric_address(text, 0, address)) {
@@ -94,7 +94,7 @@ const OptionTable& tcp_options() {
                    "address to connect from; no name"),
          spread_row(defaults().spread),
          Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
-         // 9 h is just below the kernel's limit for TCP_KEEPIDLE, 32767 s.
+         // The maximum of 9 h is just below the kernel's limit for TCP_KEEPIDLE, 32767 s.
          Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
                        "silence before the kernel probes; 0: off"),
          Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,

@@ -19,27 +19,32 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 struct Settings {
-  // Options of both tcp and unix
+  // Options that both tcp and unix have
   int backlog = defaults::kBacklog;
   unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
-  int send_buffer = 0;  ///< bytes; 0: the kernel chooses and adapts
-  // Options of tcp only
-  ae::Duration linger = defaults::kLinger;  ///< how long delivery may continue after close()
-  /// how long delivery may continue when the loop ends
+  /// Size of the socket's send buffer in bytes; 0: the kernel chooses and adapts it.
+  int send_buffer = 0;
+  // Options that only tcp has
+  ae::Duration linger = defaults::kLinger;
+  /// How long unsent bytes may still be delivered when the loop ends.
   ae::Duration end_linger = EndLinger::kDefault;
-  int receive_buffer = 0;  ///< bytes; 0: the kernel chooses and adapts
+  /// Size of the socket's receive buffer in bytes; 0: the kernel chooses and adapts it.
+  int receive_buffer = 0;
   bool nodelay = true;
   bool reuseport = false;
-  ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: none
-  /// If data stays unacknowledged for this long, the connection fails; 0: the kernel's rule.
+  /// Idle time before TCP keepalive probes; 0: no probes.
+  ae::Duration keepalive = std::chrono::seconds(300);
+  /// How long sent data may stay unacknowledged before the connection fails; 0: as the kernel
+  /// decides.
   ae::Duration user_timeout{0};
-  std::uint64_t zero_copy = 0;  ///< minimum bytes for send() to use MSG_ZEROCOPY; 0: never
-  SocketAddress source;         ///< local address to connect from; with size 0 the kernel chooses
+  /// Minimum number of bytes for which send() uses MSG_ZEROCOPY; 0: never.
+  std::uint64_t zero_copy = 0;
+  SocketAddress source;  ///< local address to connect from; if its size is 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;
-  // Options of unix only
-  int mode = -1;  ///< permissions of the socket file; -1: as the umask allows
+  // Options that only unix has
+  int mode = -1;  ///< permissions of the listening socket's file; -1: as the umask allows
 };
 
 /// Returns the settings of tcp with `options` applied. Throws Error for an unknown option or a bad
@@ -49,7 +54,7 @@ Settings tcp_settings(const Options& options);
 /// value.
 Settings unix_settings(const Options& options);
 
-const OptionTable& tcp_options();   ///< the options tcp_settings() accepts
-const OptionTable& unix_options();  ///< the options unix_settings() accepts
+const OptionTable& tcp_options();   ///< returns the table of options that tcp_settings() accepts
+const OptionTable& unix_options();  ///< returns the table of options that unix_settings() accepts
 
 }}}  // namespace conn::tcp

@@ -21,8 +21,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// Sets a socket option. Errors are ignored: the option then has no effect. The kernel reduces a
-// buffer size that exceeds its limit.
+// Sets a socket option and ignores errors: after an error the option has no effect. The kernel
+// reduces a buffer size that exceeds its limit.
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
@@ -52,9 +52,9 @@ void apply(const Settings& settings, int fd, int family) noexcept {
   if (family == AF_UNIX) return;
   if (settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (settings.keepalive > ae::Duration::zero()) {
-    // Redis uses the same intervals. With option keepalive=300s a dead peer is detected after 600 s
-    // at most.
-    const int idle = std::min(seconds(settings.keepalive), 32767);  // the kernel's MAX_TCP_KEEPIDLE
+    // Sets the same keepalive intervals as Redis does: with option keepalive=300s a dead peer is
+    // detected after 600 s at most.
+    const int idle = std::min(seconds(settings.keepalive), 32767);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(idle / 3, 1));
@@ -77,8 +77,8 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
 
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
   if (to.family() != AF_UNIX && settings.source.size != 0) {
-    // Lets connect() choose the local port, not bind(), so that connections to several destinations
-    // can share one.
+    // The local port is chosen by connect() instead of bind(), so that connections to several
+    // destinations can share a port.
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
     if (to.family() != settings.source.family()) return EAFNOSUPPORT;
     if (::bind(fd, settings.source.get(), settings.source.size) != 0) return errno;
@@ -86,7 +86,7 @@ int start_connect(int fd, const SocketAddress& to, const Settings& settings) noe
   if (::connect(fd, to.get(), to.size) == 0) {
     return connected_to_itself(fd, to) ? ECONNREFUSED : 0;
   }
-  // A connect() that a signal interrupts continues in the background.
+  // A connect() that a signal interrupts (EINTR) continues in the background.
   return errno == EINTR ? EINPROGRESS : errno;
 }
 
@@ -112,7 +112,8 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
     const int rc = ppoll(&entry, 1, &timeout, nullptr);
     if (rc > 0) return true;
     if (rc == 0) return false;
-    if (errno != EINTR) return true;  // the caller's next operation reports the error
+    // poll(2) itself failed: the caller's next operation on the socket reports the error
+    if (errno != EINTR) return true;
     (void)Interruption::came();
   }
   return false;

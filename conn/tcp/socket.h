@@ -15,7 +15,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Owns a file descriptor.
+/// Owns a file descriptor and closes it on destruction.
 class Fd {
  public:
   Fd() = default;
@@ -58,7 +58,7 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept;
 /// connected, EINPROGRESS, or the errno value of the failure.
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept;
 
-/// Returns the result of a connect() that was in progress: 0 or an errno value.
+/// Returns the result of a connect() that was in progress and has ended: 0 or an errno value.
 int connect_result(int fd) noexcept;
 
 /// Waits until poll(2) reports one of `events` on `fd`. Returns false if the deadline passed first,
@@ -72,8 +72,8 @@ SocketAddress peer_address_of(int fd) noexcept;
 /// byte or does not fit into sockaddr_un; in the last case the text names the path.
 SocketAddress unix_address(const std::string& path);
 
-/// Returns how many bytes written to `fd` the peer's kernel has not acknowledged; 0 if the local
-/// kernel cannot tell.
+/// Returns how many bytes written to `fd` the peer's kernel has not acknowledged yet; 0 if the
+/// local kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
 /// The address of a connection's peer: IPv4, IPv6 or Unix. It needs only the memory of an IPv6
@@ -84,7 +84,7 @@ class PeerAddress {
   PeerAddress() = default;
   explicit PeerAddress(const SocketAddress& peer) noexcept;
   bool is_unix() const noexcept { return address_.sin6_family == AF_UNIX; }
-  SocketAddress get() const noexcept;  ///< empty for a Unix peer
+  SocketAddress get() const noexcept;  ///< returns the peer's address; empty for a Unix peer
 
  private:
   sockaddr_in6 address_{};

@@ -31,7 +31,8 @@ ssize_t receive_some(int fd, const iovec* vectors, int count) {
   return n;
 }
 
-/// Sends like sendmsg(2), but without SIGPIPE. Makes one system call, repeated after EINTR.
+/// Sends like sendmsg(2), but never raises SIGPIPE. Makes one system call, which is repeated after
+/// EINTR.
 ssize_t send_some(int fd, const iovec* vectors, int count) {
   ssize_t n;
   do {
@@ -67,7 +68,7 @@ void SocketCarrier::connect(const Endpoint& to) {
     type.check(to);
     settings_ = type.settings_for(to.options);
   } catch (const Error& error) {
-    // connect() must not throw this error: it is reported through the connect handler.
+    // Reports the error through the connect handler, since connect() must not throw it.
     fail({std::make_error_code(std::errc::invalid_argument), error.what()});
     error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
       error_timer_ = 0;
@@ -83,7 +84,7 @@ void SocketCarrier::connect(const Endpoint& to) {
 }
 
 void SocketCarrier::dialed(Dialed result) {
-  // Keeps the Dial alive, which called this function, until this function returns.
+  // Owns the Dial, which called this function, until this function returns.
   const std::unique_ptr<Dial> dial = std::move(dial_);
   if (result.fd) {
     host().occupy(std::move(result.place));
@@ -135,8 +136,8 @@ ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
   return n > 0 ? n : received_nothing(n);
 }
 
-/// Returns what read() must return after a receive call that returned `n` <= 0, and records end of
-/// stream or a failure.
+/// Handles a receive call whose result `n` was 0 or negative: records the peer's end of stream or a
+/// failure, and returns what read() must return.
 ssize_t SocketCarrier::received_nothing(ssize_t n) {
   if (state() == State::kError) return host().no_more_unread();
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
@@ -151,12 +152,14 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
     const int chunk = std::min(count, IOV_MAX);
     std::size_t asked = 0;
     for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
-    if (asked != 0) {  // a receive of 0 bytes would look like end of stream
+    if (asked != 0) {  // receiving into 0 bytes would return 0, which looks like end of stream
       const ssize_t n = receive_some(fd_.get(), vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
       if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
-        (void)failed(errno, "read from ");  // the kernel reports an error only once
-      if (n <= 0) return total;             // the next readv() reports end or error
+        // records the failure now, since the kernel reports an error only once
+        (void)failed(errno, "read from ");
+      // returns the bytes read so far; the next readv() reports end of stream or the error
+      if (n <= 0) return total;
       total += n;
       if (static_cast<std::size_t>(n) < asked) break;
     }
@@ -174,10 +177,12 @@ ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
     if (n < 0) {
       const int err = errno;
       if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
-      // EPIPE after shutdown() is a mistake of the caller, not a failure of the connection.
+      // Writing after shutdown() (EPIPE) is a mistake of the caller, not a failure of the
+      // connection.
       if (err == EPIPE && write_ended_) return total > 0 ? total : -1;
       failed(err, "write to ");
-      return total > 0 ? total : -1;  // After a partial write the next call reports the error.
+      // returns the bytes written so far; the next call reports the error
+      return total > 0 ? total : -1;
     }
     total += n;
     if (chunk == count) break;
@@ -205,7 +210,8 @@ ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   tell_done();
   try {
     announce_error();
-  } catch (const std::bad_alloc&) {  // the next read or write still reports the error
+  } catch (const std::bad_alloc&) {
+    // If memory runs out the error is not announced, but the next read or write reports it.
   }
   errno = err;
   return -1;
@@ -215,7 +221,7 @@ int SocketCarrier::shutdown() { return shut_down(SHUT_WR); }
 
 int SocketCarrier::shutdown_both() {
   if (shut_down(SHUT_RDWR) != 0) return -1;
-  // Input may still arrive after this; close() takes it into account.
+  // Input of the peer may still arrive in state kClosed; close() takes that into account.
   if (state() == State::kConnected) move_to(State::kClosed);
   return 0;
 }
@@ -224,7 +230,7 @@ int SocketCarrier::shut_down(int how) {
   if (::shutdown(fd_.get(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
-    // ENOTCONN means that the peer's reset has already arrived.
+    // Here shutdown(2) fails with ENOTCONN, which means that the peer's reset has already arrived.
     return static_cast<int>(failed(ECONNRESET, "shutdown towards "));
   }
   write_ended_ = true;
@@ -235,9 +241,9 @@ int SocketCarrier::shut_down(int how) {
 bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const short events = direction == ae::kReadable ? POLLIN : POLLOUT;
   bool ready;
-  do {
+  do {  // repeated as long as zero-copy completions arrive, since poll(2) returns for them, too
     ready = poll_until(fd_.get(), events, deadline);
-  } while (take_completions());  // zero-copy completions end poll(2), too
+  } while (take_completions());
   return ready;
 }
 
@@ -265,7 +271,8 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
         if (begun && !was_active) watch_aside();
       }
     } catch (const std::bad_alloc&) {
-      // Without watch_aside() completions would not be noticed, so no memory is lent.
+      // Without watch_aside() the kernel's zero-copy completions would go unnoticed, so send() must
+      // copy.
       if (lending_) lending_->give_up();
       if (lending_) (void)lending_->end_if_idle();
       begun = false;
@@ -287,7 +294,7 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
   return n;
 }
 
-/// Reads completions; true if there were any.
+/// Reads the kernel's zero-copy completions. Returns true if there were any.
 bool SocketCarrier::take_completions() noexcept {
   if (!lending_ || !lending_->take_completions(fd_.get())) return false;
   tell_done();
@@ -296,7 +303,8 @@ bool SocketCarrier::take_completions() noexcept {
 
 void SocketCarrier::tell_done() noexcept {
   if (!lending_ || !lending_->active()) return;
-  if (state() != State::kConnected || closing()) lending_->stop();  // the rest is never sent
+  // the rest of the reference will never be sent
+  if (state() != State::kConnected || closing()) lending_->stop();
   if (const std::size_t count = lending_->take_done(); count != 0) {
     std::error_code why;
     if (is_cut(fd_.get()))
@@ -307,15 +315,16 @@ void SocketCarrier::tell_done() noexcept {
   if (!lending_->end_if_idle()) return;
   try {
     if (side_ && side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
-  } catch (const std::bad_alloc&) {  // does not happen: requesting fewer events needs no memory
+  } catch (const std::bad_alloc&) {  // cannot happen: requesting fewer events needs no memory
   }
 }
 
-/// Returns whether the kernel still reads memory that the program lent it by send().
+/// Returns whether the kernel may still read memory that send() lent to it.
 bool SocketCarrier::is_lent() noexcept {
   if (!lending_ || !lending_->active() || !fd_) return false;
   (void)take_completions();
-  if (unsent_bytes(fd_.get()) == 0) lending_->acknowledged();  // the kernel never sends it again
+  // the peer has acknowledged all bytes, so the kernel never sends them again
+  if (unsent_bytes(fd_.get()) == 0) lending_->acknowledged();
   tell_done();
   return lending_->is_lent();
 }
@@ -338,7 +347,8 @@ void SocketCarrier::interest_changed() {
       announce_error();
       break;
     default:
-      break;  // once connected, dialed() has this called again
+      // nothing to request while connecting; dialed() calls this function again once connected
+      break;
   }
 }
 
@@ -352,7 +362,7 @@ void SocketCarrier::watch(ae::Mask wanted) {
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
-    // Recorded at once, since the code below may throw.
+    // Recorded before the code below, which may throw.
     watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);
   }
   if ((wanted & kWriting) != (watched_ & kWriting)) {
@@ -385,12 +395,13 @@ void SocketCarrier::Side::on_socket_event(bool peer_gone, bool error) noexcept {
   int err = 0;
   socklen_t size = sizeof err;
   if (getsockopt(carrier.fd(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
-  // Reading SO_ERROR has cleared it, so no later call reports this error.
+  // Reading SO_ERROR has cleared the error, so it must be reported here: no later call finds it.
   (void)carrier.failed(err, "connection to ");
 }
 
 void SocketCarrier::ready(ae::Mask direction) {
-  // Zero-copy completions wake the loop as if the socket were ready, so readiness is checked here.
+  // Zero-copy completions wake the loop as if the socket were readable, so this checks whether it
+  // is.
   if (lending_ && (take_completions(), lending_->had_completions())) {
     pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
     if (::poll(&entry, 1, 0) == 0) return;
@@ -422,7 +433,8 @@ void SocketCarrier::announce_error() {
       });
     } catch (const std::bad_alloc&) {
       if (watched_ == ae::kNone) throw;
-      // the socket is still watched: its events run the handlers, and ready() calls this again
+      // The socket is still watched: its events run the handlers, and ready() calls this function
+      // again.
       return;
     }
   }
@@ -431,13 +443,14 @@ void SocketCarrier::announce_error() {
 }
 
 void SocketCarrier::tell_error() {
-  struct Then {  // its destructor runs even if a handler throws
+  struct Then {  // its destructor, which announces the error, runs even if a handler throws
     SocketCarrier& carrier;
     ~Then() {
       if (carrier.closing()) return;
       try {
         carrier.announce_error();
-      } catch (const std::bad_alloc&) {  // the next read or write still reports the error
+      } catch (const std::bad_alloc&) {
+        // If memory runs out the error is not announced, but the next read or write reports it.
       }
     }
   } then{*this};
@@ -452,8 +465,8 @@ void SocketCarrier::close() noexcept {
   dial_.reset();
   const bool lent = is_lent();
   stop_watching();
-  // After shutdown_both() the state is kClosed, but there may be input to read and output to
-  // deliver.
+  // Whether there may be output to deliver or input to read. That is possible in state kClosed,
+  // too, after shutdown_both().
   const bool stands = fd_ && (state() == State::kConnected ||
                               (state() == State::kClosed && (lent || !read_ended_)));
   if (aborts()) {
@@ -471,13 +484,13 @@ void SocketCarrier::close() noexcept {
                                          });
       linger_->start();
       return;
-    } catch (const std::bad_alloc&) {  // without memory to linger, closes at once
+    } catch (const std::bad_alloc&) {  // without memory for the Linger, closes the socket at once
       if (linger_) fd_ = linger_->give_back();
       linger_.reset();
     }
   }
-  // After the peer's end of stream no input can provoke a reset, so the kernel delivers the rest of
-  // the output by itself.
+  // The peer has ended its stream, so no input can provoke a reset, and the kernel delivers the
+  // rest of the output by itself.
   close_socket();
   host().release();
 }
@@ -493,7 +506,8 @@ void SocketCarrier::close_socket(bool reset) noexcept {
 
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  if (!fd_ || peer_.is_unix()) return true;  // output of a Unix socket is delivered at once
+  // output of a Unix socket has been delivered once it is written
+  if (!fd_ || peer_.is_unix()) return true;
   if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
   // After the peer's end of stream there is nothing to wait for: the kernel finishes delivery by
   // itself.
@@ -528,7 +542,7 @@ std::string SocketCarrier::local_address() const {
 std::string SocketCarrier::peer_address() const {
   if (!peer_.is_unix()) return peer_.get().to_string();
   if (!fd_) return {};
-  // A client's Unix socket usually has no name; the listener's path is shown instead.
+  // A client's Unix socket usually has no name, so the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
   return name.empty() ? local_address_of(fd_.get()).to_string() : name;
 }

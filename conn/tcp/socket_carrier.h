@@ -25,7 +25,8 @@ class SocketCarrier final : public Carrier {
     if (aborts()) close_socket(true);
   }
 
-  /// Takes over an accepted socket; the state becomes kConnected. Makes no system call.
+  /// Takes over an accepted socket; the connection is then in state kConnected. Makes no system
+  /// call.
   void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
 
   int fd() const noexcept override { return fd_.get(); }
@@ -53,8 +54,8 @@ class SocketCarrier final : public Carrier {
   bool leave(ae::EventLoop* to) override;
 
  private:
-  /// Receives the socket events that file events do not report, for a close handler or for
-  /// zero-copy sending. Allocated on demand.
+  /// Receives those events of the socket that the loop's file events do not report: the peer's end
+  /// for a close handler, and zero-copy completions. Allocated on demand.
   struct Side final : SocketEvents::Item {
     explicit Side(SocketCarrier& its) : carrier(its) {}
     void on_socket_event(bool peer_gone, bool error) noexcept override;
@@ -72,7 +73,7 @@ class SocketCarrier final : public Carrier {
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  // Zero-copy sending
+  // Functions for zero-copy sending
   bool take_completions() noexcept;
   void tell_done() noexcept;
   bool is_lent() noexcept;
@@ -82,15 +83,18 @@ class SocketCarrier final : public Carrier {
   Fd fd_;
   PeerAddress peer_;
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // whether the peer's end of stream has been read
-  bool write_ended_ = false;  // whether shutdown() or shutdown_both() was called
-  bool peer_done_ = false;    // expect_no_more(): by the protocol above, the peer sends no more
+  bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
+  // whether shutdown() or shutdown_both() was called, so that no write may follow
+  bool write_ended_ = false;
+  // whether expect_no_more() was called: by the protocol above, the peer sends no more
+  bool peer_done_ = false;
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<ZeroCopySender>
-      lending_;                     // zero-copy sending; null before the first zero-copy send()
-  std::unique_ptr<Dial> dial_;      // the attempt to connect; null at other times
-  std::unique_ptr<Linger> linger_;  // delivers remaining output after close(); null at other times
+  // object for zero-copy sending; null before the first zero-copy send()
+  std::unique_ptr<ZeroCopySender> lending_;
+  std::unique_ptr<Dial> dial_;  // the attempt to connect; null except while connecting
+  // delivers the remaining output after close(); null at other times
+  std::unique_ptr<Linger> linger_;
 };
 
 }}}  // namespace conn::tcp

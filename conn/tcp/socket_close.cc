@@ -14,7 +14,7 @@ void reset_when_closed(int fd) noexcept {
 
 void close_unix(Fd fd) noexcept {
   if (!fd) return;
-  // After shutdown() the peer can add no more unread bytes, so the loop below ends.
+  // After shutdown(2) the peer can add no more unread bytes, so the loop that discards them ends.
   ::shutdown(fd.get(), SHUT_RDWR);
   char discarded[16 * 1024];
   ssize_t n;

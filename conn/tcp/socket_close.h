@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How a socket is closed at once: with a reset, or so that the peer of a Unix socket sees end of
+// Ways to close a socket at once: with a reset, or so that the peer of a Unix socket sees end of
 // stream.
 
 #include "ae/abi.h"
@@ -8,7 +8,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Makes the next close() drop unsent bytes and reset the connection.
+/// Prepares `fd` so that closing it drops unsent bytes and resets the connection.
 void reset_when_closed(int fd) noexcept;
 
 /// Discards the unread input of a Unix socket and closes it, so that the peer sees end of stream.

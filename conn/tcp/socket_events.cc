@@ -56,7 +56,7 @@ SocketEvents::~SocketEvents() {
   }
 }
 
-/// Creates the epoll instance. If the process has no descriptor left for it, `epoll_` stays empty.
+/// Creates the epoll instance. Leaves `epoll_` empty if the process has no free descriptor for it.
 void SocketEvents::open() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return;
@@ -99,7 +99,8 @@ void SocketEvents::set(Item& item, int fd, unsigned what) {
   if (!item.added_) (void)loop_.again(again_, kAgain);
 }
 
-/// In a forked child, replaces the inherited epoll instance by a new one.
+/// Replaces the epoll instance by a new one in a forked child, which must not change the instance
+/// that it shares with its parent.
 void SocketEvents::renew() {
   if (owner_ == getpid()) return;
   if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
@@ -134,7 +135,8 @@ ae::Duration SocketEvents::try_again() noexcept {
 void SocketEvents::after_fork() noexcept {
   try {
     renew();
-  } catch (const std::bad_alloc&) {  // the next set() or ready() tries again
+  } catch (const std::bad_alloc&) {
+    // If there is no memory for the timer, the next set() or ready() tries again.
   }
 }
 

@@ -16,8 +16,8 @@ class SocketEvents final : public ae::LoopLocal {
  public:
   enum What : unsigned { kNothing = 0, kPeerGone = 1, kErrors = 2 };
 
-  /// The receiver of one socket's events. Its destructor unregisters it; the end of the loop
-  /// unregisters all items.
+  /// Receives the events of one socket. Its destructor unregisters it; the end of the loop
+  /// unregisters all of them.
   class Item {
    public:
     Item() = default;
@@ -40,8 +40,8 @@ class SocketEvents final : public ae::LoopLocal {
     Item** link_ = nullptr;
     int fd_ = -1;
     unsigned what_ = kNothing;
-    bool added_ = false;  // whether it is registered with the epoll instance
-    bool over_ = false;   // whether the loop has ended
+    bool added_ = false;  // whether this item is registered with the epoll instance
+    bool over_ = false;   // whether the loop of this item has ended
   };
 
   /// Watches `fd` on `loop` for `what`, a bitwise OR of What; kNothing stops watching. Watching
@@ -66,12 +66,12 @@ class SocketEvents final : public ae::LoopLocal {
 
   ae::EventLoop& loop_;
   Fd epoll_;
-  // Process that made the epoll instance. A forked child shares the instance with its parent and
-  // must not touch it.
+  // The process that created the epoll instance. A forked child shares the instance with its parent
+  // and must not change it.
   pid_t owner_;
   Item* head_ = nullptr;
-  // Timer that retries failed registrations. It always exists; without failures it is set to a
-  // year.
+  // Timer that retries failed registrations. It always exists, because creating it could fail;
+  // without failed registrations it is set to a year.
   ae::TimerId again_ = 0;
 };
 

@@ -77,7 +77,8 @@ Endpoint endpoint_of(int fd, std::string_view scheme) {
 
 }  // namespace
 
-/// Checks that `fd` is a stream socket of a family of this type; returns its family. Throws Error.
+/// Checks that `fd` is a stream socket of an address family that this type supports. Returns the
+/// family. Throws Error.
 int SocketType::check_socket(int fd) const {
   if (number_of(fd, SO_TYPE) != SOCK_STREAM) refuse(fd, "it is not a stream socket");
   const int family = number_of(fd, SO_DOMAIN);
@@ -106,7 +107,8 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   const int family = check_socket(fd);
   if (number_of(fd, SO_ACCEPTCONN) == 0)
     refuse(fd, "it does not listen: call listen() on it first, or adopt() if it is connected");
-  // Works on a duplicate of `fd`, so that the caller still owns `fd` if a step fails.
+  // The following steps use a duplicate of `fd`, so that the caller still owns `fd` if one of them
+  // fails.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) refuse(fd, errno_text(errno));
   make_ours(copy.get());

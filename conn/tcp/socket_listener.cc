@@ -30,7 +30,8 @@ After after_error(int err) noexcept {
     case EWOULDBLOCK:
 #endif
       return After::kNothingLeft;
-    // By accept(2), these are errors of the pending connection, not of the listening socket.
+    // According to accept(2), these errors belong to the pending connection, not to the listening
+    // socket.
     case EINTR:
     case ECONNABORTED:
     case EPROTO:
@@ -44,25 +45,27 @@ After after_error(int err) noexcept {
     case ENETUNREACH:
     case ETIMEDOUT:
       return After::kNextOne;
-    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; the loop must not spin on another error either
+    // EMFILE, ENFILE, ENOBUFS, ENOMEM, and any other error, which must not make the loop spin
+    // either
+    default:
       return After::kRetryLater;
   }
 }
 
 }  // namespace
 
-/// The part of a SocketListener that may be on the stack while a handler destroys the listener.
+/// The part of a SocketListener that may still be running when a handler destroys the listener.
 class SocketListener::Acceptor final : public ae::Deferred {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
            std::vector<SocketType::Bound> sockets, ListenTo to);
   ~Acceptor() override { stop(); }
 
-  /// Begins to accept; stop() undoes it, even if start() failed halfway.
+  /// Starts accepting. stop() undoes it, even if start() threw halfway.
   void start();
-  /// Ends listening; no handler runs afterwards.
+  /// Stops listening for good; no handler runs afterwards.
   void stop() noexcept;
-  /// Leaves the loop, with the sockets still listening; start(loop) continues on another loop.
+  /// Leaves the loop while the sockets keep listening; start(loop) continues on another loop.
   void leave() noexcept;
   void start(ae::EventLoop& loop);
   void pause() { set_paused(true); }
@@ -82,13 +85,14 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void retry_later();
 
   const SocketType& type_;
-  ae::EventLoop* loop_;  // null once stopped, or while moving to another loop
+  // the loop that accepts; null once stopped, or while moving to another loop
+  ae::EventLoop* loop_;
   LoopCounters* counters_;
   std::shared_ptr<const Settings> settings_;
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // handler of a port listener, set instead of accepted_
+  // Handler that receives the pending connections of a port listener; set instead of accepted_.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
   bool paused_ = false, watched_ = false, stopped_ = false;
@@ -104,7 +108,8 @@ class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
     static const char key = 0;
-    // Created before the ListenerSet, so that it is destroyed after it.
+    // Creates the ConnectionSet before the ListenerSet, so that it is destroyed after the
+    // ListenerSet.
     ConnectionSet& connections = ConnectionSet::of(loop);
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
     if (!slot) slot = std::make_unique<ListenerSet>(connections);
@@ -176,7 +181,7 @@ void SocketListener::Acceptor::stop() noexcept {
   }
   refused_.clear();
   arrived_.clear();
-  accepted_.clear();  // last, since destroying the handler may run any code
+  accepted_.clear();  // must come last, because destroying the handler may run any code
 }
 
 void SocketListener::Acceptor::set_paused(bool paused) {
@@ -222,7 +227,7 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     retry_delay_ = kFirstRetry;
     take(std::move(fd), peer);
-    // The handler may have stopped or paused this listener.
+    // The accept handler may have stopped or paused this listener.
     if (loop_ == nullptr || !watched_) return;
   }
 }
@@ -241,7 +246,8 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
       arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
-  } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only the connection being accepted is lost; accepting continues
     ++counters_->accept_errors;
     return;
   }
@@ -263,9 +269,11 @@ void SocketListener::Acceptor::retry_later() {
       return ae::kNoMore;
     });
   } catch (const std::bad_alloc&) {
-    return;  // the sockets are still watched, so the next iteration tries again
+    // the timer could not be set: the sockets stay watched, so the next iteration tries again
+    return;
   }
-  watch(false);  // only now that the timer is set: nothing else would watch the sockets again
+  // called only once the timer is set, since nothing else would watch the sockets again
+  watch(false);
   retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
 }
 

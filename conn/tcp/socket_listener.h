@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Accepts connections on one or several sockets; shared by tcp and unix.
+// Accepts connections on one or several listening sockets; used by tcp and unix.
 
 #include <memory>
 #include <vector>
@@ -31,7 +31,8 @@ class SocketListener final : public PortListener {
   class Acceptor;
   friend class ListenerSet;
   const SocketType& type_;
-  std::unique_ptr<Acceptor> acceptor_;  // outlives this object while its accept handler runs
+  // may outlive this object, until a running accept handler has returned
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }}}  // namespace conn::tcp

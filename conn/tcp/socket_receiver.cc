@@ -30,7 +30,7 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     if (timer != 0) loop.remove_time_event(std::exchange(timer, 0));
     waiting.clear();
     refused.clear();
-    accepted.clear();  // last, since destroying the handler may run any code
+    accepted.clear();  // must come last, because destroying the handler may run any code
   }
   void begin(PendingConnectionPtr arrival) {
     auto& socket = static_cast<SocketPending&>(*arrival);
@@ -38,7 +38,8 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     try {
       owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
                              std::move(socket.place));
-    } catch (const std::bad_alloc&) {  // without memory, only this pending connection is lost
+    } catch (const std::bad_alloc&) {
+      // if memory runs out, only this pending connection is lost; accepting continues
       ++type.counters(loop).accept_errors;
       return;
     }
@@ -53,19 +54,22 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
   void schedule() {
     if (timer != 0 || paused || stopped || waiting.empty()) return;
     timer = loop.add_time_event(ae::Duration::zero(), [this] {
-      struct GoOn {  // its destructor runs even if a handler throws
+      // its destructor, which continues with the next connection, runs even if a handler throws
+      struct GoOn {
         Core& core;
         ~GoOn() {
           core.timer = 0;
           try {
             core.schedule();
-          } catch (const std::bad_alloc&) {  // the next pending connection tries again
+          } catch (const std::bad_alloc&) {
+            // If memory runs out, the timer is not set; the next pending connection tries again.
           }
         }
       } go_on{*this};
       for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
         if (n != 0 && !loop.has_time()) break;
-        if (accepted.running()) break;  // this iteration is nested in the accept handler
+        // the accept handler runs a nested iteration of the loop, which called this
+        if (accepted.running()) break;
         begin(take_next());
       }
       return ae::kNoMore;
@@ -77,9 +81,9 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
   const std::shared_ptr<const Settings> settings;
   ae::HandlerSlot<void(ConnectionPtr)> accepted;
   Refusals refused;
-  // pending connections that arrived while paused or while the handler ran
+  // Pending connections that arrived while the acceptor was paused or its accept handler ran.
   std::deque<PendingConnectionPtr> waiting;
-  ae::TimerId timer = 0;  // timer that works off `waiting`; 0: not set
+  ae::TimerId timer = 0;  // timer whose callback accepts the connections in `waiting`; 0: not set
   bool paused = false, stopped = false;
 };
 
@@ -87,7 +91,7 @@ SocketLoopAcceptor::SocketLoopAcceptor(const SocketType& type, ae::EventLoop& lo
                                        std::shared_ptr<const Settings> settings,
                                        AcceptHandler accepted)
     : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {
-  (void)type.counters(loop);  // Allocates the counters now, since memory may be short later.
+  (void)type.counters(loop);  // allocates the counters now, since memory may be short later
 }
 
 SocketLoopAcceptor::~SocketLoopAcceptor() {

@@ -14,7 +14,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// An accepted socket that is not a connection yet. Destroying it closes the socket.
+/// A socket that was accepted but is not a connection yet. Destroying this object closes the
+/// socket.
 class SocketPending final : public PendingConnection {
  public:
   SocketPending(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
@@ -26,7 +27,7 @@ class SocketPending final : public PendingConnection {
   const SocketAddress peer_;
 };
 
-/// Makes a connection, ready for data, from an accepted socket. Throws std::bad_alloc.
+/// Makes a connection in state kConnected from an accepted socket. Throws std::bad_alloc.
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
                              const SocketAddress& peer, Quota::Place place);
@@ -47,7 +48,8 @@ class SocketLoopAcceptor final : public LoopAcceptor {
 
  private:
   struct Core;
-  std::unique_ptr<Core> core_;  // outlives this object while its accept handler runs
+  // may outlive this object, until a running accept handler has returned
+  std::unique_ptr<Core> core_;
 };
 
 }}}  // namespace conn::tcp

@@ -6,7 +6,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 void SocketType::configure(const Options& options) {
-  auto settings = std::make_shared<Settings>(parse(options));  // throws before anything changes
+  // throws for a bad option, before anything is changed
+  auto settings = std::make_shared<Settings>(parse(options));
   options_ = options;
   settings_ = std::move(settings);
 }

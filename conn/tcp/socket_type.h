@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The common base of the connection types tcp and unix.
+// Base class of the connection types tcp and unix.
 
 #include <memory>
 
@@ -14,13 +14,15 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketListener;
 
-/// The handler that receives what a listener accepts; exactly one of the two is set.
+/// The handler that receives what a listening socket accepts. Exactly one of the two members is
+/// set.
 struct ListenTo {
-  AcceptHandler accepted = nullptr;  ///< receives the connections of a listener
-  PendingHandler arrived = nullptr;  ///< receives the pending connections of a port listener
+  AcceptHandler accepted = nullptr;  ///< receives each connection that a listener accepts
+  /// Receives each pending connection that a port listener accepts.
+  PendingHandler arrived = nullptr;
 };
 
-/// The base of TcpType and UnixType.
+/// Base of TcpType and UnixType: everything that TCP and Unix sockets have in common.
 class AECONN_API SocketType : public Transport {
  public:
   Capabilities capabilities() const noexcept final {
@@ -31,7 +33,7 @@ class AECONN_API SocketType : public Transport {
             .reset = is_tcp(),
             .reuseport = is_tcp()};
   }
-  /// Sets the options of this type, in place of those of an earlier call.
+  /// Sets the options of this type. They replace the options of an earlier call.
   void configure(const Options& options) final;
   void check(const Endpoint& endpoint) const final;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -50,22 +52,23 @@ class AECONN_API SocketType : public Transport {
   /// Returns the type's own settings if the endpoint has no options, else new settings with the
   /// endpoint's options added. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
-  /// Returns the record of the addresses that connections of this type lead to; option spread uses
+  /// Returns the record of the addresses to which connections of this type lead. Option spread uses
   /// it to choose an address.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  protected:
-  /// A listening socket and its clean-up function.
+  /// A listening socket and the function that cleans up after it.
   struct Bound {
     Fd fd;
     Endpoint endpoint;
-    std::function<void()> remove;  ///< run when listening ends; may be empty
+    /// Called when listening ends, for example to remove the socket file; may be empty.
+    std::function<void()> remove;
   };
   virtual bool is_family(int family) const noexcept = 0;
   virtual bool is_tcp() const noexcept { return false; }
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;
-  /// Returns the listening sockets of `endpoint`, at least one. Throws Error.
+  /// Creates the listening sockets of `endpoint` and returns them, at least one. Throws Error.
   virtual std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const = 0;
 
  private:

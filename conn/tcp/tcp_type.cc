@@ -26,12 +26,12 @@ int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
   Fd fd = open_socket(address.family());
   if (!fd) return errno;
   const int yes = 1;
-  // Lets a restarted server listen at once, while old connections are in TIME_WAIT.
+  // SO_REUSEADDR lets a restarted server listen at once, while old connections are in TIME_WAIT.
   if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
   if (settings.reuseport && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
     return errno;
   }
-  // The socket accepts IPv6 only, so that "*" and "::" can be listened on together.
+  // Makes the socket accept IPv6 only, so that a server can listen on "*" and "::" together.
   if (address.family() == AF_INET6 &&
       setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0) {
     return errno;
@@ -80,7 +80,8 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
             again = true;
             break;
           }
-          // A name may resolve to addresses of both families on a machine that has only one.
+          // Skips the address: a name may have addresses of both families on a machine that
+          // supports only one.
           if (address_missing(err)) continue;
           throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
         }

@@ -12,7 +12,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// The transport tcp.
+/// The transport tcp: connections over TCP sockets.
 class AECONN_API TcpType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "tcp"; }
@@ -28,7 +28,7 @@ class AECONN_API TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  // the type's options, made by the constructor, which may throw
+  // Table of this type's options; built by the constructor, since building it may throw.
   const OptionTable& table_ = tcp_options();
 };
 

@@ -34,8 +34,8 @@ Fd lock_folder(const std::string& path) {
   return fd;
 }
 
-/// Returns why the existing file `path` cannot be replaced; an empty text if it is gone or is a
-/// socket without a listener.
+/// Returns why the existing file `path` cannot be replaced by a new socket; empty if the file is
+/// gone or is a socket without a listener.
 std::string why_not_stale(const std::string& path, const SocketAddress& address) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
@@ -47,11 +47,12 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
   }
   switch (errno) {
     case ECONNREFUSED:
-      return "";  // the socket has no listener
+      return "";  // no listener: the socket file is stale and may be replaced
     case ENOENT:
-      return "";  // the file was removed meanwhile
+      return "";  // the file was removed meanwhile, so nothing is in the way
     case EAGAIN:
-      return "another process listens on this socket";  // the backlog of its socket is full
+      // EAGAIN means that the listener's backlog is full
+      return "another process listens on this socket";
     case EPROTOTYPE:
       return "another process uses this socket (for datagrams)";
     default:

@@ -11,7 +11,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// The transport unix.
+/// The transport unix: connections over Unix stream sockets.
 class AECONN_API UnixType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "unix"; }
@@ -24,7 +24,7 @@ class AECONN_API UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  // the type's options, made by the constructor, which may throw
+  // Table of this type's options; built by the constructor, since building it may throw.
   const OptionTable& table_ = unix_options();
 };
 

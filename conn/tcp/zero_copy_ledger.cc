@@ -26,7 +26,7 @@ void ZeroCopyLedger::finish() noexcept {
 }
 
 void ZeroCopyLedger::completed(std::uint32_t from, std::uint32_t to) noexcept {
-  // Compares distances from first_, since call numbers wrap around at 2^32.
+  // Compares distances from first_ instead of call numbers, which wrap around at 2^32.
   const std::uint32_t made = next_ - first_;
   const std::uint32_t end = to - first_ + 1;
   std::uint32_t at = from - first_;

@@ -17,53 +17,58 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// sent by one or several calls. References complete in the order in which they began.
 class ZeroCopyLedger {
  public:
-  /// Maximum number of zero-copy calls that are not completed; once it is reached, bytes must be
-  /// sent by ordinary calls.
+  /// Maximum number of zero-copy send calls that the kernel has not completed. Once it is reached,
+  /// bytes must be sent by ordinary calls.
   static constexpr std::uint32_t kMostCalls = 1024;
-  /// Maximum number of references begun and not yet returned by take_done(); the caller of begin()
-  /// must not exceed it.
+  /// Maximum number of references (pieces of memory) begun and not yet returned by take_done(); the
+  /// caller of begin() must not exceed it.
   static constexpr std::uint32_t kMostReferences = 64;
 
   explicit ZeroCopyLedger(std::uint32_t first_call = 0) noexcept
       : first_(first_call), next_(first_call) {}
 
-  /// Begins the next reference: subsequent calls belong to it.
+  /// Begins the next reference, that is, piece of memory: subsequent send calls belong to it.
   void begin() noexcept;
-  /// Records that the kernel accepted a zero-copy call of the current reference.
+  /// Records that the kernel accepted a zero-copy send call for the current reference.
   void sent() noexcept { ++next_; }
-  /// Ends the current reference: the kernel has accepted all of it, or the rest will never be sent.
+  /// Ends the current reference: either the kernel has accepted all of its bytes, or the rest will
+  /// never be sent.
   void finish() noexcept;
-  bool open() const noexcept { return open_; }  ///< true between begin() and finish()
+  /// Whether a reference is being sent: true between begin() and finish().
+  bool open() const noexcept { return open_; }
   bool has_room() const noexcept { return next_ - first_ < kMostCalls; }
 
   /// Records that the kernel is done with the calls from number `from` to number `to`, both
   /// included. Ignores a range that contains calls that were never made.
   void completed(std::uint32_t from, std::uint32_t to) noexcept;
-  /// Records that the kernel is done with all calls.
+  /// Records that the kernel has completed all zero-copy calls and reads no more lent memory.
   void complete_all() noexcept;
-  /// Returns the number of references that completed since the last call of take_done(); they are
+  /// Returns how many references were completed since the last call of take_done(). They are always
   /// the oldest ones.
   std::size_t take_done() noexcept;
-  /// Whether any reference is not done, or is done but not yet returned by take_done().
+  /// Whether any reference is not completed, or is completed but not yet returned by take_done().
   bool waits() const noexcept { return oldest_ != newest_; }
-  /// Whether the kernel still reads memory of a reference.
+  /// Whether the kernel still reads the memory of any reference.
   bool under_way() const noexcept { return first_ != next_; }
 
  private:
-  std::uint32_t first_, next_;    // calls before first_ are completed, calls before next_ were made
-  std::bitset<kMostCalls> over_;  // completed calls from first_ on, by number modulo kMostCalls
-  // for each reference, the number of the call after its last one
+  // number of the oldest call that is not completed, and number of the next call
+  std::uint32_t first_, next_;
+  // completed calls among those from first_ on, indexed by call number modulo kMostCalls
+  std::bitset<kMostCalls> over_;
+  // For each reference, the number of the call that follows its last call.
   std::uint32_t ends_[kMostReferences];
   std::uint32_t oldest_ = 0, newest_ = 0;
   bool open_ = false;
 };
 
-/// What was read from the error queue of a socket.
+/// What read_completions() found in the error queue of a socket.
 struct ZeroCopyNews {
-  bool any = false;     ///< whether the queue held anything
-  bool copied = false;  ///< whether the kernel copied the bytes after all
+  bool any = false;     ///< whether the error queue held any message
+  bool copied = false;  ///< whether the kernel copied the bytes, although zero-copy was requested
 };
-/// Reads the error queue of `fd` until it is empty, and records the completions in `ledger`.
+/// Reads the error queue of the socket `fd` until it is empty, and records the zero-copy
+/// completions in `ledger`.
 ZeroCopyNews read_completions(int fd, ZeroCopyLedger& ledger) noexcept;
 /// Enables MSG_ZEROCOPY on `fd`. Returns false if that is impossible, or if it was enabled before:
 /// other code may then have made zero-copy calls, which are not counted in the call numbers here.

@@ -36,7 +36,7 @@ ssize_t ZeroCopySender::send(int fd, std::span<const std::byte> bytes, bool& all
     lent = !given_up_ && ledger_->has_room();
     const int flags = MSG_NOSIGNAL | (lent ? MSG_ZEROCOPY : 0);
     n = ::send(fd, bytes.data(), bytes.size(), flags);
-    // ENOBUFS: one of the limits net.core.optmem_max and RLIMIT_MEMLOCK is reached.
+    // send(2) fails with ENOBUFS when the limit net.core.optmem_max or RLIMIT_MEMLOCK is reached.
     if (n < 0 && lent && errno == ENOBUFS) {
       given_up_ = true;
       errno = EINTR;

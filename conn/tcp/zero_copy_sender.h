@@ -18,17 +18,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Returns whether the connection was reset with bytes unsent. The kernel then returns lent memory
-/// although the peer has not acknowledged the bytes.
+/// Returns whether the connection was reset while bytes were unsent. The kernel then returns lent
+/// memory although the peer has not acknowledged these bytes.
 bool is_cut(int fd) noexcept;
 
 class ZeroCopySender {
  public:
-  /// Enables zero-copy sending on `fd`, at the first call. Returns false if that is impossible, now
-  /// and later. Throws std::bad_alloc.
+  /// Enables zero-copy sending on `fd`, at the first call. Returns false if zero-copy sending is
+  /// impossible; it is then impossible at later calls as well. Throws std::bad_alloc.
   bool begin(int fd);
   bool active() const noexcept { return ledger_ != nullptr; }
-  bool given_up() const noexcept { return given_up_; }  ///< true: send() copies from now on
+  /// Whether give_up() was called: send() copies bytes from then on.
+  bool given_up() const noexcept { return given_up_; }
   void give_up() noexcept { given_up_ = true; }
   /// Whether a reference (a piece of memory passed to send()) has been sent only in part, so that
   /// the next send() must continue it.
@@ -37,25 +38,27 @@ class ZeroCopySender {
   /// kernel copies the bytes. Sets `all_done` if the kernel has accepted the whole reference and
   /// reads no lent memory any more.
   ssize_t send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept;
-  /// Reads zero-copy completions from the error queue of `fd`. Returns true if there were any.
+  /// Reads zero-copy completions from the error queue of the socket `fd`. Returns true if there
+  /// were any.
   bool take_completions(int fd) noexcept;
-  /// Whether take_completions() found any since the last call of had_completions().
+  /// Returns whether take_completions() has found any completion since the last call of
+  /// had_completions().
   bool had_completions() noexcept { return std::exchange(had_completions_, false); }
-  /// Ends the current reference; the rest of it will never be sent.
+  /// Ends the current reference (piece of memory); the rest of it will never be sent.
   void stop() noexcept { ledger_->finish(); }
-  /// Returns the number of references that completed since the last call of take_done(). They are
+  /// Returns how many references were completed since the last call of take_done(). They are always
   /// the oldest ones.
   std::size_t take_done() noexcept { return ledger_->take_done(); }
-  /// After give_up(), ends zero-copy sending once all references are done. Returns true if it was
-  /// active until this call.
+  /// Ends zero-copy sending if give_up() was called and all references are completed. Returns true
+  /// if this call has ended it.
   bool end_if_idle() noexcept;
-  /// Records that the peer has acknowledged everything sent, so that the kernel reads no lent
-  /// memory any more.
+  /// Records that the peer has acknowledged all bytes, so that the kernel reads no more lent
+  /// memory.
   void acknowledged() noexcept;
   bool is_lent() const noexcept { return active() && ledger_->under_way(); }
-  /// False in a child of fork(): completions on an inherited socket belong to the parent.
+  /// False in a child of fork(): completions on an inherited socket belong to the parent process.
   bool is_ours() const noexcept { return owner_ == getpid(); }
-  /// The record of what the kernel still reads, for a Linger after close().
+  /// Returns the record of the memory that the kernel still reads; a Linger needs it after close().
   ZeroCopyLedger* ledger() noexcept { return ledger_.get(); }
 
  private:

@@ -13,9 +13,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kAcceptsInOneTurn = 16;
-// While max-handshakes handshakes run, pending connections wait in the backlog until one of them is
-// over or the oldest is this old; the next connection then replaces the oldest. Honest clients need
-// milliseconds.
+// While max-handshakes handshakes run, new connections wait in the backlog until one handshake
+// ends, or until the oldest one is this old; the next connection then replaces the oldest. Honest
+// clients need only milliseconds.
 constexpr ae::Duration kGrace = 1s;
 
 }  // namespace
@@ -52,7 +52,7 @@ void Acceptor::stop() noexcept {
   handshakes_.clear();
   done_.clear();
   refused_.clear();
-  accepted_.clear();  // last: destroying the handler may run any code
+  accepted_.clear();  // must come last, because destroying the handler may run any code
 }
 
 // --- handshakes ----------------------------------------------------------------------------------
@@ -61,13 +61,16 @@ void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
   if (full()) handshakes_.front().handshake->evict();
-  if (shared_ == nullptr) return;  // the refused handler ended the listening
+  // shared_ is null if the handler for refused connections, called by evict(), stopped this
+  // listener
+  if (shared_ == nullptr) return;
   TlsCarrier* carrier = nullptr;
   try {
     auto [connection, made] = make_connection<TlsCarrier>(shared_->loop(), type_, *shared_);
     handshakes_.push_back({std::move(connection)});
     carrier = &made;
-  } catch (const std::bad_alloc&) {  // only this connection is lost
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only this connection is lost; accepting continues
     ++counters_.accept_errors;
     return;
   }
@@ -86,8 +89,9 @@ void Acceptor::arrived(ConnectionPtr below) {
 
 bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 
-/// Leaves further connections in the backlog while max-handshakes handshakes run. Without memory
-/// for the timer they are accepted, and each one evicts the oldest handshake at once.
+/// While max-handshakes handshakes run, stops accepting, so that further connections stay in the
+/// backlog. Without memory for the timer, connections are still accepted, and each one evicts the
+/// oldest handshake at once.
 void Acceptor::check_room() {
   if (!full()) {
     (void)let_in();
@@ -105,7 +109,7 @@ void Acceptor::check_room() {
   if (!std::exchange(waiting_, true)) below_->pause();
 }
 
-/// Resumes accepting. False if there is no memory for it; the timer then tries again.
+/// Resumes accepting. Returns false if there is no memory for that; the timer then tries again.
 bool Acceptor::let_in() {
   if (waiting_ && !paused_) {
     try {
@@ -138,10 +142,11 @@ void Acceptor::finished(Place place) {
   }
 }
 
-/// Runs the accept handler. Connections that become ready in an iteration nested in it wait until
-/// it returns.
+/// Runs the accept handler. Connections that become ready while it runs a nested iteration of the
+/// loop wait until it returns.
 void Acceptor::hand_over(ConnectionPtr owner) {
-  struct Then {  // runs even if the handler throws
+  // its destructor, which continues with further connections, runs even if the handler throws
+  struct Then {
     Acceptor& acceptor;
     ~Then() {
       const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
@@ -152,7 +157,8 @@ void Acceptor::hand_over(ConnectionPtr owner) {
 }
 
 void Acceptor::failed(Place place, const Failure& failure) {
-  const ConnectionPtr owner = take(place);  // closing it delivers the alert
+  // destroying the connection at the end of this function sends the TLS alert to the peer
+  const ConnectionPtr owner = take(place);
   ++counters_.accept_errors;
   check_room();
   refused_.tell(failure);
@@ -175,13 +181,15 @@ void Acceptor::resume() {
 std::size_t Acceptor::run_ready() {
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
-    if (accepted_.running()) return ran;  // this iteration is nested in the accept handler
+    // the accept handler runs a nested iteration of the loop, which called this
+    if (accepted_.running()) return ran;
     if (i != 0 && !shared_->loop().has_time()) break;
     ConnectionPtr owner = std::move(done_.front().connection);
     done_.pop_front();
     hand_over(std::move(owner));
     ++ran;
-    if (shared_ == nullptr) return ran;  // the handler ended the listening
+    // shared_ is null if the accept handler stopped this listener
+    if (shared_ == nullptr) return ran;
   }
   return ran;
 }
@@ -204,7 +212,8 @@ std::vector<Endpoint> TlsListener::endpoints() const {
   if (acceptor_->below() != nullptr) all = acceptor_->below()->endpoints();
   for (Endpoint& endpoint : all) {
     endpoint.scheme = type_.name();
-    endpoint.options = {};  // options of the layer below alone would be misleading
+    // removed, since showing only the options of the layer below would be misleading
+    endpoint.options = {};
   }
   return all;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The listening side of TLS: takes connections from the listener below, runs their handshakes and
-// hands over the connections whose handshakes succeed.
+// passes the connections whose handshakes succeed to the accept handler.
 
 #include <list>
 #include <memory>
@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsType;
 
-/// The part of a listener that may be on the stack while the listener is destroyed.
+/// The part of a TlsListener that may still be running when a handler destroys the listener.
 class Acceptor final : public ae::Deferred,
                        public ReadyItem,
                        public HandshakeOwner,
@@ -28,9 +28,9 @@ class Acceptor final : public ae::Deferred,
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
   ~Acceptor() override { stop(); }
-  /// Starts; `below` must pass its connections to arrived().
+  /// Starts listening. The listener `below` must pass its connections to arrived().
   void start(ListenerPtr below);
-  /// Ends listening and all handshakes; no handler runs afterwards.
+  /// Stops listening and ends all handshakes; no handler runs afterwards.
   void stop() noexcept override;
 
   void arrived(ConnectionPtr below);
@@ -52,17 +52,19 @@ class Acceptor final : public ae::Deferred,
   bool let_in();
 
   const TlsType& type_;
-  LoopState* shared_;       // null once stopped
-  LoopCounters& counters_;  // looked up once, since the look-up may allocate
+  LoopState* shared_;       // state that the TLS type keeps for the loop; null once stopped
+  LoopCounters& counters_;  // looked up once, since the look-up may allocate memory
   const std::shared_ptr<const ContextSource> contexts_;
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;
-  std::list<OwnedHandshake> handshakes_;  // oldest first
-  std::list<OwnedHandshake> done_;        // finished while paused or while the accept handler runs
+  std::list<OwnedHandshake> handshakes_;  // connections whose handshakes run, oldest first
+  // established connections that wait for the accept handler, while paused or while it runs
+  std::list<OwnedHandshake> done_;
   unsigned max_handshakes_ = 1;
   bool paused_ = false;
-  bool waiting_ = false;  // at max-handshakes: the listener below is paused
+  // whether the listener below is paused because max-handshakes handshakes run
+  bool waiting_ = false;
   ae::TimerId room_timer_ = 0;
 };
 
@@ -82,10 +84,10 @@ class TlsListener final : public Listener {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-/// The loop's acceptor of TLS: runs handshakes on the connections of the acceptor below.
+/// The TLS acceptor of one loop: runs handshakes on the connections of the acceptor below.
 class TlsLoopAcceptor final : public LoopAcceptor {
  public:
-  /// `below` is the acceptor that `listener` takes its connections from.
+  /// `below` must be the acceptor that `listener` takes its connections from; `listener` owns it.
   TlsLoopAcceptor(std::unique_ptr<TlsListener> listener, LoopAcceptor& below)
       : listener_(std::move(listener)), below_(below) {}
 

@@ -15,14 +15,14 @@
 #include "conn/kit/probes.h"
 
 #ifndef SOL_TLS
-#define SOL_TLS 282  // from linux/socket.h; libc headers may lack it
+#define SOL_TLS 282  // value from linux/socket.h, since the headers of the C library may lack it
 #endif
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Carrier::wait_for() waits for one direction, since a transport may have no descriptor. If both
-// are needed, each is waited for in turn, for this long.
+// Carrier::wait_for() waits for one direction only. If both are needed, wait() waits for each
+// direction in turn for this long.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -56,7 +56,8 @@ bool Below::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 
 // --- bytes ---------------------------------------------------------------------------------------
 
-/// In a forked child, and after the end of the loop, there is no wire.
+/// Returns whether reading and writing are refused (errno ECANCELED): in a forked child, and after
+/// the end of the loop.
 bool Below::cut_off() const noexcept {
   if (!inherited() && loop_ != nullptr) return false;
   errno = ECANCELED;
@@ -77,7 +78,8 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
     const ssize_t n = carrier_->read(buffer, size);
     finish_read(n);
     return n;
-  } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
+  } catch (const std::bad_alloc&) {
+    // the exception must not pass through OpenSSL's functions, which are on the stack
     errno = ENOMEM;
     return -1;
   }
@@ -99,7 +101,8 @@ ssize_t Below::write_all(const iovec* vectors, int count, std::size_t size) {
   return finish_write(carrier_->writev(vectors, count), size);
 }
 
-/// See "Sending TLS control messages" in Linux, Documentation/networking/tls.rst.
+/// Sends a record of a type other than data over a kernel TLS socket; see "Sending TLS control
+/// messages" in Linux, Documentation/networking/tls.rst.
 ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
   if (cut_off()) return -1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};

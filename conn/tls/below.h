@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a TLS connection is carried by: the host of the carrier below it, which is the wire of its
-// engine and passes its events on.
+// The connection that carries a TLS connection: the host of the carrier below. It is the Wire
+// through which the TLS engine sends and receives ciphertext, and it passes the carrier's events
+// on.
 
 #include <memory>
 #include <string>
@@ -13,16 +14,20 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The host of a carrier of any transport, from take() on. A forked child has no wire: records are
-/// numbered, and parent and child would encrypt with the same numbers.
+/// Hosts a carrier of any transport, beginning with take(). In a forked child all reads and writes
+/// of ciphertext fail: TLS numbers its records, and parent and child would encrypt different data
+/// with the same numbers.
 class Below final : public ConnectionBase, public Wire {
  public:
-  /// What is above.
+  /// Receives the events of the connection below: implemented by the TLS connection above it.
   class User {
    public:
-    virtual void below_connected() = 0;  ///< connect() is over: see state()
-    virtual void below_readable() = 0;   ///< if it was requested
-    virtual void below_writable() = 0;   ///< if it was requested
+    /// Called when connect() has succeeded or failed; state() says which.
+    virtual void below_connected() = 0;
+    /// Called when ciphertext can be read; only after it was requested with watch().
+    virtual void below_readable() = 0;
+    /// Called when the layer below accepts bytes again; only after it was requested with watch().
+    virtual void below_writable() = 0;
 
    protected:
     explicit User(const Carrier& above) noexcept : above_(above) {}
@@ -30,7 +35,8 @@ class Below final : public ConnectionBase, public Wire {
 
    private:
     friend class Below;
-    const Carrier& above_;  // its connection learns of the end, and is released if it closes
+    // carrier of the TLS connection, whose host is told if the connection below fails or has closed
+    const Carrier& above_;
   };
 
   explicit Below(User* user = nullptr) noexcept : user_(user) {}
@@ -38,53 +44,62 @@ class Below final : public ConnectionBase, public Wire {
   Below& operator=(const Below&) = delete;
   ~Below() override;
 
-  /// Continues what `connection` was, whose handlers are removed. As ConnectionCore::hand_over().
+  /// Takes over the carrier and the state of `connection`, whose handlers are removed. Throws like
+  /// ConnectionCore::hand_over(): Error if output waits, or std::bad_alloc.
   void take(ConnectionPtr connection);
-  /// Whether it has a carrier that was not closed.
+  /// Whether there is a carrier on which close() has not been called.
   explicit operator bool() const noexcept { return carrier_ != nullptr && !closing(); }
-  Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }  ///< or null
-  /// Whether there is a carrier that still does something: until it has closed.
+  /// The carrier; null if there is none or close() was called.
+  Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
+  /// Whether there is a carrier that still works, perhaps lingering after close(). False once it
+  /// has released the connection.
   bool exists() const noexcept { return carrier_ != nullptr && ending_ != Ending::kReleased; }
   Carrier& carrier() const noexcept { return *carrier_; }
   using ConnectionBase::gone;
 
-  void connect(const Endpoint& to);  ///< throws std::bad_alloc
-  /// False with failure().
+  void connect(const Endpoint& to);  ///< starts to connect the carrier; throws std::bad_alloc
+  /// Connects the carrier, blocking until `deadline` at most. Returns whether it is connected; if
+  /// not, failure() has the reason.
   bool connect_blocking(const Endpoint& to, ae::TimePoint deadline);
 
   // --- bytes -------------------------------------------------------------------------------------
   ssize_t receive(void* buffer, std::size_t size) override;
   ssize_t transmit(const void* buffer, std::size_t size) override;
   ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) override;
-  /// Kernel TLS: writes plain text, which the socket encrypts. As writev(2).
+  /// For kernel TLS: writes plain text, which the socket encrypts. Returns what writev(2) would
+  /// return.
   ssize_t write_plain(const iovec* vectors, int count);
-  /// Whether it holds input that no event announces: the connection had been read ahead.
+  /// Whether bytes that were read ahead before take() are still unread; no event announces them.
   bool has_early_input() const noexcept { return !early_.empty(); }
-  /// write_plain() was short: it waits for an event.
+  /// Whether the last write_plain() took only a part of the bytes, so that the next write must wait
+  /// for an event.
   bool full() const noexcept { return full_; }
   void try_again() noexcept { full_ = false; }
 
   // --- events ------------------------------------------------------------------------------------
-  /// Requests these events, and to learn of the peer's end if the connection above waits for that.
-  /// Throws std::bad_alloc.
+  /// Requests read and write events of the carrier, as `wanted` says. Also requests a report of the
+  /// peer's end if the connection above waits for that. Throws std::bad_alloc.
   void watch(ae::Mask wanted);
-  /// Waits until it can read or write, as requested. If both are, either may come first.
+  /// Blocks until the carrier can read or write, as requested, at most until `deadline`. If both
+  /// are requested, waits for each in turn for a short time, so it may return early.
   void wait(bool reading, bool writing, ae::TimePoint deadline);
 
-  // As those of Carrier, where there is one that was not closed.
+  // Move the carrier to another loop like Carrier::leave() and join(); succeed without a carrier.
   bool leave(ae::EventLoop* to);
   bool join(ae::EventLoop& loop);
 
   // --- the end -----------------------------------------------------------------------------------
   void shutdown_both();
-  void close(bool abort) noexcept;  ///< releases the connection above, at once or later
-  /// Its loop will not call close().
+  /// Closes the carrier; once it is done, the closing TLS connection above is released.
+  void close(bool abort) noexcept;
+  /// Marks the carrier as aborted, for a TLS connection that is destroyed without close().
   void abort_at_once() noexcept { aborts_ = true; }
-  void abandon() noexcept;  ///< as Carrier::abandon()
+  /// Like Carrier::abandon(): frees what depends on the loop, which is being destroyed.
+  void abandon() noexcept;
   ae::Duration end_linger() const noexcept;
   bool drain(ae::TimePoint until) noexcept;
 
-  // From CarrierHost, for the carrier.
+  // Overrides of CarrierHost, called by the carrier.
   bool wants_close() const noexcept override;
   void set_origin(Origin origin) override;
   Alive run_connect_handler() override;
@@ -102,9 +117,10 @@ class Below final : public ConnectionBase, public Wire {
   ssize_t write_all(const iovec* vectors, int count, std::size_t size);
 
   User* const user_;
-  std::string early_;  // input that comes before what the carrier has
+  // bytes read ahead before take(), which receive() returns before bytes of the carrier
+  std::string early_;
   std::unique_ptr<const Origin> origin_;
-  bool watches_close_ = false;  // of the last watch()
+  bool watches_close_ = false;  // what wants_close() returned at the last watch()
   bool full_ = false;
 };
 

@@ -55,7 +55,8 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   ++counters.handshakes;
   if (SSL_session_reused(session_.engine().ssl()) == 1) ++counters.resumed;
   (void)session_.engine().look(false);
-  (void)flush(ae::TimePoint::min());  // send our last message now: the peer waits for it
+  // sends the last message of the handshake now, because the peer waits for it
+  (void)flush(ae::TimePoint::min());
   interest_changed();
 }
 
@@ -69,8 +70,8 @@ void TlsCarrier::handshake_over(Failure failure) {
     fresh_ = true;
     try {
       place_.touch();
-      // The first request may have come with the last handshake message; its reply is then sent
-      // together with the tickets.
+      // The peer's first request may have come with its last handshake message. So the session
+      // tickets are held back, to be sent together with the reply to that request.
       if (session_.engine().holds()) shared.held().push(held_);
       (void)session_.engine().look(false);
       interest_changed();
@@ -87,7 +88,8 @@ void TlsCarrier::handshake_over(Failure failure) {
   }
   ++shared.counters.handshakes;
   if (SSL_session_reused(session_.engine().ssl()) == 1) ++shared.counters.resumed;
-  // Last: the accept handler may close this connection or pass it to another thread.
+  // This call must come last: the accept handler may close this connection or pass it to another
+  // thread.
   if (keeper.owner != nullptr) keeper.owner->finished(keeper.place);
 }
 
@@ -103,13 +105,14 @@ std::size_t TlsCarrier::Held::run_ready() {
 
 // --- events --------------------------------------------------------------------------------------
 
-/// Requests from the connection below the events that this connection can act on.
+/// Requests from the connection below those events that the handshake, the handlers or closing need
+/// now.
 void TlsCarrier::interest_changed() {
   if (loop() == nullptr) return;
   attach_list(place_.state(type(), *loop()).ready());
   ae::Mask wanted = ae::kNone;
   const bool connected = state() == State::kConnected;
-  if (inherited()) {  // for example in a forked child, which has no wire
+  if (inherited()) {  // true in a forked child, which can neither send nor receive
     if (handshake_) handshake_->leave_to_parent();
     held_.unqueue();
   } else if (handshake_) {
@@ -155,14 +158,15 @@ void TlsCarrier::below_readable() {
     return;
   }
   place_.touch();
-  struct Then {  // runs even if the handler throws
+  struct Then {  // its destructor, which calls go_on(), runs even if the handler throws
     TlsCarrier& carrier;
     ~Then() {
       if (!carrier.closing()) carrier.go_on();
     }
   } then{*this};
-  // Calls the handler directly, bypassing the ready list: the common case needs no second pass of
-  // the loop. With a barrier the list is used, because it keeps the order.
+  // Calls the read handler here instead of queuing it in the ready list, which saves a second pass
+  // of the loop in the common case. With Barrier::kYes the list is used, because it keeps the order
+  // of reads and writes.
   const bool straight = host().wants_read() && !host().connect_due() &&
                         !(host().wants_write() && host().barrier() == Barrier::kYes);
   if (!session_.stalled() && session_.engine().look(true) && straight &&
@@ -179,11 +183,12 @@ void TlsCarrier::below_writable() {
     return;
   }
   if (handshake_) {
-    handshake_->proceed();  // it may have waited for this write
+    handshake_->proceed();  // the handshake may have waited until these bytes could be written
   } else if (session_.engine().failed() && state() == State::kConnected) {
     (void)report_failure("write to ");
   } else if (flushed && state() == State::kConnected) {
-    (void)session_.engine().look(false);  // reading may have paused because of unsent bytes
+    // reads again: reading stops while too many of our own bytes are unsent
+    (void)session_.engine().look(false);
   }
   go_on();
 }
@@ -229,8 +234,8 @@ ssize_t TlsCarrier::writev(const iovec* vectors, int count) {
   return n;
 }
 
-/// Marks the connection as failed; returns the errno to report with -1. If a write found the
-/// failure, data that the peer sent before it can still be read.
+/// Marks the connection as failed and returns the errno value that the failed read or write must
+/// set. If a write found the failure, data that the peer sent before it can still be read.
 int TlsCarrier::report_failure(const char* what) {
   if (session_.engine().failure().code == Errc::kTooManyMessages)
     ++place_.state(type(), *loop()).counters.message_floods;
@@ -251,7 +256,7 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   try {
     (void)session_.flush(until);
     if (!closing()) interest_changed();
-  } catch (const std::bad_alloc&) {  // the loop continues the work
+  } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
   const bool flushed = session_.below().carrier().flush(until);
   return session_.engine().unsent() == 0 && flushed;
@@ -288,7 +293,8 @@ void TlsCarrier::close() noexcept {
       closing_.linger(*loop(), host());
       return;
     }
-  } catch (const std::bad_alloc&) {  // no memory for close_notify or for lingering
+  } catch (const std::bad_alloc&) {
+    // If there is no memory for close_notify or for lingering, closes at once.
   }
   closing_.finish(host());
 }
@@ -297,7 +303,7 @@ bool TlsCarrier::drain(ae::TimePoint until) noexcept {
   if (session_.begun() && session_.below() && !handshake_) {
     (void)flush(until);
     if (session_.engine().unsent() != 0) return false;
-    if (closing()) closing_.finish(host());  // the connection below delivers the rest
+    if (closing()) closing_.finish(host());  // from here on the connection below delivers the rest
   }
   return session_.below().drain(until);
 }
@@ -347,7 +353,8 @@ std::optional<bool> TlsCarrier::is_local() const {
   return below != nullptr ? below->is_local() : std::nullopt;
 }
 
-/// While this connection has not failed, reports what the connection below knows.
+/// Returns why the connection has ended. While this connection itself has not failed, returns the
+/// reason that the connection below knows.
 const Failure& TlsCarrier::why_ended() const noexcept {
   const Carrier* const below = session_.below().open();
   const bool established = below != nullptr && state() == State::kConnected && !handshake_;

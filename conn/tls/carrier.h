@@ -3,9 +3,9 @@
 // Carries a connection by TLS on top of a connection of any other transport.
 //
 // Its parts: the Session moves bytes, the Handshake exists until the connection is established,
-// Closing knows how far it has ended, LoopPlace is what the loop keeps for it. This class joins
-// them with the connection above: which handlers are due, which events of the connection below are
-// needed, what a failure means.
+// Closing knows which directions have ended, LoopPlace is the connection's entry in the state that
+// the loop keeps for TLS. TlsCarrier joins them and decides which handlers are due, which events of
+// the connection below are needed and what a failure means.
 
 #include <memory>
 #include <optional>
@@ -30,9 +30,9 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
     if (aborts()) session_.below().abort_at_once();
   }
 
-  /// Begins the handshake on `below`, which must be connected. At the end it runs the connect
-  /// handler or, if there is an owner, finished() or failed() of that. Returns the handshake;
-  /// throws Error if the context cannot serve the role.
+  /// Starts the handshake on `below`, which must be connected. When it ends, the connect handler
+  /// runs; if `keeper` has an owner, finished() or failed() of the owner is called instead. Returns
+  /// the Handshake object. Throws Error if the context cannot serve the role.
   Handshake& begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
                    const std::string& name, const Handshake::Keeper& keeper);
 
@@ -68,7 +68,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   bool join(ae::EventLoop& loop) override;
 
  private:
-  /// Queued in the loop's list of connections whose last handshake flight is held back, to be sent
+  /// Entry in the loop's list of connections whose last handshake flight is held back, to be sent
   /// together with the first data.
   struct Held final : ReadyItem {
     explicit Held(TlsCarrier& its) : carrier(its) {}
@@ -76,17 +76,17 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
     TlsCarrier& carrier;
   };
 
-  // From Below.
+  // Overrides of Below::User: events of the connection below.
   void below_connected() override;
   void below_readable() override;
   void below_writable() override;
 
-  // From Handshake; go_on() also serves as interest_changed() where no caller could retry: if
-  // memory runs out, the connection fails.
+  // Overrides of Handshake::Client. go_on() calls interest_changed() where no caller could retry
+  // it: if memory runs out, it fails the connection.
   void handshake_over(Failure failure) override;
   void go_on() override;
 
-  // From QueuedCarrier.
+  // Overrides of QueuedCarrier.
   bool readable() const override { return closing_.read_ended() || session_.readable(); }
   bool ready_to_read() override { return closing_.read_ended() || session_.ready_to_read(); }
   bool writable() const override { return closing_.write_ended() || session_.writable(); }
@@ -98,9 +98,11 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Session session_{this};
   LoopPlace place_;
   Closing closing_{session_};
-  std::unique_ptr<Handshake> handshake_;  // while it runs
+  std::unique_ptr<Handshake> handshake_;  // the running handshake; null before and after it
   Held held_{*this};
-  bool fresh_ = false;  // the handshake is over: a read handler is about to be set
+  // true from the end of the handshake to the first read event, since a read handler is probably
+  // set soon
+  bool fresh_ = false;
 };
 
 }}}  // namespace conn::tls

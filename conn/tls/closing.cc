@@ -71,7 +71,8 @@ bool Closing::discard(std::array<char, Engine::kRecord>& scratch) {
     const ssize_t n = session_.below().receive(scratch.data(), scratch.size());
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return false;
-    move_to(State::kDeaf);  // end of stream, or an error that the next flush() reports
+    // either the peer has ended the stream, or an error occurred that the next flush() reports
+    move_to(State::kDeaf);
     return true;
   }
   return false;
@@ -81,7 +82,8 @@ void Closing::finish(CarrierHost& host) noexcept {
   leave(host.loop());
   move_to(State::kClosed);
   Below& below = session_.below();
-  // After its close_notify the peer sends nothing that could provoke a reset.
+  // After its close_notify the peer sends nothing more, so no input can provoke a reset and the
+  // connection below need not wait for the peer.
   if (below && session_.begun() && session_.engine().ended()) below.carrier().expect_no_more();
   session_.drop_engine();
   below.close(host.aborts());

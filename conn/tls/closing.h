@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How a TLS connection ends: each direction by a close_notify, then the connection below.
+// How a TLS connection ends: each direction by a close_notify message, then the connection below.
 //
 //   from          to            when
 //   kOpen         kReadEnded    the peer's close_notify was read
 //   kOpen         kWriteEnded   shutdown(): our close_notify is sent or due
 //   kReadEnded, kWriteEnded
-//                 kBothEnded    the other one of these
+//                 kBothEnded    the other direction has ended too
 //   kWriteEnded, kBothEnded
 //                 kEndsBelow    shutdown_both()
-//   kEndsBelow    kBelowEnded   close_notify has left
+//   kEndsBelow    kBelowEnded   the connection below has taken close_notify
 //   each of these kLingering    close() with output that the connection below did not take
 //   kLingering    kDeaf         no more input can arrive
-//   each of these kClosed       the output has left, linger is over, or abort()
+//   each of these kClosed       all output was taken, linger is over, or abort()
 //
 //   in state      read()        write()   the connection below
 //   kOpen         gives data    allowed
@@ -20,7 +20,7 @@
 //   kWriteEnded   gives data    EPIPE
 //   kBothEnded    ended         EPIPE
 //   kEndsBelow    refused       EPIPE     is ended as soon as nothing is left to send
-//   kBelowEnded   refused       EPIPE     has been ended: a peer that does not read notices
+//   kBelowEnded   refused       EPIPE     has been ended, so that a peer that does not read notices
 //   kLingering    -             -         takes output; its input is discarded
 //   kDeaf         -             -         takes output
 //   kClosed       -             -         is gone
@@ -54,7 +54,7 @@ class Closing {
   static constexpr bool allowed(State from, State to) {
     using enum State;
     if (to == kClosed) return from != kClosed;
-    switch (from) {  // no default, so that the compiler warns about a missing state
+    switch (from) {  // there is no default, so that the compiler warns about a missing state
       case kOpen:
         return to == kReadEnded || to == kWriteEnded || to == kLingering;
       case kReadEnded:
@@ -87,31 +87,35 @@ class Closing {
   bool write_ended() const noexcept { return state_ >= State::kWriteEnded; }
 
   // --- while the program owns the connection -----------------------------------------------------
-  // Both end one direction, and return whether both directions have ended.
+  // Record that one direction has ended (end_writing() also sends close_notify). Return whether
+  // both directions have ended now.
   bool end_reading() noexcept;
   bool end_writing();
-  /// After end_writing(): ends the connection below once close_notify has left.
+  /// Call after end_writing(): ends the connection below once close_notify has been sent.
   void end_below_too();
-  /// Call it when output has left.
+  /// Call when bytes were handed to the connection below: ends that connection if it is due.
   void output_left() {
     if (state_ == State::kEndsBelow) end_below();
   }
 
   // --- after Carrier::close() --------------------------------------------------------------------
-  /// Sends close_notify unless it was sent or the connection is not established. Returns whether
-  /// output is left for which to linger(): the caller then requests the wanted() events.
+  /// Sends close_notify unless it was sent before or the connection is not established. Returns
+  /// whether bytes are left to send: the caller must then call linger() and request the wanted()
+  /// events.
   bool begin(bool established);
-  /// Until finish(), or until option linger has passed, which then calls finish(host).
+  /// Starts the time of option linger, after which finish(host) is called unless the caller calls
+  /// it before.
   void linger(ae::EventLoop& loop, CarrierHost& host);
-  /// Events of the connection below that are needed while lingering.
+  /// Returns the events of the connection below that lingering needs.
   ae::Mask wanted() const noexcept;
-  /// Discards input: a peer that lingers too must be able to deliver its own output. Returns
-  /// whether wanted() has changed.
+  /// Reads and discards input, so that a peer that lingers too can deliver its own output. Returns
+  /// whether the result of wanted() has changed.
   bool discard(std::array<char, Engine::kRecord>& scratch);
-  /// Closes the connection below, whose close() delivers the rest and then releases the connection.
-  /// After abort() the peer recognizes the cut by the absence of close_notify.
+  /// Closes the connection below, whose close() delivers what is left to send and then releases
+  /// this connection. After abort() close_notify is missing, by which the peer recognizes that the
+  /// stream was cut.
   void finish(CarrierHost& host) noexcept;
-  /// The loop ends: no timer runs any more.
+  /// Removes the timer of linger() from `loop`, which the connection leaves or which ends.
   void leave(ae::EventLoop* loop) noexcept;
 
  private:
@@ -120,7 +124,7 @@ class Closing {
 
   Session& session_;
   State state_ = State::kOpen;
-  ae::TimerId timer_ = 0;  // linger
+  ae::TimerId timer_ = 0;  // timer that linger() starts; 0: none
 };
 
 }}}  // namespace conn::tls

@@ -94,7 +94,7 @@ std::string alpn_wire(const std::vector<std::string>& names) {
   return wire;
 }
 
-/// Returns a name in the form that SNI and certificates use: without the trailing dot of a fully
+/// Returns `name` in the form that SNI and certificates use: without the trailing dot of a fully
 /// qualified name (RFC 6066 3).
 std::string_view without_root(std::string_view name) {
   if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
@@ -112,9 +112,10 @@ bool is_address(const std::string& name) {
 /// security level refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases
 /// since 2026 do not.
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
-  // Bits required at each security level, by SSL_CTX_set_security_level(3).
+  // Minimum strength of signatures in bits at each security level, index 0 to 5, from
+  // SSL_CTX_set_security_level(3).
   constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};
-  // The signature of a self-signed certificate is not checked by peers.
+  // Peers do not check the signature of a self-signed certificate, so it need not be strong.
   if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;
   int bits = -1;
   if (X509_get_signature_info(certificate, nullptr, nullptr, &bits, nullptr) != 1 || bits < 0)
@@ -132,8 +133,10 @@ struct Context::Server {
       : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
   TicketKeys tickets;
   const std::string alpn;
-  std::string id;                    // digest of the certificates and of whom the server trusts
-  std::vector<ContextPtr> contexts;  // one per certificate; the first is the default
+  // session id context: digest of the certificates and of the CAs that the server trusts
+  std::string id;
+  // one OpenSSL context for each certificate; the first is the default
+  std::vector<ContextPtr> contexts;
 };
 
 struct ServerCallbacks {
@@ -164,7 +167,7 @@ struct ServerCallbacks {
     return SSL_CLIENT_HELLO_SUCCESS;
   }
 
-  /// Chooses the certificate by the name that the client requests (RFC 6066 3).
+  /// Chooses the server's certificate by the name that the client requests (RFC 6066 3).
   static int choose(SSL* ssl, int*, void* argument) {
     const char* asked = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
     if (asked == nullptr) return SSL_TLSEXT_ERR_NOACK;
@@ -176,11 +179,12 @@ struct ServerCallbacks {
       SSL_set_SSL_CTX(ssl, context.get());
       return SSL_TLSEXT_ERR_OK;
     }
-    // The default certificate is used; the client decides whether to accept it.
+    // No certificate has that name: the default one is used, and the client decides whether to
+    // accept it.
     return SSL_TLSEXT_ERR_NOACK;
   }
 
-  /// Chooses the first ALPN protocol in our order that the client offers (RFC 7301 3.2).
+  /// Chooses the first ALPN protocol in the server's order that the client offers (RFC 7301 3.2).
   static int agree(SSL*, const unsigned char** out, unsigned char* size, const unsigned char* in,
                    unsigned in_size, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
@@ -197,8 +201,8 @@ struct ServerCallbacks {
     TicketKeys& keys = const_cast<Context::Server&>(of(ssl)).tickets;
     if (sealing != 0) return keys.seal(name, iv, cipher, mac);
     const int opened = keys.open(name, iv, cipher, mac);
-    // 2 makes OpenSSL send a fresh ticket: in TLS 1.3 no ticket should be used twice (RFC 8446
-    // C.4).
+    // The result 2 makes OpenSSL send a fresh ticket: in TLS 1.3 no ticket should be used twice
+    // (RFC 8446 C.4).
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
@@ -216,7 +220,8 @@ struct ServerCallbacks {
   }
   static int write_birth(SSL* ssl, void*) {
     SSL_SESSION* const session = SSL_get_session(ssl);
-    if (birth_of(session)) return 1;  // a resumed session has the time already
+    // a resumed session already carries the time of its full handshake
+    if (birth_of(session)) return 1;
     const std::int64_t now = std::time(nullptr);
     return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
   }
@@ -251,7 +256,7 @@ struct ServerCallbacks {
     without_throwing([&] {
       context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, std::move(owned));
     });
-    return 1;  // 1: OpenSSL gives us ownership of `session`
+    return 1;  // 1: OpenSSL passes ownership of `session` to this callback
   }
 };
 
@@ -312,7 +317,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
     fail("set the versions of TLS");
   }
   SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // Kernel TLS is enabled per connection, on request.
+  // Kernel TLS is off by default here; it is enabled for single connections, on request.
   SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
@@ -322,7 +327,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
   // carries no data.
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
-  SSL_CTX_set_read_ahead(c, 1);  // reads a record's header and body by one system call
+  SSL_CTX_set_read_ahead(c, 1);  // makes OpenSSL read a record's header and body by one system call
   SSL_CTX_set_msg_callback(c, on_message);
   const std::string& ciphers = settings_.ciphers;
   if (SSL_CTX_set_cipher_list(c, ciphers.empty() ? kCiphers : ciphers.c_str()) != 1) {
@@ -344,7 +349,8 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
 }
 
 void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
-  (void)open_file(identity.cert, "the certificate");  // only to throw an Error with errno's text
+  // opened only to throw an Error with errno's text if that fails
+  (void)open_file(identity.cert, "the certificate");
   if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
     if (at_end_of_pem()) {
       throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
@@ -419,7 +425,8 @@ void Context::read_trust(SSL_CTX* context) const {
     X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));
     if (certificate != nullptr) (void)X509_check_purpose(certificate, -1, 0);
   }
-  ERR_clear_error();  // a malformed certificate only fails the chains that need it
+  // drops errors of malformed certificates, which fail only the chains that need them
+  ERR_clear_error();
 }
 
 void Context::load_revocations(SSL_CTX* context) const {
@@ -458,7 +465,8 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     ContextPtr context = make_base(TLS_server_method());
     SSL_CTX* const c = context.get();
     if (settings_.ciphersuites.empty() && SSL_CTX_set_ciphersuites(c, kCipherSuites) != 1)
-      ERR_clear_error();  // an OpenSSL build that lacks these ciphers keeps its defaults
+      // ignores the error: an OpenSSL build that lacks these ciphers keeps its defaults
+      ERR_clear_error();
     load_identity(c, identity);
     unsigned char print[EVP_MAX_MD_SIZE];
     unsigned size = 0;
@@ -511,7 +519,8 @@ void Context::load_dh_params(SSL_CTX* context) const {
 }
 
 void Context::set_resumption(SSL_CTX* context) const {
-  // tickets sent after a TLS 1.3 handshake; a client keeps the newest
+  // Number of tickets that a server sends after a TLS 1.3 handshake; a client keeps only the
+  // newest.
   constexpr std::size_t kTickets = 1;
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(settings_.session_timeout).count();
@@ -530,7 +539,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_num_tickets(context, kTickets);
       break;
     case Settings::Resumption::kCache:
-      // With this option TLS 1.3 sends the number of a cached session in place of a ticket.
+      // With SSL_OP_NO_TICKET, TLS 1.3 sends the number of a cached session in place of a ticket.
       SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
@@ -570,11 +579,11 @@ void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
   const std::string wanted(without_root(name));
-  // For a name with a leading dot, OpenSSL would accept any subdomain.
+  // If the name began with a dot, OpenSSL would accept any subdomain, so such a name is refused.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;
   const bool address = is_address(wanted);
-  // RFC 6066: SNI carries names, not addresses.
+  // SNI may carry host names only, not IP addresses (RFC 6066 3).
   if (!wanted.empty() && !address) SSL_set_tlsext_host_name(ssl, wanted.c_str());
   if (settings_.verify == Settings::Verify::kFull) {
     X509_VERIFY_PARAM* const param = SSL_get0_param(ssl);

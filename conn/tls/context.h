@@ -26,7 +26,7 @@ class Engine;
 /// whose options name the same files share them. May be used from any thread.
 class TrustCache {
  public:
-  /// Returns the store kept under this name if a context still uses it, else null.
+  /// Returns the certificate store kept under `name` if a context still uses it, else null.
   std::shared_ptr<X509_STORE> find(const std::string& name);
   void keep(const std::string& name, const std::shared_ptr<X509_STORE>& store);
 
@@ -37,7 +37,7 @@ class TrustCache {
 
 class Context {
  public:
-  /// Makes a context from options; reads no files yet.
+  /// Keeps the options; files are read only when server(), client() or load() is called.
   Context(Settings settings, Secret pass_phrase,
           std::shared_ptr<TrustCache> trust = std::make_shared<TrustCache>());
   Context(const Context&) = delete;
@@ -49,9 +49,10 @@ class Context {
   // If that fails, the call throws Error; a later call tries again. May be called from any thread.
   SSL_CTX* server() const;
   SSL_CTX* client() const;
-  /// Returns the context of server() if that has been made, else null.
+  /// Returns the OpenSSL context that server() has made; null if server() was not called yet.
   SSL_CTX* made_server() const noexcept;
-  /// Makes those contexts for which the options name files, so that mistakes are found early.
+  /// Makes the server's or client's OpenSSL context now if the options name files for it, so that
+  /// mistakes in the options are found early.
   void load() const;
 
   /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), and a
@@ -75,7 +76,7 @@ class Context {
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
   mutable ae::Mutex mutex_;
-  // the store that this context uses; keeps it alive in trust_
+  // certificate store that this context uses; holding it here keeps it findable in trust_
   mutable std::shared_ptr<X509_STORE> trusted_;
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;

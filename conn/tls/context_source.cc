@@ -15,8 +15,8 @@ namespace {
 // Beyond this number the least recently used slots that are not in use are dropped.
 constexpr std::size_t kMostSlots = 1024;
 
-/// Returns the options that determine a context: all except server-name, which belongs to each
-/// connection.
+/// Returns `endpoint` without server-name. The remaining options determine a context; server-name
+/// belongs to each connection.
 Options of_context(const Options& endpoint) {
   Options options;
   for (const auto& [key, value] : endpoint.values())
@@ -32,7 +32,8 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
-  /// Returns the session counts of this slot's server context; zeros if that has not been made.
+  /// Returns statistics of the session cache of this slot's server context; zeros if that context
+  /// has not been made.
   Sessions sessions() const noexcept {
     const std::shared_ptr<const Context> its = get();
     SSL_CTX* const server = its->made_server();
@@ -41,8 +42,9 @@ struct ContextTable::Slot final : ContextSource {
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
   const Options options;
-  bool serves = false;          // whether listeners use it; guarded by the table's lock
-  std::uint64_t last_used = 0;  // value of uses_ at its last use; guarded by the table's lock
+  bool serves = false;  // whether listeners use this slot; guarded by the table's lock
+  // value of the table's counter uses_ when this slot was last used; guarded by its lock
+  std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
   std::shared_ptr<const Context> context;
 };
@@ -68,7 +70,7 @@ void ContextTable::configure(const Options& options) {
   Slots slots;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
-    // Slots of clients that are no longer used are dropped.
+    // Drops slots of endpoint options that neither a connection nor a listener uses now.
     if (!slot->options.empty() && !held) continue;
     renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
                        held && slot->serves});
@@ -76,7 +78,7 @@ void ContextTable::configure(const Options& options) {
     if (renewed.back().serves) (void)renewed.back().context->server();
     slots.emplace(key, slot);
   }
-  // Nothing after this line throws, so configure() changes all or nothing.
+  // No statement from here on throws, so configure() changes either everything or nothing.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
   options_ = std::move(its);
   trust_ = std::move(trust);

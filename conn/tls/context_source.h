@@ -14,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Gives a listener the current context, which a reload replaces.
+/// Returns the current TLS context for a listener; reloading the options replaces it.
 class ContextSource {
  public:
   virtual ~ContextSource() = default;
@@ -27,7 +27,7 @@ class ContextTable {
   /// context that listeners use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
   void set_pass_phrase(std::string_view phrase);
-  /// Returns the type's options merged with those of an endpoint; neither has options of the layer
+  /// Returns the type's options merged with those of `endpoint`, neither with options of the layer
   /// below.
   Options merged(const Options& endpoint) const;
   /// Returns the source of the context for an endpoint's options. Equal options share a source,
@@ -35,10 +35,10 @@ class ContextTable {
   /// context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
-  /// Session counts of all listeners with resumption=cache.
+  /// Statistics of the TLS session caches, summed over all listeners with option resumption=cache.
   struct Sessions {
-    /// `kept`: sessions kept now. `dropped`: sessions dropped so far because session-cache was
-    /// reached.
+    /// `kept`: sessions in the caches now. `dropped`: sessions dropped so far because a cache had
+    /// reached its limit (option session-cache).
     std::uint64_t kept = 0, dropped = 0;
   };
   Sessions sessions() const;
@@ -53,10 +53,10 @@ class ContextTable {
   mutable ae::Mutex mutex_;
   Options options_;
   Secret pass_phrase_;
-  // certificates that contexts share; new in each configure()
+  // trusted certificates that the contexts share; replaced by each configure()
   std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();
   std::uint64_t uses_ = 0;
-  // sessions dropped by contexts that are gone, so that the count never falls
+  // sessions dropped by contexts that no longer exist, so that the statistics never fall
   std::uint64_t dropped_before_ = 0;
   Slots slots_;
 };

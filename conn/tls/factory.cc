@@ -1,6 +1,6 @@
 #include "conn/core/transport.h"
-// SPDX-License-Identifier: BSD-3-Clause
-// What a TlsType creates on a loop, connections and listeners, and what it knows of a loop.
+// What a TlsType creates on a loop, connections and listeners, and its queries about data that
+// waits there.
 
 #include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"

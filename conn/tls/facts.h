@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Describes an established TLS connection, for people.
+// Describes an established TLS connection in words, for logs and status output.
 
 #include <string>
 #include <utility>
@@ -11,9 +11,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Returns version, cipher, group, resumption, names and kernel TLS of a connection, for info().
+/// Returns TLS version, cipher, group, resumption, names and kernel TLS of a connection, for
+/// Connection::info().
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine);
-/// Returns version, cipher and kernel TLS of a connection in one line, for path().
+/// Returns TLS version, cipher and kernel TLS of a connection in one line, for Connection::path().
 std::string path_of(const Engine& engine);
 
 }}}  // namespace conn::tls

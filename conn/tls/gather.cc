@@ -23,7 +23,7 @@ ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
   std::size_t left = 0;
   for (int i = 0; i < count; ++i) left += vectors[i].iov_len;
   std::size_t taken = 0;
-  std::size_t offset = 0;  // bytes taken of the first vector
+  std::size_t offset = 0;  // bytes of the first remaining vector that were taken
   const auto advance = [&](std::size_t size) {
     while (count > 0 && size >= vectors->iov_len - offset) {
       size -= vectors->iov_len - offset;
@@ -33,7 +33,7 @@ ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
     }
     offset += size;
   };
-  for (advance(0); count > 0;) {  // advance(0) skips empty vectors
+  for (advance(0); count > 0;) {  // advance(0) skips empty vectors at the beginning
     const char* record = static_cast<const char*>(vectors->iov_base) + offset;
     std::size_t size = std::min(vectors->iov_len - offset, kRecord);
     const auto more = [&] { return size < kRecord && 1 + records(left - size) != records(left); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Encrypts plain text that comes in one piece or in several.
+// Encrypts plain text that lies in one piece of memory or in several.
 
 #include <sys/types.h>
 #include <sys/uio.h>

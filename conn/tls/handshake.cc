@@ -18,7 +18,7 @@ Failure mistake(const Error& error) {
   return {std::make_error_code(std::errc::invalid_argument), error.what()};
 }
 
-/// Returns make(), or out_of_memory() if there is no memory for it.
+/// Returns the result of make(), or out_of_memory() if it throws std::bad_alloc.
 template <class Make>
 Failure failure_of(Make make) noexcept {
   try {
@@ -43,14 +43,17 @@ void Handshake::move_to(Stage next) noexcept {
 
 // --- beginning -----------------------------------------------------------------------------------
 
-/// Prepares what is needed before the layer below is connected. Returns why that is not possible.
+/// Checks the options and creates the connection below, which is not connected yet. Returns why
+/// that failed; an empty Failure means success.
 Failure Handshake::prepare(const Endpoint& to) {
   try {
     type_.check(to);
     target_ = type_.below_endpoint(to);
     std::shared_ptr<const Context> context = type_.context_for(to.options);
-    (void)context->client();  // a missing file is reported before connecting
-    // A path has no host name; the file system's permissions control access.
+    // loads the client's files, so that a missing file is reported before connecting
+    (void)context->client();
+    // A Unix socket's path has no host name, so "localhost" is used; the file system's permissions
+    // control access.
     peer_name_ =
         type_.peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);
     session_.take(type_.below_.create(shared_.loop()), std::move(context));
@@ -112,7 +115,8 @@ void Handshake::start(Role role) {
   move_to(Stage::kRunning);
   began_ = std::chrono::steady_clock::now();
   ++shared_.counters.handshaking;
-  if (role == Role::kClient || session_.below().has_early_input()) proceed();  // a client begins
+  // A client sends the first message. A server must first receive one, which may be there already.
+  if (role == Role::kClient || session_.below().has_early_input()) proceed();
 }
 
 // --- going on ------------------------------------------------------------------------------------
@@ -154,10 +158,12 @@ void Handshake::step() {
   }
 }
 
-/// Last in each function that calls it: the client destroys this object.
+/// Ends the handshake with `failure`. Must be the last call in a function, because the client
+/// destroys this object.
 void Handshake::fail(Failure failure) {
   if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_failures;
-  if (stage_ == Stage::kConnecting) session_.below().close(false);  // stop connecting
+  // stops the attempt to connect the layer below
+  if (stage_ == Stage::kConnecting) session_.below().close(false);
   client_.handshake_over(std::move(failure));
 }
 
@@ -174,7 +180,7 @@ std::string Handshake::with_peer() const {
   return "TLS handshake with " + session_.below().carrier().peer_address() + ": ";
 }
 
-/// The failure after a step of the engine, or an empty one.
+/// Returns the failure that the result `step` of the engine stands for; empty if there is none.
 Failure Handshake::result_of(Engine::Step step) const {
   if (step == Engine::Step::kWantRead) return {};
   if (step == Engine::Step::kDone) {
@@ -187,8 +193,8 @@ Failure Handshake::result_of(Engine::Step step) const {
   return {cause.code, with_peer() + cause.text};
 }
 
-/// Why a resumed session must be rejected; empty if it may be used. A session must not outlive the
-/// certificate that was checked in the full handshake.
+/// Returns why a resumed session must be rejected; empty if it may be used. A session must not
+/// outlive the certificate that was checked in the full handshake.
 std::string Handshake::why_not_resumed() const {
   SSL* const ssl = session_.engine().ssl();
   if (SSL_session_reused(ssl) != 1 || (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) return {};
@@ -201,7 +207,7 @@ std::string Handshake::why_not_resumed() const {
 
 Failure Handshake::timeout_failure() const {
   if (session_.begun()) return {Errc::kTimeout, with_peer() + "not over in time"};
-  Endpoint to = target_;  // as the user wrote it
+  Endpoint to = target_;  // becomes the URL as the user wrote it, without options
   to.scheme = type_.name();
   to.options = {};
   return {Errc::kTimeout, "connect to " + to.to_string() + ": no answer in time"};

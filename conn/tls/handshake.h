@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Establishes a TLS connection, from connect() or begin() until the handshake is over: connects the
-// layer below, runs the handshake in steps from the loop, or blocking, under a time-out, and says
-// why it failed. A connection has this object only meanwhile.
+// Establishes a TLS connection: connects the layer below, then runs the handshake, either in steps
+// from the loop or blocking, within a time-out, and says why it failed. A connection has this
+// object only until the handshake is over.
 //
 //   from         to           when
 //   kConnecting  kRunning     the connection below is connected, and the engine exists
 //   kRunning     kPostponed   the time for handshakes of this iteration is used up
-//   kPostponed   kRunning     its turn has come
+//   kPostponed   kRunning     a later iteration has time for it
 //
 //   in stage     engine   time-out             input of the connection below
 //   kConnecting  no       connect-timeout      is not wanted
@@ -34,14 +34,15 @@ class Handshake;
 class LoopState;
 class TlsType;
 
-/// A connection whose handshake its acceptor owns. `handshake` is null once it is over, also after
-/// the end of the loop.
+/// A connection whose handshake is owned by an acceptor. `handshake` is null once the handshake has
+/// ended or the loop was destroyed.
 struct OwnedHandshake {
   ConnectionPtr connection;
   Handshake* handshake = nullptr;
 };
 
-/// Owns connections while their handshakes run. Both functions may close the connection.
+/// Owns connections while their handshakes run. Is called when the handshake of the connection at
+/// `place` has succeeded or failed; both functions may close that connection.
 class HandshakeOwner {
  public:
   using Place = std::list<OwnedHandshake>::iterator;
@@ -58,7 +59,7 @@ class Handshake final : private ReadyItem {
 
   static constexpr bool allowed(Stage from, Stage to) {
     using enum Stage;
-    switch (from) {  // no default: the compiler warns about a missing stage
+    switch (from) {  // there is no default, so that the compiler warns about a missing stage
       case kConnecting:
       case kPostponed:
         return to == kRunning;
@@ -68,55 +69,58 @@ class Handshake final : private ReadyItem {
     return false;
   }
 
-  /// The connection that is to be established.
+  /// The connection that the handshake establishes.
   class Client {
    public:
-    /// It is over: established, or failed for this reason. Destroys the handshake.
+    /// Called when the handshake is over. An empty Failure means that the connection is
+    /// established. Destroys the Handshake.
     virtual void handshake_over(Failure failure) = 0;
-    /// The result of wanted() may have changed.
+    /// Called when the result of wanted() may have changed, so that the events are requested anew.
     virtual void go_on() = 0;
 
    protected:
     ~Client() = default;
   };
 
-  /// Whom to tell in the end, apart from the client.
+  /// The owner to be notified of the result in addition to the client; null if there is none.
+  /// `place` is the connection's entry in the owner's list.
   struct Keeper {
     HandshakeOwner* owner = nullptr;
     HandshakeOwner::Place place;
   };
 
-  /// The loop stays the same until the end.
+  /// The loop of `shared` must stay the connection's loop until the handshake is over.
   Handshake(Client& client, Session& session, const TlsType& type, LoopState& shared) noexcept
       : client_(client), session_(session), type_(type), shared_(shared) {}
   ~Handshake() override;
 
-  // One of these begins, once.
-  /// Connects the layer below, then begins as a client. Completes from the loop, or fails at once.
+  // Each of the next three functions starts the handshake. Exactly one of them must be called,
+  // once.
   void connect(const Endpoint& to);
-  /// As connect(), and waits until `deadline` at the latest. Does not tell the client, but returns
-  /// the failure, or an empty one. Throws std::bad_alloc.
+  /// Like connect(), but blocks until the attempt has ended, at most until `deadline`. Returns the
+  /// failure instead of reporting it to the Client; an empty Failure means success. Throws
+  /// std::bad_alloc.
   Failure run(const Endpoint& to, ae::TimePoint deadline);
-  /// The session has a connection below that is connected. `name` is what a client checks the
-  /// certificate against. The caller then requests the wanted() events. Throws Error if the context
-  /// cannot serve the role.
+  /// Starts the handshake on a session whose connection below is connected. A client checks the
+  /// peer's certificate against `name`. The caller must then request the wanted() events. Throws
+  /// Error if the context cannot serve the role.
   void begin(Role role, const std::string& name, const Keeper& keeper);
 
-  /// Events of the connection below that are needed.
+  /// Returns the events of the connection below that the handshake needs.
   ae::Mask wanted() const noexcept;
-  /// The connection below is connected, or that failed.
+  /// Must be called when the connection below has become connected or has failed.
   void below_connected();
-  /// An event of the connection below, or a write, may let it proceed: queues a step.
+  /// Queues a step of the handshake. Called after an event of the connection below or a write.
   void proceed();
-  /// In a forked child it does not proceed.
+  /// Removes the queued step, in a forked child: the parent continues the handshake.
   void leave_to_parent() noexcept { unqueue(); }
 
   void fail(Failure failure);
-  /// Fails it to make room for another one (max-handshakes).
+  /// Fails the handshake to make room for another one (option max-handshakes).
   void evict();
   ae::TimePoint began() const noexcept { return began_; }
   const Keeper& keeper() const noexcept { return keeper_; }
-  /// The owner is gone.
+  /// Called when the owner is destroyed: it is not notified of the result.
   void forget_owner() noexcept { keeper_.owner = nullptr; }
 
  private:
@@ -137,10 +141,13 @@ class Handshake final : private ReadyItem {
   LoopState& shared_;
   Keeper keeper_;
   Stage stage_ = Stage::kConnecting;
-  ae::TimePoint connect_by_{};  // deadline of both layers
-  ae::TimePoint began_{};       // start of the handshake proper; zero before
+  // deadline for connecting the layer below and the handshake together
+  ae::TimePoint connect_by_{};
+  // when the TLS handshake began, after the layer below had connected; zero before that
+  ae::TimePoint began_{};
   ae::TimerId timer_ = 0;
-  Endpoint target_;        // of connect(), for the layer below
+  // where connect() connects the layer below to, with that layer's scheme and options
+  Endpoint target_;
   std::string peer_name_;  // name that a client checks the certificate against
 };
 

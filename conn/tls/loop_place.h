@@ -9,25 +9,26 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// While the connection holds buffers that an idle connection does not need, it is in a list of
-/// such connections, which its loop keeps.
+/// Keeps the connection in its loop's list of recently used connections. Those hold buffers that an
+/// idle connection does not need and that the loop releases later.
 class LoopPlace final : private Warm {
  public:
   LoopPlace(Session& session, LoopState& state) noexcept : session_(session), state_(&state) {}
 
-  /// Returns the state of `loop`, which is the connection's loop. Looks it up only after forget().
+  /// Returns the TLS state of `loop`, the connection's loop. Looks it up only after forget();
+  /// otherwise returns the state that this object remembers.
   LoopState& state(const ConnectionType& type, ae::EventLoop& loop) {
     if (state_ == nullptr) state_ = &LoopState::of(type, loop);
     return *state_;
   }
-  /// Records that the connection is read from or written to.
+  /// Records that the connection is used now, so that its buffers are not released soon.
   void touch() noexcept {
     if (state_ != nullptr) state_->warm(*this);
   }
-  /// Takes the connection off the loop's list.
+  /// Removes the connection from its loop's list of recently used connections.
   void leave() noexcept { Warm::unlink(); }
-  /// Takes the connection off the loop's list and forgets the loop, which the connection leaves, or
-  /// which ends.
+  /// Removes the connection from that list and forgets the loop's state: the connection leaves the
+  /// loop, or the loop ends.
   void forget() noexcept {
     leave();
     state_ = nullptr;

@@ -6,14 +6,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each iteration
-// Buffers of a connection are released after this long without reads and writes.
+constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each loop iteration
+// A connection's buffers are released once it was neither read nor written for this long.
 constexpr ae::Duration kIdleAfter = 1s;
 
 }  // namespace
 
 LoopState& LoopState::of(const ConnectionType& type, ae::EventLoop& loop) {
-  // Created before the LoopState, so that it is destroyed after it.
+  // Creates the ConnectionSet before the LoopState, so that it is destroyed after the LoopState.
   ConnectionSet& set = ConnectionSet::of(loop);
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(type, loop, set);
@@ -60,7 +60,7 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
   try {
     if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
   } catch (const std::bad_alloc&) {
-    return;  // the next use of the connection tries again
+    return;  // if there is no memory for the timer, the next use of the connection tries again
   }
   connection.link_before(warm_);
 }

@@ -15,14 +15,17 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
-  std::uint64_t evicted = 0;         ///< handshakes ended to make room for others (max-handshakes)
-  std::uint64_t handshaking = 0;     ///< handshakes that run now
-  std::uint64_t bytes_gathered = 0;  ///< plaintext bytes copied so that pieces share a record
-  /// connections failed for sending too many messages without data
+  /// Handshakes ended early to make room for others (option max-handshakes).
+  std::uint64_t evicted = 0;
+  std::uint64_t handshaking = 0;  ///< number of handshakes running now
+  /// Plaintext bytes copied so that several pieces of data share one record.
+  std::uint64_t bytes_gathered = 0;
+  /// Connections failed because the peer sent too many handshake messages without data.
   std::uint64_t message_floods = 0;
 };
 
-/// Node of the list of connections that hold buffers an idle connection does not need.
+/// Base of a connection's entry in the loop's list of connections that hold buffers which an idle
+/// connection does not need.
 class Warm {
  public:
   Warm() = default;
@@ -42,7 +45,8 @@ class Warm {
     head.prev_ = this;
   }
   Warm* next() const noexcept { return next_; }
-  bool in_use = false;  ///< whether the connection was in use since the last sweep
+  /// Whether the connection was used since the loop last looked for idle ones.
+  bool in_use = false;
 
  protected:
   friend class LoopState;
@@ -53,17 +57,18 @@ class Warm {
   Warm* next_ = this;
 };
 
-/// Base of a loop's acceptors, which LoopState stops before it is destroyed.
+/// Base of a loop's TLS acceptors, which LoopState stops before it is destroyed.
 class Stoppable {
  public:
   Stoppable() = default;
   Stoppable(const Stoppable&) = delete;
   Stoppable& operator=(const Stoppable&) = delete;
-  virtual void stop() noexcept = 0;  ///< must call forget()
+  virtual void stop() noexcept = 0;  ///< stops the acceptor; must call forget()
 
  protected:
   virtual ~Stoppable() = default;
-  void forget() noexcept {  ///< takes the acceptor off LoopState's list
+  /// Removes the acceptor from the list of acceptors that LoopState stops.
+  void forget() noexcept {
     *link_ = next_;
     if (next_ != nullptr) next_->link_ = link_;
   }
@@ -77,15 +82,17 @@ class Stoppable {
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
   static LoopState& of(const ConnectionType& type, ae::EventLoop& loop);
-  /// Returns the state that `type` keeps for `loop`; null if there is none yet.
+  /// Returns the state that the TLS type `type` keeps for `loop`; null if there is none yet.
   static LoopState* find(const ConnectionType& type, ae::EventLoop& loop);
   LoopState(const ConnectionType& type, ae::EventLoop& loop, ConnectionSet& set);
   ~LoopState() override;
 
   ae::EventLoop& loop() const noexcept { return loop_; }
-  ReadyList& ready() noexcept { return ready_; }  ///< connections with handlers due
-  ReadyList& steps() noexcept { return steps_; }  ///< handshakes that can proceed
-  ReadyList& held() noexcept { return held_; }    ///< connections flushed before the loop sleeps
+  /// Connections whose read or write handlers are due.
+  ReadyList& ready() noexcept { return ready_; }
+  ReadyList& steps() noexcept { return steps_; }  ///< handshakes whose next step is due
+  /// Connections whose held-back handshake messages are sent before the loop sleeps.
+  ReadyList& held() noexcept { return held_; }
   /// Returns whether another handshake may proceed in this iteration. The time for handshakes is
   /// limited, so that a flood of them leaves time for established connections.
   bool another_step() noexcept;
@@ -95,7 +102,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
     if (!connection.linked()) start_sweeping(connection);
   }
 
-  /// Buffer in which a record is assembled; used by one call at a time.
+  /// Returns a buffer for assembling one record. All connections of the loop share it, so its
+  /// contents are valid only during one call.
   std::array<char, Engine::kRecord>& scratch() noexcept { return scratch_; }
   Counters counters;
 
@@ -114,7 +122,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop_;
   ConnectionSet& set_;
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
-  // When the time for handshakes in this iteration ends; zero before its first handshake step.
+  // When the time for handshakes in this iteration ends; zero before the iteration's first step.
   ae::TimePoint steps_end_{};
   Head warm_;
   ae::TimerId sweeper_ = 0;

@@ -12,7 +12,8 @@ std::string text_of(const ASN1_STRING* string) {
   if (size < 0) return {};
   std::string text(reinterpret_cast<char*>(utf8), static_cast<std::size_t>(size));
   OPENSSL_free(utf8);
-  // A name with a NUL byte counts as none: "admin\0.evil.example" must not be mistaken for "admin".
+  // A name that contains a NUL byte is treated as empty: "admin\0.evil.example" must not be
+  // mistaken for "admin".
   return text.find('\0') == std::string::npos ? text : std::string();
 }
 

@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// Kernel TLS is for TCP sockets only.
+/// Returns whether `fd` is a TCP socket, since kernel TLS works on TCP sockets only.
 bool is_tcp_socket(int fd) {
   int protocol = 0;
   socklen_t size = sizeof protocol;
@@ -115,7 +115,8 @@ Failure Session::why_failed(const char* what) const noexcept {
   try {
     why = is_below ? below
                    : Failure(own.code, what + below_.carrier().peer_address() + ": " + own.text);
-  } catch (const std::bad_alloc&) {  // only the text is lost
+  } catch (const std::bad_alloc&) {
+    // if memory runs out, only the failure's text is lost; its code is set
   }
   return why;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// An engine over a connection below: together they are a byte stream. Either direction of the
-// stream may need either direction of the connection below; this class knows which. It runs no
-// handlers and reports failures by return values; its owner keeps the state of the connection.
+// A TLS engine joined to the connection below it; together they form a byte stream. Reading or
+// writing the stream may require reading or writing the connection below; this class knows which.
+// It runs no handlers and reports failures by return values; its owner keeps the state of the
+// connection.
 
 #include <memory>
 #include <optional>
@@ -17,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class LoopState;
 
-/// The connection below comes first, then, once that is connected, the engine. Closing drops the
-/// engine first, while the connection below may still deliver.
+/// The session first takes the connection below and, once that is connected, makes the engine. On
+/// closing, the engine is destroyed first, while the connection below may still deliver.
 class Session {
  public:
   explicit Session(Below::User* user = nullptr) noexcept : below_(user) {}
@@ -26,14 +27,14 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // --- set-up ------------------------------------------------------------------------------------
-  /// As Below::take().
+  /// Takes over the connection below, like Below::take(), and the context.
   void take(ConnectionPtr below, std::shared_ptr<const Context> context);
-  /// The connection below is connected. A client checks the peer's certificate against `peer_name`.
-  /// Throws Error if the context cannot serve the role.
+  /// Makes the engine; the connection below must be connected. A client checks the peer's
+  /// certificate against `peer_name`. Throws Error if the context cannot serve the role.
   void make_engine(Role role, const std::string& peer_name);
   bool has_context() const noexcept { return context_ != nullptr; }
   const Settings& settings() const noexcept { return context_->settings(); }
-  /// Whether there is an engine: if not, none of the functions for data may be called.
+  /// Whether there is an engine. Without one, none of the functions for data may be called.
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
   void drop_engine() noexcept { engine_.reset(); }
@@ -41,36 +42,39 @@ class Session {
   const Below& below() const noexcept { return below_; }
 
   // --- data --------------------------------------------------------------------------------------
-  /// As writev(2): -1 with EAGAIN, or with engine().failed() true.
+  /// Encrypts and sends data; returns the number of bytes taken. Returns -1 with errno EAGAIN, or
+  /// with engine().failed() true.
   ssize_t write(const iovec* vectors, int count, LoopState& shared);
-  /// Whether nothing that was written waits for the connection below.
+  /// Whether the connection below has taken everything that was written.
   bool all_sent() const noexcept { return engine_->unsent() == 0 && !below_.full(); }
-  /// Whether the engine's read() would not fail with EAGAIN, as far as is known.
+  /// Whether the engine's read() would return something other than EAGAIN, as far as is known.
   bool readable() const { return engine_->readable() && engine_->unsent() < Engine::kMostUnsent; }
-  /// Asks the wire if readable() is not certain: it may hold data that no event announces.
+  /// Call only if readable() returned true. Confirms that, by reading the connection below if
+  /// necessary, which may hold data that no event announces.
   bool ready_to_read();
   bool writable() const { return all_sent() && !engine_->write_needs_read(); }
-  /// Whether reading must wait until the peer has taken more of our output.
+  /// Whether reading must wait because the peer has not taken enough of our output.
   bool stalled() { return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush(); }
-  /// Which events of the connection below the stream needs.
+  /// Returns the events of the connection below that are needed to read or write, as requested.
   ae::Mask wanted(bool reads, bool writes) const;
-  /// As Carrier::wait_for().
+  /// Blocks until the stream can be read or written or has failed, like Carrier::wait_for().
   bool wait_for(ae::Mask direction, ae::TimePoint deadline);
-  /// Hands all output to the connection below, waiting until `until` at the latest. True if none is
-  /// left here. May throw std::bad_alloc.
+  /// Hands all unsent bytes to the connection below; blocks until `until` at most. Returns true if
+  /// the engine has none left. May throw std::bad_alloc.
   bool flush(ae::TimePoint until);
 
   // --- failures ----------------------------------------------------------------------------------
-  /// The failure of the layer below; empty if it did not cause the end. Uses why_ended(): a failed
-  /// connection below reports its failure only after earlier input has been read, and once this
-  /// connection has failed nothing reads it.
+  /// Returns the failure of the connection below; empty if that did not cause the end. Uses its
+  /// why_ended(), since a failed connection below reports its failure only after earlier input has
+  /// been read, and nothing reads it once this connection has failed.
   const Failure& why_below() const noexcept;
-  /// Why the engine has failed. `what` is how the sentence begins: "read from " and the peer.
+  /// Returns why the engine has failed. `what` begins the text, before the peer's address: "read
+  /// from ".
   Failure why_failed(const char* what) const noexcept;
 
  private:
-  std::shared_ptr<const Context> context_;  // must outlive the engine
-  Below below_;                             // as context_
+  std::shared_ptr<const Context> context_;  // destroyed after the engine, which uses it
+  Below below_;  // destroyed after the engine, which sends and receives through it
   std::unique_ptr<Engine> engine_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The TLS sessions that a client may resume, stored by peer. The number of peers is bounded.
+// Stores the TLS sessions that a client may resume, by peer, up to a maximum number of peers.
 // Threads may share a store.
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class SessionStore {
  public:
   explicit SessionStore(std::size_t peers = 1024) : limit_(peers) {}
 
-  /// Keeps the newest session of each peer. At the limit the least recently used peer is dropped.
+  /// Keeps `session` in place of the peer's older one. At the maximum number of peers, drops the
+  /// least recently used peer.
   void put(std::string_view peer, SessionPtr session);
   /// Returns the session to resume with `peer`, or null if there is none. A session of TLS 1.3 is
   /// returned once only (RFC 8446 C.4: an observer must not be able to link connections by it).
@@ -33,7 +34,7 @@ class SessionStore {
   };
   const std::size_t limit_;
   ae::Mutex mutex_;
-  std::list<Entry> entries_;  // most recently used first
+  std::list<Entry> entries_;  // stored sessions, most recently used first
   std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
 };
 

@@ -69,8 +69,8 @@ std::vector<Settings::Identity> parse_identities(OptionReader& options) {
   return identities;
 }
 
-/// Returns the value of option max-version; 0, for the newest version supported, if it is not
-/// given.
+/// Returns the value of option max-version; 0, meaning the newest version supported, if the option
+/// is not given.
 int parse_max_version(OptionReader& options) {
   const int version = options.pick("max-version", kVersion);
   return options.given("max-version") ? version : 0;
@@ -188,7 +188,7 @@ std::vector<Row> rows_of_both(const Settings& d) {
 }  // namespace
 
 const OptionTable& tls_options() {
-  static const Settings d;  // holds the defaults of all options
+  static const Settings d;  // object that holds the defaults of all options
   static const OptionTable table(
       "tls",
       {{"Who we are, and whom we trust", trust_rows(d)},
@@ -221,7 +221,8 @@ Settings parse_settings(const Options& given) {
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients = options.pick("auth-clients", kClientAuth);
   s.verify = options.pick("verify", kVerify);
-  // server-name belongs to a connection, not to a context: TlsType::peer_name() evaluates it.
+  // Reads server-name only to accept it: it belongs to a connection, not to a context, and
+  // TlsType::peer_name() evaluates it.
   (void)options.text("server-name");
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);

@@ -19,21 +19,23 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Settings {
   struct Identity {
-    std::string cert, key;  ///< PEM files: the certificate and its chain; its private key
+    /// Names of PEM files: the certificate with its chain, and its private key.
+    std::string cert, key;
   };
   enum class ClientAuth { kNo, kOptional, kRequired };
-  /// What a client verifies: nothing; the certificate chain; the chain and the name.
+  /// What a client verifies of the server: nothing; the certificate chain; the chain and the name.
   enum class Verify { kNo, kChain, kFull };
   enum class CrlCheck { kLeaf, kChain };
   enum class Resumption { kNo, kTickets, kCache };
   enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
 
-  /// a server uses the first for clients that ask for no known name
+  /// Certificates of a server. The first is used for clients that request no known name.
   std::vector<Identity> identities;
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
-  /// OpenSSL's version numbers; max_version 0: the newest
+  /// Lowest and highest TLS version allowed, as OpenSSL's version numbers. max_version 0: the
+  /// newest.
   int min_version = TLS1_2_VERSION, max_version = 0;
   std::string ciphers, ciphersuites, groups, dh_params;
   bool prefer_server_ciphers = true;
@@ -43,28 +45,31 @@ struct Settings {
   Resumption resumption = Resumption::kTickets;
   ae::Duration ticket_rotation = std::chrono::hours(1);
   ae::Duration session_timeout = std::chrono::minutes(5);
-  unsigned session_cache = 20480;  ///< sessions a server keeps with Resumption::kCache
+  /// Maximum number of sessions that a server keeps with Resumption::kCache.
+  unsigned session_cache = 20480;
   PeerUser peer_user = PeerUser::kCommonName;
   std::string keylog;
   bool ktls = false;
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   // Options that also apply to the layer below.
-  ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< limit for connecting both layers
+  /// Time limit for connecting both layers, TLS and the one below.
+  ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
 };
 
-/// Returns the settings that `options` describe. Throws Error for a bad value. Keys that are not
-/// TLS options are ignored.
+/// Returns the settings that `options` describe, ignoring keys that are not TLS options. Throws
+/// Error for a bad value.
 Settings parse_settings(const Options& options);
-/// Returns the options that parse_settings() accepts, including those of both layers.
+/// Returns the table of options that parse_settings() accepts, including those that TLS shares with
+/// the layer below.
 const OptionTable& tls_options();
 
 /// Returns whether the option `key` belongs to both TLS and the layer below.
 bool is_of_both(std::string_view key) noexcept;
 
-/// Options split by layer; an option of both layers is in both parts.
+/// Options separated by layer. An option that both layers have is in both parts.
 struct SplitOptions {
   Options tls, below;
 };

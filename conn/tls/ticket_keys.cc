@@ -33,7 +33,7 @@ bool TicketKeys::refill(Key& key) const {
   return key.valid;
 }
 
-/// Replaces expired keys. Returns false if there is no key to encrypt with.
+/// Replaces expired keys. Returns false if there is no valid key to encrypt tickets with.
 bool TicketKeys::rotate() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (before_.valid && now - before_.made >= 2 * rotation_) before_ = Key();
@@ -57,7 +57,7 @@ bool TicketKeys::start_mac(EVP_MAC_CTX* mac, const Key& key) {
 int TicketKeys::seal(unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
                      EVP_MAC_CTX* mac) {
   const std::lock_guard lock(mutex_);
-  if (!rotate()) return 0;  // no ticket is sent; the connection continues
+  if (!rotate()) return 0;  // 0: OpenSSL sends no ticket, and the connection continues
   if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(cipher_.get())) != 1) return -1;
   std::copy(now_.name.begin(), now_.name.end(), name);
   if (EVP_EncryptInit_ex(cipher, cipher_.get(), nullptr, now_.cipher.data(), iv) != 1) return -1;
@@ -72,12 +72,13 @@ int TicketKeys::open(const unsigned char* name, const unsigned char* iv, EVP_CIP
     return key.valid && std::memcmp(key.name.data(), name, key.name.size()) == 0;
   };
   const Key* key = names(now_) ? &now_ : names(before_) ? &before_ : nullptr;
-  if (key == nullptr) return 0;  // the key is unknown or expired: full handshake
+  // 0: the ticket's key is unknown or expired, so OpenSSL makes a full handshake
+  if (key == nullptr) return 0;
   if (!start_mac(mac, *key) ||
       EVP_DecryptInit_ex(cipher, cipher_.get(), nullptr, key->cipher.data(), iv) != 1) {
     return -1;
   }
-  // 2 makes OpenSSL send a fresh ticket, since the previous key encrypted this one.
+  // The result 2 makes OpenSSL send a fresh ticket, since the previous key encrypted this one.
   return key == &now_ ? 1 : 2;
 }
 

@@ -16,10 +16,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The ticket keys of one server context; threads may share them.
+/// The keys that encrypt the session tickets of one server context. Threads may share them.
 class TicketKeys {
  public:
-  /// Makes the first key. Throws Error if OpenSSL lacks AES-256-CBC or randomness.
+  /// Makes the first key. A key encrypts new tickets for the time `rotation`, and decrypts tickets
+  /// for twice that time. Throws Error if OpenSSL lacks AES-256-CBC or randomness.
   explicit TicketKeys(ae::Duration rotation);
 
   /// Choose the key that encrypts a new ticket, or that decrypts a client's ticket, and set up

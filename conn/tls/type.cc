@@ -9,7 +9,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Holds the contexts of a TLS type, and the type's options for the layer below.
+/// Holds the OpenSSL contexts of a TLS type, and the type's options for the layer below.
 class TlsType::Contexts {
  public:
   ContextTable table;
@@ -36,9 +36,10 @@ TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
   Capabilities all = below_.capabilities();
-  all.half_close = true;  // TLS half-closes by close_notify, over any transport
+  // TLS half-closes by sending close_notify, whatever the transport below can do
+  all.half_close = true;
   all.integrity = true;
-  all.reset = true;  // TLS resets by leaving out close_notify, over any transport
+  all.reset = true;  // TLS resets by leaving out close_notify, whatever the transport below can do
   return all;
 }
 
@@ -49,7 +50,7 @@ const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
 
 void TlsType::configure(const Options& options) {
   Options below = split_below(options);
-  if (!below.empty()) {  // the layer below rejects unknown options
+  if (!below.empty()) {  // rejects options that the layer below does not know
     Endpoint probe;
     probe.scheme = below_.name();
     if (probe.scheme.ends_with("unix")) {
@@ -94,8 +95,7 @@ Options TlsType::split_below(const Options& given) const {
   return options;
 }
 
-/// Returns the type's own options for the layer below, replaced or supplemented by those in
-/// `given`.
+/// Returns the type's own options for the layer below, overridden and extended by those in `given`.
 Options TlsType::below_options(const Options& given) const {
   return contexts_->below().merged_with(split_below(given));
 }
@@ -106,7 +106,7 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) con
 
 void TlsType::check(const Endpoint& endpoint) const {
   Endpoint shown = endpoint;
-  // a pass phrase must not appear in logs
+  // Hides the pass phrase, which must not appear in logs.
   if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");
   const std::string where = shown.to_string() + ": ";
   if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
@@ -126,7 +126,8 @@ void TlsType::check(const Endpoint& endpoint) const {
   try {
     below_.check(below);
   } catch (const Error& error) {
-    // Keeps the text of the layer below, but names the URL that the user wrote.
+    // Keeps the error text of the layer below, but replaces the URL at its beginning by `where`,
+    // which names the URL that the user wrote.
     std::string text = error.what();
     if (const std::string prefix = below.to_string() + ": "; text.starts_with(prefix))
       text.erase(0, prefix.size());

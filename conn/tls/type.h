@@ -40,9 +40,10 @@ class AECONN_API TlsType final : public Transport {
   /// cannot be read, a key does not match), nothing changes and the previous configuration stays in
   /// use.
   void configure(const Options& options) override;
-  /// Returns the options of this layer; the layer below has its own table.
+  /// Returns the table of TLS options. The layer below has a table of its own.
   const OptionTable* option_table() const noexcept override { return &table_; }
-  /// Returns the option `key` of this layer, or else of the layer below; null if neither has it.
+  /// Returns the TLS option `key`, or else the option `key` of the layer below; null if neither has
+  /// it.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -53,15 +54,15 @@ class AECONN_API TlsType final : public Transport {
   /// handshake on each accepted connection. `options` may contain options of both layers.
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
-  /// Returns the port listener of the layer below. The handshakes are run by the acceptor that each
-  /// loop has (open_acceptor()).
+  /// Returns a port listener of the layer below: it accepts connections without TLS. The acceptor
+  /// of each loop (open_acceptor()) then runs the handshakes.
   PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                             PendingHandler arrived) const override;
   PortListenerPtr adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                              const Options& options = {}) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
-  /// Whether this layer or the one below has work that no descriptor announces.
+  /// Returns whether `other` is the layer below this one, or a layer further below.
   bool is_over(const ConnectionType& other) const noexcept override {
     return &other == &below_ || of(below_).is_over(other);
   }
@@ -84,16 +85,16 @@ class AECONN_API TlsType final : public Transport {
                                    Connection::Handler done, const Options& options = {}) const;
 
  private:
-  friend class Handshake;  // connects the layer below
+  friend class Handshake;  // a Handshake creates the connection below, by below_
   class Contexts;
   /// Returns `endpoint` as the layer below needs it: with that layer's scheme and options.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   Options split_below(const Options& given) const;
   Options below_options(const Options& given) const;
   std::shared_ptr<const Context> context_for(const Options& endpoint) const;
-  /// Returns the value of option server-name if it is given, else `host`.
+  /// Returns the value of option server-name if `endpoint` has it, else `host`.
   std::string peer_name(const Options& endpoint, const std::string& host) const;
-  /// Returns the context source for a listener; its context has a server certificate. Throws an
+  /// Returns the source of contexts for a listener, which must have a server certificate. Throws an
   /// Error whose text begins with `where`.
   std::shared_ptr<const ContextSource> source_for(const std::string& where,
                                                   const Options& endpoint) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// All transports of this build, for a program's Registry.
+// Adds all transports that this build contains to a program's Registry.
 
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// transport that this machine cannot run (no RDMA device) is added as well: using it throws an
 /// Error that says what to do.
 AECONN_API void add_all_transports(Registry& registry);
-/// Returns a registry to which add_all_transports() has added the transports.
+/// Returns a new registry with all transports that add_all_transports() adds.
 AECONN_API Registry all_transports();
 
 /// Describes this build, with a line for transports and one for rdma, as `--version` of a program
@@ -23,10 +23,10 @@ AECONN_API Registry all_transports();
 ///   rdma: libibverbs and librdmacm are loaded when it is first used
 AECONN_API std::string build_text();
 
-/// The third-party libraries that rdma needs.
+/// Describes the third-party libraries that the transport rdma needs.
 struct RdmaLibraries {
-  std::string missing;             ///< which library is missing and what to install; "" if none
-  std::vector<std::string> files;  ///< the loaded libraries, with their directories
+  std::string missing;  ///< which library is missing and what to install; empty if none is missing
+  std::vector<std::string> files;  ///< file names of the loaded libraries, with their directories
 };
 /// Loads the libraries that rdma needs, permanently, unless they are loaded already, and describes
 /// them. Returns an empty result in a build without rdma. May be called from any thread.

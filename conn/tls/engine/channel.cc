@@ -14,7 +14,7 @@ constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
 }  // namespace
 
 BIO* Channel::make_bio() {
-  // never freed, since connections may outlive main()
+  // The method table is never freed, since connections may be destroyed after main() has returned.
   static BIO_METHOD* const method = make_method();
   BIO* bio = BIO_new(method);
   if (bio == nullptr) throw std::bad_alloc();
@@ -61,7 +61,8 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
 }
 
 ssize_t Channel::receive_from_kernel(char* buffer, std::size_t size) {
-  if (wire.refuses_reads()) return -1;  // for example in a forked child, which has no wire
+  // true in a forked child, for example, which must not use the connection
+  if (wire.refuses_reads()) return -1;
   bool later = false;
   const int n = kernel.receive_record(buffer, size, later);
   if (n > 0) {

@@ -15,16 +15,17 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Channel {
-  /// Once this many bytes are unsent, nothing more is read from the wire: reading would only cause
-  /// more replies.
+  /// Number of unsent bytes from which nothing more is read from the wire, since reading would only
+  /// cause more replies.
   static constexpr std::size_t kMostUnsent = 32768;
 
-  /// `to`: the wire. `socket`: the descriptor under the wire, for kernel TLS; else -1.
+  /// `to`: where ciphertext is sent and received. `socket`: with kernel TLS the descriptor that
+  /// `to` uses, else -1.
   Channel(Wire& to, int socket) : wire(to), kernel(socket) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// Returns a new BIO that reads and writes through this object. Throws std::bad_alloc.
+  /// Returns a new OpenSSL BIO that reads and writes through this Channel. Throws std::bad_alloc.
   BIO* make_bio();
 
   CheckedWire wire;

@@ -35,8 +35,8 @@ Engine::Engine(SSL_CTX* context, Role role, Wire& wire, int socket)
   SSL_set_bio(ssl_.get(), bio, bio);
   if (channel_.kernel.possible()) {
     SSL_set_options(ssl_.get(), SSL_OP_ENABLE_KTLS);
-    // The kernel takes over decryption at a record boundary, so OpenSSL must not have read beyond
-    // it.
+    // With kernel TLS the kernel takes over decryption at a record boundary, so OpenSSL must not
+    // have read beyond that boundary.
     SSL_set_read_ahead(ssl_.get(), 0);
   }
   if (role == Role::kServer) {
@@ -72,7 +72,8 @@ void Engine::move_to(Sending next) noexcept {
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   channel_.supply.begin(kBudget);
-  ERR_clear_error();  // errors of another connection must not be taken for errors of this one
+  // drops old errors: those of another connection must not be taken for errors of this one
+  ERR_clear_error();
   if (phase_ == Phase::kNew) {
     move_to(Phase::kShaking);
   } else if (may_hold_ && !established()) {
@@ -87,11 +88,13 @@ Engine::Step Engine::handshake() {
   }
   const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
   if (!waits) fail(result);
-  if (collected) (void)flush();  // after a failure, this sends the alert
+  // sends the collected messages; after a failure, they include the TLS alert
+  if (collected) (void)flush();
   return failed() ? Step::kFailed : Step::kWantRead;
 }
 
-/// Called at the end of the handshake: finds out in which directions the kernel encrypts.
+/// Called at the end of the handshake: finds out in which directions the kernel encrypts or
+/// decrypts.
 void Engine::settle() {
   move_to(Phase::kEstablished);
   channel_.hides_write_failures = true;
@@ -105,7 +108,8 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   Supply& supply = channel_.supply;
   std::size_t got = 0;
   maybe_more_ = false;
-  // After a failure no limit is needed, since nothing more arrives.
+  // Limits how many bytes this call reads from the wire. After a failure it needs no limit, since
+  // nothing more arrives.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
   for (int reads = 0; got < size && receiving_ == Receiving::kOpen; ++reads) {
     if (reads >= kReads && !failed()) {
@@ -193,7 +197,7 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
     return -1;
   }
   if (failed()) return -1;
-  // OpenSSL may have to read messages in order to write; data is left unread.
+  // Allows OpenSSL to read handshake messages, which writing may require. Data stays unread.
   channel_.supply.begin(kBudget);
   ERR_clear_error();
   const int n =
@@ -239,7 +243,8 @@ void Engine::close_notify() {
   resume_sending();
 }
 
-/// Continues a write or close_notify that had to wait until a message of the peer was complete.
+/// Continues a write or a close_notify that had to wait until a handshake message of the peer was
+/// complete.
 void Engine::resume_sending() {
   if (sending_ == Sending::kOpen || sending_ == Sending::kCloseSent) return;
   if (SSL_in_init(ssl_.get()) != 0) return;
@@ -268,7 +273,8 @@ void Engine::release_buffers() {
 
 void Engine::on_bad_certificate(X509_STORE_CTX* store) {
   if (!bad_certificate_.empty()) return;
-  bad_certificate_ = "a certificate";  // a string so short that it needs no memory
+  // text for the case that memory runs out in the next line; short enough to need no memory
+  bad_certificate_ = "a certificate";
   bad_certificate_ = describe_bad_certificate(store, wanted_name);
 }
 
@@ -278,7 +284,8 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
     objection_ = {Errc::kTooManyMessages,
                   "the peer sends handshake messages (KeyUpdate, tickets) without end"};
   } else if (message == SSL3_MT_KEY_UPDATE && channel_.kernel.works()) {
-    // With kernel TLS, OpenSSL 3.0 would change its own key and not the kernel's.
+    // KeyUpdate is refused: with kernel TLS, OpenSSL 3.0 would change its own key and not the
+    // kernel's.
     objection_ = {Errc::kProtocol, "the peer changes its keys, which ktls=yes cannot follow"};
   }
   if (objection_) channel_.supply.shut();
@@ -287,13 +294,13 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
 /// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
 /// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
 void Engine::refuse_plain_text() {
-  // the alert unexpected_message, RFC 8446 6
+  // A TLS record that contains the fatal alert unexpected_message (RFC 8446 6).
   constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
   if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
   (void)channel_.output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }
 
-/// Records why OpenSSL or the wire failed; `result` is what OpenSSL's function returned.
+/// Records why OpenSSL or the wire failed. `result` is what the failed OpenSSL function returned.
 void Engine::fail(int result) {
   if (failed()) return;
   const CheckedWire& wire = channel_.wire;

@@ -26,12 +26,13 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Engine {
  public:
-  static constexpr std::size_t kRecord = 16384;  ///< plaintext bytes of the largest record
-  /// With so many bytes unsent nothing is read from the wire.
+  /// Maximum number of plaintext bytes in a TLS record.
+  static constexpr std::size_t kRecord = 16384;
+  /// Number of unsent ciphertext bytes from which nothing more is read from the wire.
   static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
   static_assert(kMostUnsent == 2 * kRecord);
 
-  /// `socket`: the descriptor under the wire, for kernel TLS; else -1. Throws std::bad_alloc.
+  /// `socket`: with kernel TLS the descriptor that `wire` uses, else -1. Throws std::bad_alloc.
   Engine(SSL_CTX* context, Role role, Wire& wire, int socket = -1);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -43,7 +44,7 @@ class Engine {
   /// Holds back the last flight of the handshake (tickets, or in TLS 1.2 its end) until the next
   /// write(), close_notify() or flush(), to send both together. No effect with kernel TLS.
   void hold_last_flight() noexcept { may_hold_ = !channel_.kernel.possible(); }
-  /// Whether the last flight of the handshake is held back.
+  /// Whether the last messages of the handshake are held back, see hold_last_flight().
   bool holds() const noexcept { return channel_.output.holds(); }
 
   // --- data --------------------------------------------------------------------------------------
@@ -55,37 +56,39 @@ class Engine {
   /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
   /// -1 with errno EAGAIN while unsent() is not 0 or write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
-  /// Returns whether read() would return something else than EAGAIN, as far as is known (see
-  /// only_maybe()). With `ask_wire` reads the wire if necessary.
+  /// Returns whether read() would return something other than EAGAIN, as far as is known (see
+  /// only_maybe()). With `ask_wire` reads the wire if that is necessary to find out.
   bool look(bool ask_wire);
-  /// Returns what look() would return, as far as it is known without reading or decrypting
-  /// anything.
+  /// Like look(), but neither reads nor decrypts anything to find out.
   bool readable() const;
-  /// Whether readable() is true only because read() or look() stopped early: read() may still
-  /// return EAGAIN.
+  /// Whether readable() is true only because read() or look() stopped early: read() may then return
+  /// EAGAIN nevertheless.
   bool only_maybe() const { return maybe_more_ && !surely_readable(); }
   /// Whether a write or close_notify waits for the rest of a message of the peer (a ticket, a
   /// KeyUpdate). While such a message is incomplete TLS can send nothing.
   bool write_needs_read() const;
-  /// Sends close_notify as soon as that is possible. No write() may follow.
+  /// Sends close_notify as soon as possible. write() must not be called afterwards.
   void close_notify();
-  /// Offers the wire the bytes that it did not take before. Returns true if none are left to send.
+  /// Offers the wire the bytes that it did not take before. Returns true if no bytes are left to
+  /// send.
   bool flush();
-  /// Number of bytes that the wire did not take yet; bytes held back do not count.
+  /// Returns the number of ciphertext bytes that the wire did not take yet; bytes that
+  /// hold_last_flight() holds back are not included.
   std::size_t unsent() const noexcept { return channel_.output.unsent(); }
-  /// Reports that a write to the wire outside the engine (kernel TLS) failed; errno has the reason.
+  /// Must be called when a write to the wire outside the engine (kernel TLS) has failed; errno must
+  /// still hold the reason.
   void on_wire_failure();
-  /// Frees the buffers that an idle connection does not need.
+  /// Frees buffers that an idle connection does not need; they are allocated again on demand.
   void release_buffers();
 
   // --- facts -------------------------------------------------------------------------------------
   bool failed() const noexcept { return static_cast<bool>(failure_); }
-  /// Whether read() returns no more data, not even data received before the failure.
+  /// Whether read() returns no more data, not even data that arrived before a failure.
   bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
-  /// Whether reading or writing the wire has failed.
+  /// Whether reading or writing ciphertext has failed.
   bool wire_failed() const noexcept { return channel_.wire.failed(); }
   const Failure& failure() const noexcept { return failure_; }
-  /// Whether the peer's close_notify was received.
+  /// Whether the peer's close_notify was received: it sends no more data.
   bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
   const KernelTls& kernel() const noexcept { return channel_.kernel; }
   SSL* ssl() const noexcept { return ssl_.get(); }
@@ -94,8 +97,10 @@ class Engine {
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
   void on_bad_certificate(X509_STORE_CTX* store);
   void on_message(bool outgoing, int content_type, int message);
-  std::string wanted_name;   ///< the peer name that a client expects, for error messages
-  std::string session_name;  ///< the key under which a client's sessions are kept
+  /// The server name that a client expects in the certificate, for error messages.
+  std::string wanted_name;
+  /// The key under which a client stores the TLS sessions of this server.
+  std::string session_name;
 
  private:
   void move_to(Phase next) noexcept;
@@ -110,15 +115,17 @@ class Engine {
   bool surely_readable() const;
 
   Channel channel_;
-  SslPtr ssl_;  // OpenSSL's object for this connection; refers to channel_
+  SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
   Phase phase_ = Phase::kNew;
   Receiving receiving_ = Receiving::kOpen;
   Sending sending_ = Sending::kOpen;
   bool may_hold_ = false;
-  // whether read() or look() stopped early, to leave time for other connections
+  // Whether read() or look() stopped early, to leave time for other connections, so that there may
+  // be more data.
   bool maybe_more_ = false;
   MessageLimit messages_;
-  Failure objection_;  // why a received message ends the connection
+  // why a message that was received must end the connection; empty if none must
+  Failure objection_;
   std::string bad_certificate_;
   Failure failure_;
 };

@@ -8,18 +8,24 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Why a TLS connection failed: Failure::code of failures that the layer below did not cause.
+/// Reasons for the failure of a TLS connection that the layer below did not cause; values of
+/// Failure::code.
 enum class Errc {
-  /// no agreement on protocol, cipher or our own certificate, or the peer sent plain text
+  /// Handshake failed: no agreement on protocol or cipher, a problem with our own certificate, or
+  /// the peer sent plain text.
   kHandshake = 1,
-  kVerification,    ///< a certificate was rejected, by us or (according to its alert) the peer
-  kTimeout,         ///< handshake-timeout or connect-timeout expired, or evicted at max-handshakes
-  kTruncated,       ///< the stream ended without close_notify: it may have been cut short
-  kProtocol,        ///< a record or message was not allowed at that point or did not decrypt
-  kTooManyMessages  ///< too many handshake messages (KeyUpdate, tickets) for the data between them
+  kVerification,  ///< a certificate was rejected, by us or, as its alert says, by the peer
+  /// Option handshake-timeout or connect-timeout expired, or the handshake was evicted to make room
+  /// (option max-handshakes).
+  kTimeout,
+  kTruncated,  ///< the peer's bytes ended without close_notify: data may be missing
+  kProtocol,   ///< a TLS record or message was not allowed at that point, or could not be decrypted
+  /// The peer sent too many handshake messages (KeyUpdate, tickets) for the amount of data.
+  kTooManyMessages
 };
-AECONN_API const std::error_category& category() noexcept;  ///< the category of Errc
-/// Makes Errc convertible to std::error_code.
+/// Returns the error category of the codes in Errc.
+AECONN_API const std::error_category& category() noexcept;
+/// Makes an std::error_code of a TLS error code; called by the implicit conversion.
 inline std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), category()};
 }

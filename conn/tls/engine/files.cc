@@ -69,7 +69,8 @@ Secret read_pass_phrase(const std::string& path) {
   ::close(fd);
   if (err != 0) throw Error("read the pass phrase " + path + ": " + errno_text(err));
   const std::string_view all = text.view().substr(0, size);
-  text.shrink(std::min(all.find_first_of("\r\n"), all.size()));  // keeps only the first line
+  // keeps only the first line of the file
+  text.shrink(std::min(all.find_first_of("\r\n"), all.size()));
   return text;
 }
 

@@ -11,7 +11,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Throws an Error with the text `what` and OpenSSL's reason.
+/// Throws an Error with the text `what`, followed by the reason from OpenSSL's error queue.
 [[noreturn]] void fail(const std::string& what);
 /// Opens the file `path` for reading. Throws an Error if that fails; its text names `what`, the
 /// kind of contents (such as "the key"), and the description of errno.
@@ -19,9 +19,9 @@ BioPtr open_file(const std::string& path, const std::string& what);
 /// Must be called after a PEM function found nothing. Returns true, and clears OpenSSL's error, if
 /// the file simply ended, which is not an error.
 bool at_end_of_pem();
-/// Returns the first line of the file `path`.
+/// Returns the first line of the file `path`, which holds a pass phrase.
 Secret read_pass_phrase(const std::string& path);
-/// Returns the private key in the file `path`, decrypted with `phrase` if it is encrypted.
+/// Returns the private key from the file `path`. Decrypts it with `phrase` if it is encrypted.
 KeyPtr read_key(const std::string& path, std::string_view phrase);
 
 }}}  // namespace conn::tls

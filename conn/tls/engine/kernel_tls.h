@@ -13,27 +13,28 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class KernelTls {
  public:
-  /// Which directions the kernel encrypts or decrypts. Known from settle() on, and then constant.
+  /// In which directions the kernel encrypts or decrypts. Determined by settle(); constant
+  /// afterwards.
   enum class Share : std::uint8_t { kNone, kSends, kReceives, kBoth };
 
-  /// `socket`: the descriptor of the connection's socket, or -1 if the kernel takes no part. Throws
+  /// `socket`: the descriptor of the connection's socket; -1 if kernel TLS is not used. Throws
   /// std::bad_alloc.
   explicit KernelTls(int socket);
 
-  /// Whether the kernel may take part: there is a socket.
+  /// Whether kernel TLS may be used, which requires a socket.
   bool possible() const noexcept { return socket_ != nullptr; }
-  /// Finds out, after the handshake, which directions the kernel has taken over.
+  /// Finds out in which directions the kernel has taken over; called after the handshake.
   void settle() noexcept;
   bool sends() const noexcept { return share_ == Share::kSends || share_ == Share::kBoth; }
   bool receives() const noexcept { return share_ == Share::kReceives || share_ == Share::kBoth; }
   bool works() const noexcept { return share_ != Share::kNone; }
-  /// Whether the kernel decrypts now; it may begin to at any time during the handshake.
+  /// Whether the kernel decrypts already. It may begin to do so at any time during the handshake.
   bool has_receive_key() const noexcept {
     return socket_ != nullptr && BIO_get_ktls_recv(socket_.get()) != 0;
   }
 
-  /// Passes a control command of OpenSSL on to the socket's BIO and returns its result; 0 if there
-  /// is no socket.
+  /// Passes an OpenSSL control command on to the socket's BIO. Returns the BIO's result, or 0 if
+  /// there is no socket.
   long control(int command, long number, void* pointer) noexcept;
   /// Reads one record that the kernel has decrypted, with the header that OpenSSL expects, and
   /// returns what BIO_read(3) returns. After -1, `later` tells whether there is merely nothing to

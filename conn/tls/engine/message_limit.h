@@ -14,9 +14,9 @@ class MessageLimit {
  public:
   static constexpr std::uint64_t kMessages = 64, kPer = 1 << 20;
 
-  /// Counts plaintext bytes that were read or written.
+  /// Adds to the number of plaintext bytes that were read or written.
   void count_data(std::uint64_t bytes) noexcept { data_ += bytes; }
-  /// Counts a message of the peer. Returns whether it is one too many.
+  /// Counts a handshake message of the peer. Returns whether it exceeds the limit.
   bool count_message() noexcept {
     if (data_ - counted_from_ >= kPer) {
       messages_ = 0;
@@ -27,8 +27,8 @@ class MessageLimit {
 
  private:
   std::uint64_t data_ = 0;
-  std::uint64_t messages_ = 0;      // messages since data_ was counted_from_
-  std::uint64_t counted_from_ = 0;  // value of data_ when messages_ was last 0
+  std::uint64_t messages_ = 0;      // number of messages since data_ had the value counted_from_
+  std::uint64_t counted_from_ = 0;  // value of data_ when messages_ was last reset to 0
 };
 
 }}}  // namespace conn::tls

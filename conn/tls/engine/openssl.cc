@@ -37,7 +37,7 @@ std::string name_text(const GENERAL_NAME& name) {
 }
 
 std::string alert_text(int alert) {
-  switch (alert) {  // The cases are alerts that OpenSSL 3.0 calls "unknown".
+  switch (alert) {  // the cases are alerts whose names OpenSSL 3.0 does not know
     case SSL_AD_CERTIFICATE_REQUIRED:
       return "certificate required";
     case SSL_AD_MISSING_EXTENSION:

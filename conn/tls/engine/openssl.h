@@ -37,18 +37,18 @@ using CipherPtr = std::unique_ptr<EVP_CIPHER, FreeWith<EVP_CIPHER_free>>;
 /// Returns the text of an OpenSSL error code, without its numbers; for an alert of the peer, the
 /// text says that the peer sent it.
 std::string reason_text(unsigned long error);
-/// Clears the thread's error queue. Returns the text of its first entry, or `otherwise` if it was
-/// empty.
+/// Clears OpenSSL's error queue of the calling thread. Returns the text of the queue's first error,
+/// or `otherwise` if the queue was empty.
 std::string take_errors(const std::string& otherwise);
 
-/// Returns the subject of a certificate for messages, such as "CN=server, O=Example"; control
-/// characters are escaped or shown as '?'.
+/// Returns the subject of a certificate, such as "CN=server, O=Example", for error messages;
+/// control characters are escaped or shown as '?'.
 std::string subject_of(const X509* certificate);
-/// Returns the alternative names of a certificate, such as "DNS:localhost, IP:127.0.0.1", at most
-/// `limit` of them; empty if there are none.
+/// Returns at most `limit` alternative names of a certificate, such as "DNS:localhost,
+/// IP:127.0.0.1"; empty if it has none.
 std::string names_of(const X509* certificate, std::size_t limit);
 std::string to_pem(X509* certificate);
-/// Returns the contents of a memory BIO.
+/// Returns the bytes that an OpenSSL memory BIO contains.
 std::string contents_of(BIO* memory);
 
 }}}  // namespace conn::tls

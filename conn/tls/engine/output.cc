@@ -11,7 +11,7 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
     case State::kThrough: {
       const ssize_t n = wire_.send(next_type_, bytes, size);
       if (n < 0) return 0;
-      // A record type applies to one write, as in OpenSSL's socket BIO.
+      // The record type set by set_type() applies to one write only, as in OpenSSL's socket BIO.
       type_ = std::exchange(next_type_, 0);
       const std::size_t taken = static_cast<std::size_t>(n);
       if (taken == size) return size;
@@ -33,7 +33,8 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
       if (unsent() == 0) forget();
       return size;
     case State::kUnsent:
-      if (next_type_ != 0 || type_ != 0) return 0;  // OpenSSL tries again later
+      // refuses the bytes, so that OpenSSL offers them again later
+      if (next_type_ != 0 || type_ != 0) return 0;
       return keep(bytes, size) ? size : 0;
   }
   return 0;
@@ -59,7 +60,8 @@ bool Output::keep(const char* bytes, std::size_t size) {
   try {
     bytes_.insert(bytes_.end(), bytes, bytes + size);
     return true;
-  } catch (const std::bad_alloc&) {  // the exception must not pass through OpenSSL's frames
+  } catch (const std::bad_alloc&) {
+    // the exception must not pass through OpenSSL's functions, which are on the stack
     wire_.fail(ENOMEM);
     return false;
   }

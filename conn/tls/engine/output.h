@@ -37,7 +37,7 @@ class Output {
 
   static constexpr bool allowed(State from, State to) {
     using enum State;
-    switch (from) {  // no default, so that the compiler warns about a missing state
+    switch (from) {  // there is no default, so that the compiler warns about a missing state
       case kThrough:
         return to == kCollecting || to == kUnsent;
       case kCollecting:
@@ -52,7 +52,8 @@ class Output {
 
   explicit Output(CheckedWire& wire) noexcept : wire_(wire) {}
 
-  /// Makes put() keep the bytes that follow, unless it keeps some already.
+  /// Makes put() collect the bytes that follow instead of sending them, unless it keeps unsent
+  /// bytes already.
   void collect() noexcept {
     if (state_ == State::kThrough) move_to(State::kCollecting);
   }
@@ -65,21 +66,21 @@ class Output {
   }
   bool holds() const noexcept { return state_ == State::kHeld; }
 
-  /// Sets what the next bytes passed to put() are: a record of type `type`, which the kernel
-  /// encrypts, or ciphertext if `type` is 0.
+  /// Declares what the bytes of the next put() are: a record of type `type`, which the kernel
+  /// encrypts, or, if `type` is 0, ciphertext.
   void set_type(std::uint8_t type) noexcept { next_type_ = type; }
   /// Takes all bytes and returns `size`, or takes none and returns 0: the wire has failed, or the
   /// bytes are a record for the kernel, which must wait for the bytes before it.
   std::size_t put(const char* bytes, std::size_t size);
-  /// Offers the kept bytes to the wire. If the wire fails, they are dropped.
+  /// Offers the kept bytes to the wire. Drops them if the wire fails.
   Flushed flush();
-  /// Number of bytes that the wire did not take; bytes that are collected or held back do not
-  /// count.
+  /// Returns the number of bytes that the wire was offered and did not take; bytes that are
+  /// collected or held back are not included.
   std::size_t unsent() const noexcept {
     return state_ == State::kUnsent ? bytes_.size() - sent_ : 0;
   }
   State state() const noexcept { return state_; }
-  /// Frees the memory if nothing is kept.
+  /// Frees the buffer if it is empty.
   void release_memory() noexcept {
     if (state_ == State::kThrough) std::vector<char>().swap(bytes_);
   }
@@ -94,10 +95,11 @@ class Output {
 
   CheckedWire& wire_;
   std::vector<char> bytes_;
-  std::size_t sent_ = 0;  // number of bytes of bytes_ that the wire took
+  std::size_t sent_ = 0;  // how many bytes of bytes_ the wire has taken
   State state_ = State::kThrough;
   std::uint8_t next_type_ = 0;
-  std::uint8_t type_ = 0;  // type of the record in bytes_; 0: ciphertext
+  // type of the record in bytes_, which the kernel encrypts; 0: bytes_ holds ciphertext
+  std::uint8_t type_ = 0;
 };
 
 }}}  // namespace conn::tls

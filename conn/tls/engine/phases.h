@@ -55,7 +55,7 @@ constexpr bool allowed(Receiving from, Receiving to) {
 
 constexpr bool allowed(Sending from, Sending to) {
   using enum Sending;
-  switch (from) {  // no default, so that the compiler warns about a missing state
+  switch (from) {  // there is no default, so that the compiler warns about a missing state
     case kOpen:
       return to == kBlocked || to == kCloseOwed;
     case kBlocked:

@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// Returns whether `error` means that a certificate is missing, or is an alert of the peer about
-/// our certificate.
+/// Returns whether the OpenSSL error `error` says that a certificate is missing, or is an alert of
+/// the peer about our certificate.
 bool is_about_certificates(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   if (ERR_GET_REASON(error) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return true;
@@ -28,7 +28,7 @@ bool is_about_certificates(unsigned long error) {
   }
 }
 
-/// Returns the text of a failure that the wire did not cause.
+/// Returns the text of a failure that is not an error of the wire (the connection below).
 std::string text_of(const Circumstances& known) {
   if (!known.bad_certificate.empty()) return known.bad_certificate;
   if (known.wire.ended() && known.in_handshake)

@@ -14,25 +14,28 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// What is known when an engine fails.
+/// Facts from which judge() determines why an engine failed.
 struct Circumstances {
-  unsigned long error;  ///< the error code from take_reason(), or 0
-  int result;           ///< the result of SSL_get_error(3); used if `error` is 0
+  unsigned long error;  ///< the OpenSSL error code from take_reason(), or 0
+  int result;           ///< what SSL_get_error(3) returned; used only if `error` is 0
   bool in_handshake;
-  bool peer_ended;                     ///< whether the peer's close_notify was received
-  const CheckedWire& wire;             ///< the wire, which knows how it ended
-  const std::string& bad_certificate;  ///< the text of describe_bad_certificate(), or empty
+  bool peer_ended;          ///< whether the peer's close_notify was received
+  const CheckedWire& wire;  ///< the connection below, with its error or end of stream
+  /// Why a certificate was rejected, from describe_bad_certificate(); else empty.
+  const std::string& bad_certificate;
 };
 
-/// Returns why an engine failed. If memory runs out only the text is lost; the code is always set.
+/// Returns the error code and text for the failure of an engine. If memory runs out only the text
+/// is lost; the code is always set.
 Failure judge(const Circumstances& known) noexcept;
 /// Takes the error about the connection from OpenSSL's error queue; 0 if the queue is empty. Errors
 /// of a cipher or a signature precede that error; since OpenSSL 3.2 another one, that the record
 /// layer failed, follows it.
 unsigned long take_reason();
-/// Returns whether `error` is typical of a first record that is not TLS.
+/// Returns whether OpenSSL's `error` is typical of a peer whose first bytes are not TLS.
 bool is_plain_text(unsigned long error);
-/// Returns why a certificate was rejected, as a text. `wanted` is the name that the client expects.
+/// Returns a text that says why a certificate was rejected. `wanted` is the server name that the
+/// client expects.
 std::string describe_bad_certificate(X509_STORE_CTX* store, const std::string& wanted);
 
 }}}  // namespace conn::tls

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which side of a TLS handshake a connection is on.
+// Tells the client of a TLS handshake from the server.
 
 #include "ae/abi.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The side of a TLS handshake.
+/// The part that a connection plays in its TLS handshake.
 enum class Role : bool {
-  kClient,  ///< starts the handshake
-  kServer   ///< presents a certificate
+  kClient,  ///< sends the first message of the handshake
+  kServer   ///< answers, and presents its certificate
 };
 
 }}}  // namespace conn::tls

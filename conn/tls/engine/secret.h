@@ -25,10 +25,10 @@ class Secret {
   }
   ~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 
-  /// A secret of `size` bytes, to be filled through data().
+  /// Makes a secret of `size` zero bytes, which the caller then fills through data().
   explicit Secret(std::size_t size) : bytes_(size) {}
   char* data() noexcept { return bytes_.data(); }
-  /// Keeps the first `size` bytes and overwrites the others.
+  /// Keeps the first `size` bytes, and overwrites and drops the others.
   void shrink(std::size_t size) {
     OPENSSL_cleanse(bytes_.data() + size, bytes_.size() - size);
     bytes_.resize(size);
@@ -37,7 +37,8 @@ class Secret {
   bool empty() const noexcept { return bytes_.empty(); }
 
  private:
-  std::vector<char> bytes_;  // never grows, so that no copy is left behind by a reallocation
+  // never grows, because a reallocation would leave a copy of the secret in freed memory
+  std::vector<char> bytes_;
 };
 
 }}}  // namespace conn::tls

@@ -32,10 +32,10 @@ class Supply {
  public:
   enum class State : std::uint8_t { kOpen, kDrained, kStarved, kPaused };
 
-  /// Whether this step may happen within one call of the engine.
+  /// Returns whether the state may change from `from` to `to` within one call of the engine.
   static constexpr bool allowed(State from, State to) {
     using enum State;
-    switch (from) {  // no default, so that the compiler warns about a missing state
+    switch (from) {  // there is no default, so that the compiler warns about a missing state
       case kOpen:
         return to == kDrained || to == kStarved || to == kPaused;
       case kDrained:
@@ -58,15 +58,15 @@ class Supply {
     state_ = State::kDrained;
     budget_ = 0;
   }
-  /// Must be called before OpenSSL is called again within one call of the engine.
+  /// Must be called before each call of OpenSSL within one call of the engine.
   void again() noexcept {
     if (paused()) move_to(State::kOpen);
   }
-  /// Withholds all further input, in later calls as well.
+  /// Withholds all further input from OpenSSL, in this and all later calls of the engine.
   void shut() noexcept { shut_ = true; }
 
-  /// Called when OpenSSL asks for input. Returns whether to read the wire. `withhold`: input must
-  /// be withheld for now.
+  /// Called when OpenSSL asks for input. Returns whether the wire may be read. `withhold`: whether
+  /// the caller wants input to be withheld for now.
   bool ask(bool withhold) noexcept {
     again();
     if (state_ == State::kDrained) move_to(State::kStarved);
@@ -75,8 +75,8 @@ class Supply {
     move_to(State::kPaused);
     return false;
   }
-  // Record what the wire gave: `size` bytes, or nothing for now. `drained`: the wire is known to be
-  // empty.
+  // Record the result of reading the wire: `size` bytes, or nothing for now. `drained`: the wire is
+  // known to be empty after that.
   void got(std::size_t size, bool drained) noexcept {
     budget_ -= std::min(budget_, size);
     if (drained) move_to(State::kDrained);

@@ -12,28 +12,30 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Carries the ciphertext. receive() and transmit() have the semantics of read(2) and write(2) on a
-/// non-blocking socket.
+/// Carries ciphertext between an engine and the connection below. receive() and transmit() have the
+/// semantics of read(2) and write(2) on a non-blocking socket.
 class Wire {
  public:
   virtual ssize_t receive(void* buffer, std::size_t size) = 0;
   virtual ssize_t transmit(const void* buffer, std::size_t size) = 0;
-  /// Sends a record that is not data and that the kernel encrypts. Called only with kernel TLS.
+  /// Sends a record of another type than data, which the kernel encrypts. Called only with kernel
+  /// TLS.
   virtual ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) = 0;
 
  protected:
   ~Wire() = default;
 };
 
-/// A wire, and how it ended. The two directions end separately: a wire that has ended may fail
-/// later, when a write meets a reset. A wire that has failed may still have input.
+/// A Wire with a record of how it has ended. The two directions end separately: a wire that has
+/// ended may fail later, when a write meets a reset. A wire that has failed may still have input.
 class CheckedWire {
  public:
   static constexpr ssize_t kNothingNow = -1, kFailed = -2;
 
   explicit CheckedWire(Wire& wire) noexcept : wire_(wire) {}
 
-  /// Reads ciphertext. Returns the number of bytes, 0 at end of stream, kNothingNow or kFailed.
+  /// Reads ciphertext. Returns the number of bytes read, 0 at end of stream, kNothingNow or
+  /// kFailed.
   ssize_t receive(void* buffer, std::size_t size) {
     const ssize_t n = wire_.receive(buffer, size);
     if (n > 0) return n;
@@ -45,8 +47,8 @@ class CheckedWire {
     fail(errno);
     return kFailed;
   }
-  /// Returns whether the wire refuses reads, and if so records a failure. For input that is read
-  /// without receive() (kernel TLS).
+  /// Returns whether reading the wire is refused, and if so records that as a failure. Must be
+  /// called before input is read without receive() (kernel TLS).
   bool refuses_reads() {
     if (wire_.receive(nullptr, 0) >= 0) return false;
     fail(errno);
@@ -63,10 +65,12 @@ class CheckedWire {
     return kFailed;
   }
 
-  bool ended() const noexcept { return ended_; }  ///< whether the end of stream was found
+  bool ended() const noexcept { return ended_; }  ///< whether the peer's end of stream was found
   bool failed() const noexcept { return error_ != 0; }
-  int error() const noexcept { return error_; }  ///< errno value of the last failure, or 0
-  void end() noexcept { ended_ = true; }  ///< records an end of stream that receive() did not find
+  /// The errno value of the last failure of the wire; 0: none.
+  int error() const noexcept { return error_; }
+  /// Records an end of stream that was found without receive().
+  void end() noexcept { ended_ = true; }
   void fail(int error) noexcept { error_ = error != 0 ? error : EIO; }
 
  private:
