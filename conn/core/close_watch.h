@@ -2,7 +2,7 @@
 #pragma once
 // The close handler of a connection. It is allocated on demand, because most connections have none,
 // and runs from a list of the loop, independent of the transport. Included only by
-// connection_core.cc and connection_set.cc.
+// connection_core.cc, connection_set.cc and operations.cc.
 
 #include "ae/abi.h"
 #include "conn/connection.h"
@@ -23,7 +23,8 @@ class CloseWatch final : public ReadyItem {
   ConnectionCore& connection_;
 };
 
-/// The close handlers of one loop that are due to run. A member of the loop's ConnectionSet.
+/// The close handlers of one loop that are due to run, and the connect handlers of attempts that
+/// failed inside connect(). A member of the loop's ConnectionSet.
 class DueToClose final : public ReadyList {
  public:
   explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }

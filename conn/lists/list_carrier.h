@@ -44,13 +44,10 @@ class ListCarrier final : public Carrier {
   void dialled(ConnectionPtr winner);
   void hand_over(ConnectionPtr winner);
   std::vector<std::pair<std::string, std::string>> facts() const;
-  void fail_later(Failure failure);
-  void stop_timer() noexcept;
 
   std::unique_ptr<Dial> dial_;    // while it connects
   std::string to_;                // without options
   std::vector<Skipped> skipped_;  // those before the one that is ready, or all
-  ae::TimerId timer_ = 0;         // set while a failure is to be reported
 };
 
 }}  // namespace conn
