@@ -89,10 +89,10 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Returns the pool for in-place reading and sending, which is created on first use. Throws
   /// std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
-  /// Returns the list of close handlers that are due, which is created on first use. Throws
-  /// std::bad_alloc.
+  /// Returns the list of close handlers that are due, and of connect handlers of attempts that
+  /// failed inside connect(). It is created on first use. Throws std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  /// The list of close handlers that are due; null if it was not created yet.
+  /// The same list; null if it was not created yet.
   ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 

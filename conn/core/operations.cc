@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <memory>
+#include <utility>
 
 #include "conn/connection_type.h"
 #include "conn/core/close_watch.h"
@@ -37,6 +39,34 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
 }
 
+/// The failure of an attempt to connect to an endpoint that is not valid.
+Failure mistake(const Error& error) {
+  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+}
+
+/// Runs the connect handler of a connection that failed inside connect(), from the loop's list. The
+/// handler itself owns this object, so that it leaves the list when the handler is removed.
+class RefusedAttempt final : public ReadyItem {
+ public:
+  static void report(ConnectionCore& connection, ReadyList& list) {
+    if (!connection.connect_due()) return;
+    auto item = std::make_shared<RefusedAttempt>(connection);
+    list.push(*item);
+    connection.set_connect_handler(
+        [item = std::move(item), done = connection.rare_->on_connect.take()](Connection& failed) {
+          done(failed);
+        });
+  }
+  explicit RefusedAttempt(ConnectionCore& connection) noexcept : connection_(connection) {}
+
+ private:
+  std::size_t run_ready() override {
+    (void)connection_.run_connect_handler();  // destroys this object
+    return 1;
+  }
+  ConnectionCore& connection_;
+};
+
 }  // namespace
 
 // --- set-up --------------------------------------------------------------------------------------
@@ -47,7 +77,13 @@ void Connection::connect(const Endpoint& to, Handler done) {
   c.move_to(State::kConnecting);
   try {
     c.set_connect_handler(std::move(done));
-    c.carrier_->connect(to);
+    try {
+      c.type_.check(to);
+      c.carrier_->connect(to);
+    } catch (const Error& error) {
+      c.fail(mistake(error));
+      RefusedAttempt::report(c, c.set_->due_to_close(*c.loop_));
+    }
   } catch (const std::bad_alloc&) {
     c.set_connect_handler(nullptr);
     c.fail(out_of_memory());
@@ -77,7 +113,14 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
   }
   const Interruption::Scope scope;
   c.move_to(State::kConnecting);
-  return c.wait_to_connect(to, deadline_after(timeout));
+  try {
+    c.type_.check(to);
+    return c.wait_to_connect(to, deadline_after(timeout));
+  } catch (const Error& error) {
+    c.fail(mistake(error));
+  }
+  errno = c.failed_errno();
+  return false;
 }
 
 // --- data ----------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ class AECONN_API Transport : public ConnectionType {
   virtual std::string_view name() const noexcept = 0;      ///< scheme of URLs
   virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
   virtual void configure(const Options& options) = 0;      ///< sets the default options
-  /// Throws Error if the endpoint is not valid; see ConnectionType::check().
+  /// Throws Error if the endpoint is not valid; see ConnectionType::check(). The core also calls it
+  /// before Carrier::connect(), with any endpoint that the program has filled in.
   virtual void check(const Endpoint& endpoint) const = 0;
   /// Listens on `endpoint`; see ConnectionType::listen().
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,

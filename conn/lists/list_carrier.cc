@@ -24,10 +24,6 @@ std::string without_options(const Endpoint& endpoint) {
   return shown.to_string();
 }
 
-Failure mistake(const Error& error) {
-  return {std::make_error_code(std::errc::invalid_argument), error.what()};
-}
-
 }  // namespace
 
 ListCarrier::ListCarrier(const FallbackType& type) : Carrier(type) {}
@@ -46,22 +42,9 @@ ssize_t ListCarrier::refused() noexcept {
 
 void ListCarrier::connect(const Endpoint& to) {
   to_ = without_options(to);
-  try {
-    const FallbackType::Times times = list().times(to);
-    dial_ = std::make_unique<Dial>(*loop(), list().candidates_for(to), times.delay, times.timeout,
-                                   [this](ConnectionPtr winner) { dialled(std::move(winner)); });
-  } catch (const Error& error) {
-    fail_later(mistake(error));
-  }
-}
-
-void ListCarrier::fail_later(Failure failure) {
-  fail(std::move(failure));
-  timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
-    timer_ = 0;
-    (void)host().run_connect_handler();
-    return ae::kNoMore;
-  });
+  const FallbackType::Times times = list().times(to);
+  dial_ = std::make_unique<Dial>(*loop(), list().candidates_for(to), times.delay, times.timeout,
+                                 [this](ConnectionPtr winner) { dialled(std::move(winner)); });
 }
 
 void ListCarrier::dialled(ConnectionPtr winner) {
@@ -125,14 +108,8 @@ std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
 /// during a blocking call. Each candidate gets an equal part of the time left.
 void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   to_ = without_options(to);
-  std::vector<Candidate> candidates;
-  try {
-    deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
-    candidates = list().candidates_for(to);
-  } catch (const Error& error) {
-    fail(mistake(error));
-    return;
-  }
+  deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
+  std::vector<Candidate> candidates = list().candidates_for(to);
   Failure why;
   for (std::size_t i = 0; i < candidates.size() && !Interruption::ends(); ++i) {
     Candidate& candidate = candidates[i];
@@ -173,18 +150,12 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 
 // --- the end of the connection -------------------------------------------------------------------
 
-void ListCarrier::stop_timer() noexcept {
-  if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
-}
-
 void ListCarrier::close() noexcept {
-  stop_timer();
   dial_.reset();
   host().release();
 }
 
 void ListCarrier::abandon() noexcept {
-  stop_timer();
   if (dial_) dial_->abandon();
 }
 

@@ -47,14 +47,11 @@ class ListCarrier final : public Carrier {
   void dialled(ConnectionPtr winner);
   void hand_over(ConnectionPtr winner);
   std::vector<std::pair<std::string, std::string>> facts() const;
-  void fail_later(Failure failure);
-  void stop_timer() noexcept;
 
   std::unique_ptr<Dial> dial_;  // tries the candidates; null except while connecting
   std::string to_;              // the URL to connect to, without options
   // candidates that were not used: those before the one that is ready, or all after a failure
   std::vector<Skipped> skipped_;
-  ae::TimerId timer_ = 0;  // timer that reports a failure from the loop; 0: not set
 };
 
 }}  // namespace conn

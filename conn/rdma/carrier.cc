@@ -24,22 +24,16 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // --- connecting ----------------------------------------------------------------------------------
 
-bool RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
+void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
   const auto& type_here = static_cast<const RdmaType&>(type());
+  const Settings settings = Settings::from(type_here.options_for(to));
   link_.stage.move(Phase::kResolving);
-  try {
-    type_here.check(to);
-    link_.configure(Settings::from(type_here.options_for(to)));
-  } catch (const Error& error) {
-    end_with({std::make_error_code(std::errc::invalid_argument), error.what()});
-    return false;
-  }
+  link_.configure(settings);
   link_.renew_stream(host().id());
   const Setup::Around around{link_, deadline_, host(), *this, *this, type_here.addresses()};
   setup_ = std::make_unique<Setup>(around, to,
                                    clock_now() + std::min(limit, link_.settings().connect_timeout));
   link_.state().on_spin_wish(link_.settings().spin);
-  return true;
 }
 
 // Ends the attempt when connect() or connect_blocking() is left without success. Otherwise a late
@@ -64,7 +58,7 @@ struct RdmaCarrier::Attempt {
 
 void RdmaCarrier::connect(const Endpoint& to) {
   Attempt attempt{*this};
-  if (!begin_connect(to, ae::Duration::max())) return;
+  begin_connect(to, ae::Duration::max());
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   setup_->look_up_next();
   attempt.goes_on = true;
@@ -72,7 +66,7 @@ void RdmaCarrier::connect(const Endpoint& to) {
 
 void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   Attempt attempt{*this};
-  if (!begin_connect(to, deadline - clock_now())) return;
+  begin_connect(to, deadline - clock_now());
   const ae::TimePoint until = setup_->until();
   setup_->look_up_all();
   while (state() == State::kConnecting) {

@@ -72,7 +72,7 @@ class RdmaCarrier final : public LinkedCarrier {
   bool ready_to_read() override;
   bool writable() const override;
 
-  bool begin_connect(const Endpoint& to, ae::Duration limit);
+  void begin_connect(const Endpoint& to, ae::Duration limit);
   /// Returns 1 if there are bytes that may be read in this iteration; otherwise returns, with errno
   /// set, what read() is to return (0 at the end of the stream, or -1).
   ssize_t look_for_bytes();

@@ -52,8 +52,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
 
   // --- what the carrier asks ---------------------------------------------------------------------
   State state() const noexcept { return state_; }  ///< current state
-  /// The loop of the connection; null after the loop has ended, and while the connection moves to
-  /// another one.
+  /// The loop of the connection; null after the loop has ended, and after Carrier::leave(nullptr)
+  /// until the connection joins another one.
   ae::EventLoop* loop() const noexcept { return loop_; }
   const Failure& failure() const noexcept { return failure_; }  ///< the first failure; empty: none
   /// Number of the connection, unique in the process.
@@ -66,8 +66,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool wants_write() const noexcept { return (wanted_.write && !wanted_.full) || wanted_.blocked; }
   /// Whether the write handler must run before the read handler if both are due.
   Barrier barrier() const noexcept { return wanted_.barrier; }
-  /// Whether a close handler waits for peer_gone(). The carrier must then watch for the end of the
-  /// peer's stream even if nothing is read.
+  /// Whether a close handler waits for peer_gone() or a failure. The carrier must then watch for
+  /// the end of the peer's stream even if nothing is read. With CloseOn::kFailure this stays true
+  /// after peer_gone(), until the connection has failed.
   virtual bool wants_close() const noexcept = 0;
   /// Whether an established connection has failed and no read() has reported the failure yet. The
   /// read handler is then due.
@@ -96,7 +97,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// first failure is recorded. Runs no handler, but makes the handlers due.
   void fail(Failure failure);
   /// To be called after each fail() if an established connection may still have data that arrived
-  /// before the failure. Carrier::read() is then called until it returns no_more_unread().
+  /// before the failure. Carrier::read() is then called until it returns no_more_unread(). If there
+  /// are no such data, a call of keep_unread() does no harm.
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   /// Whether data that arrived before the failure may still be read, see keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
@@ -260,24 +262,27 @@ class AECONN_API CarrierFacts : public CarrierBase {
 class AECONN_API Carrier : public CarrierFacts {
  public:
   // --- what every carrier implements -------------------------------------------------------------
-  /// Begins to connect to `to`. The carrier must call move_to(kConnected) or fail(), at once or
-  /// later, and afterwards, from the loop, run_connect_handler(). A bad URL or option is a failure,
-  /// too. Throws nothing but std::bad_alloc; the core then fails the connection.
+  /// Begins to connect to `to`, which check() of the type has accepted. The carrier must call
+  /// move_to(kConnected) or fail(), at once or later, and afterwards, from the loop,
+  /// run_connect_handler(). May throw std::bad_alloc or, before anything has begun, Error; the core
+  /// then fails the connection, and reports an Error as EINVAL with its text.
   virtual void connect(const Endpoint& to) = 0;
   /// Connects and blocks until `deadline` at the latest. Returns in state kConnected or kError, or
-  /// in kConnecting if the deadline has passed. Runs no handler.
+  /// in kConnecting if the deadline has passed. Runs no handler. May throw like connect().
   virtual void connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
   /// Reads like read(2). Returns 0 at end of stream, and then moves to kClosed if shutdown() was
   /// called before. In state kError it is called only after keep_unread().
   virtual ssize_t read(void* buffer, std::size_t size) = 0;
-  /// Writes like writev(2), and may accept fewer bytes than given. Accepted bytes are sent in
+  /// Writes like writev(2), and may accept fewer bytes than given. `count` may exceed IOV_MAX, and
+  /// some vectors may be empty, but not all. Must not raise SIGPIPE. Accepted bytes are sent in
   /// order, or the connection fails: a carrier that finds that the peer accepts no more data must
   /// call fail(). After shutdown() it returns -1 with EPIPE, without calling fail().
   virtual ssize_t writev(const iovec* vectors, int count) = 0;
   /// Called after the result of connect_due(), wants_read(), wants_write(), wants_close() or
   /// barrier() of the host may have changed: the carrier must watch for what is wanted now. In
   /// state kError, the read handler is due if error_unread() is true, the write handler if
-  /// error_unwritten() is. May throw std::bad_alloc.
+  /// error_unwritten() is; a descriptor must no longer be watched, because one that has failed
+  /// stays ready and would wake the loop forever. May throw std::bad_alloc.
   virtual void interest_changed() = 0;
   /// Ends the output like Connection::shutdown(). Returns 0, or -1 with errno. Moves to kClosed if
   /// read() has returned 0 before. May be called again.
@@ -289,11 +294,12 @@ class AECONN_API Carrier : public CarrierFacts {
   virtual void close() noexcept = 0;
   /// Frees everything that depends on the loop, without waiting, because the loop is being
   /// destroyed. The core fails the connection. Called before close() or between close() and
-  /// release(), but not after release(); facts may still be asked afterwards.
+  /// release(), but not after release(); facts may still be asked afterwards. The destructor of a
+  /// carrier may still ask its host, for example aborts(), but must report nothing.
   virtual void abandon() noexcept = 0;
-  /// Blocks until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN. Runs no
-  /// handler. Returns false if the deadline has passed, or if Interruption::came() is true after
-  /// EINTR.
+  /// Blocks until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN;
+  /// `direction` is one of the two. Runs no handler. Returns false if the deadline has passed, or
+  /// if Interruption::came() is true after EINTR.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
@@ -319,9 +325,14 @@ class AECONN_API Carrier : public CarrierFacts {
   virtual void expect_no_more() noexcept {}
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Returns false
   /// with errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
+  /// Afterwards loop() is `to`. While it is null, close() and abandon() are not called: a
+  /// connection that is closed then ends in its carrier's destructor, which must do what aborts()
+  /// asks. On the new loop close() may come before join(), and abandon() instead of it if memory
+  /// runs out.
   virtual bool leave(ae::EventLoop* to);
-  /// Called on the new loop after leave(); interest_changed() follows. Returns false if the
-  /// connection failed.
+  /// Called on the new loop after leave(); interest_changed() follows. Must not throw. Returns
+  /// false if the connection cannot continue; the core then fails it for lack of memory, unless the
+  /// carrier has called fail().
   virtual bool join(ae::EventLoop& /*loop*/) { return true; }
 
   // The functions from here on are for carriers that give programs access to the carrier's own

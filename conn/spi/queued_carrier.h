@@ -31,7 +31,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   virtual bool writable() const = 0;
 
   /// Called just before the read handler runs. Returns false if readable() was wrong and read()
-  /// would still fail with EAGAIN; the handler then waits for the next iteration.
+  /// would still fail with EAGAIN; the handler then does not run. While readable() remains true,
+  /// the carrier stays in the list, and the next iteration calls this function again.
   virtual bool ready_to_read() { return true; }
 
   /// Queues the carrier if a handler is due. To be called after anything that may have changed

@@ -64,19 +64,7 @@ void SocketCarrier::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) 
 
 void SocketCarrier::connect(const Endpoint& to) {
   const auto& type = static_cast<const SocketType&>(this->type());
-  try {
-    type.check(to);
-    settings_ = type.settings_for(to.options);
-  } catch (const Error& error) {
-    // Reports the error through the connect handler, since connect() must not throw it.
-    fail({std::make_error_code(std::errc::invalid_argument), error.what()});
-    error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
-      error_timer_ = 0;
-      (void)host().run_connect_handler();
-      return ae::kNoMore;
-    });
-    return;
-  }
+  settings_ = type.settings_for(to.options);
   SetupTrace::begin("connect");
   dial_ = std::make_unique<Dial>(*loop(), settings_, type.addresses(), to,
                                  [this](Dialed result) { dialed(std::move(result)); });
@@ -104,13 +92,7 @@ void SocketCarrier::dialed(Dialed result) {
 
 void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const auto& type = static_cast<const SocketType&>(this->type());
-  try {
-    type.check(to);
-    settings_ = type.settings_for(to.options);
-  } catch (const Error& error) {
-    fail({std::make_error_code(std::errc::invalid_argument), error.what()});
-    return;
-  }
+  settings_ = type.settings_for(to.options);
   SetupTrace::begin("connect");
   Dialed result = Dial::wait(*settings_, type.addresses(), to, deadline);
   if (!result.fd) {

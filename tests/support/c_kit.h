@@ -26,7 +26,7 @@ inline constexpr int64_t kSecond = 1'000'000'000;
 /// have.
 inline std::vector<testing::Transport> c_transports() {
   std::vector<testing::Transport> all = testing::transports();
-  std::erase_if(all, [](const testing::Transport& one) { return one.one_loop || one.list; });
+  std::erase_if(all, [](const testing::Transport& one) { return !one.in_library || one.list; });
   return all;
 }
 /// Does nothing if AECONN_TRANSPORTS leaves none of them.

@@ -503,11 +503,6 @@ class MemoryListener final : public PortListener, public ReadyItem {
 };
 
 void MemoryCarrier::establish() {
-  try {
-    type().check(target_);
-  } catch (const Error& error) {  // connect() tells it through its handler
-    return fail({std::make_error_code(std::errc::invalid_argument), error.what()});
-  }
   const std::string& name = target_.hosts.front().name;
   const std::string what = "connect to " + target_.to_string();
   if (shared_->fault(faults().connect_error)) return fail(errno_failure(ENETUNREACH, what));

@@ -56,8 +56,14 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
 }
 
 std::vector<Transport> transports() {
-  std::vector<Transport> all{{.name = "tcp"}, {.name = "unix"}};
-  all.push_back({.name = "memory", .reaches_far = false, .one_loop = true});
+  // Bytes that were written to a Unix socket are with the peer's kernel.
+  std::vector<Transport> all{{.name = "tcp"}, {.name = "unix", .lingers = false}};
+  const Transport one_loop{.name = "memory",
+                           .reaches_far = false,
+                           .one_loop = true,
+                           .lingers = false,
+                           .in_library = false};
+  all.push_back(one_loop);
   // On an emulated machine a connection costs 10 ms.
   if (rdma_address() != nullptr)
     all.push_back(
@@ -70,6 +76,7 @@ std::vector<Transport> transports() {
     const bool asked = std::getenv("AECONN_TRANSPORTS") != nullptr;
     if (rdma_address() != nullptr && over.name != "tls+rdma" && !asked) continue;
     over.crowd = std::min<std::size_t>(over.crowd, 200);  // a handshake costs 1 ms
+    over.lingers = true;                                  // it keeps encrypted output
     all.push_back(std::move(over));
   }
 #endif
@@ -85,8 +92,10 @@ std::vector<Transport> transports() {
     all.push_back(std::move(list));
   }
   // It serves one loop, and nothing is layered on it.
-  if (listening_loops() == 1)
-    all.push_back({.name = "local", .reaches_far = false, .one_loop = true});
+  if (listening_loops() == 1) {
+    all.push_back(one_loop);
+    all.back().name = "local";
+  }
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
   return all;

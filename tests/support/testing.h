@@ -30,13 +30,20 @@ using namespace std::chrono_literals;
 
 // --- transports ----------------------------------------------------------------------------------
 
+/// A transport to test, and what tests have to know of it besides its capabilities.
 struct Transport {
-  std::string name;
-  bool reaches_far = true;   ///< the peer may be on another thread or in another process
+  std::string name;  ///< as in URLs; test_registry() has a type with this name
+  /// The peer may be on another thread, and it may be in another process. False if either is
+  /// impossible.
+  bool reaches_far = true;
   std::size_t crowd = 1000;  ///< number of connections for tests with many
-  bool threads = true;       ///< may be used by loops on several threads at once
-  bool one_loop = false;     ///< both ends of a connection are on one loop; nothing lingers
-  bool list = false;         ///< a list of schemes: accepted connections have the last one's type
+  bool threads = true;       ///< loops on several threads may use one type at the same time
+  bool one_loop = false;     ///< both ends of a connection must be on one loop
+  /// Written bytes may still be on this side when close() returns, so that the transport has the
+  /// option end-linger.
+  bool lingers = true;
+  bool in_library = true;  ///< all_transports() has it, so that the C interface has it, too
+  bool list = false;       ///< a list of schemes: accepted connections have the last one's type
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
 
