@@ -23,11 +23,12 @@ enum class SkipReason : std::uint8_t {
   kSlower,       ///< another scheme was ready first
   kOther,        ///< any other reason: a certificate, a limit, a protocol
 };
-inline constexpr std::size_t kSkipReasons = 7;  ///< number of values of SkipReason
+inline constexpr std::size_t kSkipReasons = 7;  ///< number of enumerators of SkipReason
 /// Returns the name of the counter for `kind` in statistics(), for example "fallback_no_device".
 AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
-/// Returns the reason as which an error code is counted.
+/// Returns the SkipReason under which the counters count a failure with this error code.
 AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
-using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;  ///< one counter for each reason
+/// How often each SkipReason occurred.
+using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;
 
 }}  // namespace conn
