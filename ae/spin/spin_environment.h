@@ -20,7 +20,8 @@ class SpinEnvironment {
   bool quota_ = false;
 };
 
-/// Whether `cpu_max`, the text of the file cpu.max ("MAX PERIOD"), allows less than one processor.
+/// Whether `cpu_max`, the content of a cgroup's file cpu.max ("MAX PERIOD"), allows less CPU time
+/// than one processor has.
 bool is_below_one_processor(const char* cpu_max) noexcept;
 
 }}  // namespace ae
