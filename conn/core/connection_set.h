@@ -20,8 +20,8 @@ class DueToClose;
 class InPlacePool;
 class ReadyList;
 
-/// An object that is notified once, just before its loop ends, while everything on the loop still
-/// works.
+/// An object that is notified once, just before the event loop ends, while everything on this loop
+/// still works.
 class AECONN_API LoopEndWatcher {
  public:
   LoopEndWatcher() = default;
@@ -48,7 +48,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// destructor of other per-loop state uses the set, call of() before that state is created, so
   /// that the set outlives it.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet();  ///< called by of()
+  ConnectionSet();  ///< called by ConnectionSet::of(), which everything else uses
   ~ConnectionSet() override;
   /// In a child of fork(): leaves the pending output of inherited connections to the parent.
   /// Inherited connections that the program had already closed end here.
@@ -79,20 +79,21 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
  private:
   friend class ConnectionCore;
   friend class Connection;
-  struct Kind {  // the counters and connections of one type
+  struct Kind {  // the counters and the connections of one type on this loop
     LoopCounters counters;
     ConnectionCore* head = nullptr;
   };
   void add(ConnectionCore& connection);
-  /// Abandons the connections of one type, because the loop ends. Returns false if there were none.
+  /// Ends all connections of one type, because the event loop ends. Returns false if there were
+  /// none.
   static bool abandon(Kind& kind) noexcept;
-  /// Returns the pool for in-place reading and sending, which is created on first use. Throws
-  /// std::bad_alloc.
+  /// Returns the loop's pool for in-place reading and sending. Creates the pool on first use, and
+  /// may then throw std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
-  /// Returns the list of close handlers that are due, which is created on first use. Throws
-  /// std::bad_alloc.
+  /// Returns the list of close handlers that are due to run. Creates the list on first use, and may
+  /// then throw std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  /// The list of close handlers that are due; null if it was not created yet.
+  /// Returns the list of close handlers that are due to run; null if it has not been created yet.
   ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
@@ -100,7 +101,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;
-  std::map<const ConnectionType*, Kind> kinds_;  // a map, so that the counters keep their address
+  // A map, because counters() returns references that must stay valid.
+  std::map<const ConnectionType*, Kind> kinds_;
 };
 
 }}  // namespace conn

@@ -15,20 +15,22 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The base class of transports. Programs see its base, ConnectionType.
+/// The base class of all transports. Programs use its base class ConnectionType.
 class AECONN_API Transport : public ConnectionType {
  public:
-  // Protected in the base, because programs do not delete transports.
+  // The destructor is protected in the base class, because programs do not delete transports.
   virtual ~Transport() = default;
-  /// Returns the transport behind a ConnectionType. Every ConnectionType is a Transport.
+  /// Returns the Transport that implements a ConnectionType; every ConnectionType is one.
   static const Transport& of(const ConnectionType& type) noexcept {
     return static_cast<const Transport&>(type);
   }
 
   // --- what every transport implements -----------------------------------------------------------
-  virtual std::string_view name() const noexcept = 0;      ///< scheme of URLs
+  /// Name of the transport, used as the scheme of URLs.
+  virtual std::string_view name() const noexcept = 0;
   virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
-  virtual void configure(const Options& options) = 0;      ///< sets the default options
+  /// Sets the default values of the transport's options.
+  virtual void configure(const Options& options) = 0;
   /// Throws Error if the endpoint is not valid; see ConnectionType::check().
   virtual void check(const Endpoint& endpoint) const = 0;
   /// Listens on `endpoint`; see ConnectionType::listen().
@@ -40,15 +42,15 @@ class AECONN_API Transport : public ConnectionType {
   // --- what it may implement ---------------------------------------------------------------------
   virtual const OptionTable* option_table() const noexcept {
     return nullptr;
-  }  ///< the transport's options; null: none
+  }  ///< the table of the transport's options; null: it has none
   /// Returns an option of the transport or of a type below it; null: none. The default searches
   /// option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
-  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error, for
-  /// connections without a descriptor.
+  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error: the
+  /// transport has no connections with a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
-  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error,
-  /// for listeners without a descriptor.
+  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error:
+  /// the transport has no listeners with a descriptor.
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
@@ -62,8 +64,9 @@ class AECONN_API Transport : public ConnectionType {
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   virtual std::size_t process_pending_data(ae::EventLoop&) const {
     return 0;
-  }                                              ///< does the work of has_pending_data()
-  virtual void cleanup(ae::EventLoop&) const {}  ///< frees the caches of one loop
+  }  ///< runs handlers for pending data; returns how many ran
+  /// Frees what the transport keeps for reuse on one loop.
+  virtual void cleanup(ae::EventLoop&) const {}
   /// Returns the limits on the number of connections; see ConnectionType::capacity(). The default
   /// returns the limit of descriptors, if a connection has one.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;

@@ -35,36 +35,41 @@ namespace conn { inline namespace AECONN_ABI {
 class Carrier;
 class ConnectionType;
 
-/// How a connection came to its present carrier, as text for people; see CarrierHost::set_origin().
+/// Describes how a connection came to its present carrier, as text for people; see
+/// CarrierHost::set_origin().
 struct Origin {
-  std::vector<std::pair<std::string, std::string>> facts;  ///< shown at the beginning of info()
-  std::string path;                                        ///< shown at the end of path()
+  /// Pairs of name and value, shown at the beginning of info().
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::string path;  ///< text shown at the end of path()
 };
 
 /// The connection as its carrier sees it. The core implements it (conn/core/connection_core.h).
 class AECONN_API CarrierHost : public ae::Deferred {
  public:
-  /// Whether the connection still exists after a handler has run.
+  /// Says whether the connection still exists after one of its handlers has run.
   enum class [[nodiscard]] Alive : bool{
       kGone,  ///< the handler closed it: return without accessing the connection or the carrier
       kYes,   ///< the connection is still open
   };
 
   // --- what the carrier asks ---------------------------------------------------------------------
-  State state() const noexcept { return state_; }  ///< current state
+  State state() const noexcept { return state_; }  ///< current state of the connection
   /// The loop of the connection; null after the loop has ended, and while the connection moves to
   /// another one.
   ae::EventLoop* loop() const noexcept { return loop_; }
-  const Failure& failure() const noexcept { return failure_; }  ///< the first failure; empty: none
+  /// The connection's first failure; empty: it has not failed.
+  const Failure& failure() const noexcept { return failure_; }
   /// Number of the connection, unique in the process.
   std::uint64_t id() const noexcept { return id_; }
-  /// Whether a connect handler is set that has not run yet. No other handler may run before it.
+  /// Whether the program has set a connect handler that has not run yet. No other handler may run
+  /// before it.
   bool connect_due() const noexcept { return wanted_.connected; }
-  bool wants_read() const noexcept { return wanted_.read; }  ///< whether a read handler is set
+  /// Whether the program has set a read handler.
+  bool wants_read() const noexcept { return wanted_.read; }
   /// Whether the carrier must signal when it accepts data: for a write handler, or for output that
   /// waits above the carrier.
   bool wants_write() const noexcept { return (wanted_.write && !wanted_.full) || wanted_.blocked; }
-  /// Whether the write handler must run before the read handler if both are due.
+  /// Says whether the write handler must run before the read handler if both are due.
   Barrier barrier() const noexcept { return wanted_.barrier; }
   /// Whether a close handler waits for peer_gone(). The carrier must then watch for the end of the
   /// peer's stream even if nothing is read.
@@ -80,9 +85,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool error_due() const noexcept {
     return (wants_read() && error_unread()) || (wants_write() && error_unwritten());
   }
-  /// Whether Carrier::close() was called.
+  /// Whether Carrier::close() was called for this connection's carrier.
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }
-  /// Whether abort() was called.
+  /// Whether the program has called Connection::abort().
   bool aborts() const noexcept { return aborts_; }
   /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return made_here_.inherited(); }
@@ -98,9 +103,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// To be called after each fail() if an established connection may still have data that arrived
   /// before the failure. Carrier::read() is then called until it returns no_more_unread().
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
-  /// Whether data that arrived before the failure may still be read, see keep_unread().
+  /// Whether read() may still return data that arrived before the connection's failure, see
+  /// keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
-  ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
+  ssize_t no_more_unread() const noexcept;  ///< returns -1, and sets errno to that of the failure
   /// The peer sends nothing more, whether or not everything has been read. Call it again when
   /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
   /// end of stream when a read returns it.
@@ -120,7 +126,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// just been established and has not read or written anything. The state becomes kConnected.
   /// `from` gets the old carrier, and the caller must close it.
   virtual void take_over(CarrierHost& from) noexcept = 0;
-  /// Adds text to info() and path(); throws std::bad_alloc.
+  /// Sets the text that the origin of the carrier adds to info() and path(). Throws std::bad_alloc.
   virtual void set_origin(Origin origin) = 0;
 
   /// Runs the connect handler if it has not run yet.
@@ -137,46 +143,51 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
-  /// Has no carrier and no loop yet.
+  /// Creates a host that has no carrier and no loop yet.
   CarrierHost() noexcept;
-  /// Becomes the host of `carrier`, on `loop`.
+  /// Creates the host of `carrier`, for a connection on `loop`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
   ~CarrierHost() override;
 
   /// Called after each change of the state; `from` is the previous state.
   virtual void state_changed(State from) noexcept = 0;
-  /// Called by peer_gone(): the event for which a close handler waits may have happened.
+  /// Called by peer_gone() when the event that a close handler waits for may have happened.
   virtual void peer_gone_changed() noexcept = 0;
-  virtual void released() noexcept = 0;  ///< called by release(), at most once
+  /// Called by release(), at most once, when the carrier no longer needs its host.
+  virtual void released() noexcept = 0;
 
   /// Returns the result of a read or a write that the state forbids. Like a socket, each direction
   /// reports the failure once, and fails with ENOTCONN afterwards.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;                    ///< the errno that best matches failure()
-  void exchange_carriers(CarrierHost& other) noexcept;  ///< either may have none
-  /// Whether the end of the peer's stream is known.
+  int failed_errno() const noexcept;  ///< returns the errno value that best matches failure()
+  /// Exchanges the carriers of two hosts, each of which may have none.
+  void exchange_carriers(CarrierHost& other) noexcept;
+  /// Whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
-  /// How far the close of the connection has come. It only goes forward, and may skip steps.
+  /// How far the connection's close has come. The value only increases, and may skip steps.
   enum class Ending : std::uint8_t {
     kOpen,     ///< the program owns the connection
     kGivenUp,  ///< close() or abort() was called; output that waits above the carrier is sent first
     kClosing,  ///< Carrier::close() was called; no output waits above the carrier any more
     kReleased  ///< the loop will destroy the connection once no handler is on the stack
   };
-  struct Wanted {            // what the carrier must watch for
-    bool connected = false;  // a connect handler is set
-    bool read = false;       // a read handler is set
-    bool write = false;      // a write handler is set
-    bool blocked = false;    // output waits until the carrier accepts more data
-    bool full = false;       // send() and reserve() refuse more, even if the carrier accepts data
+  struct Wanted {            // the events that the carrier must watch for
+    bool connected = false;  // whether a connect handler is set
+    bool read = false;       // whether a read handler is set
+    bool write = false;      // whether a write handler is set
+    bool blocked = false;    // whether output waits until the carrier accepts more data
+    // Whether send() and reserve() refuse more output, even if the carrier accepts data.
+    bool full = false;
     Barrier barrier = Barrier::kNo;
   };
-  struct Lost {  // the failure of an established connection, and which calls have returned it
-    bool established = false;  // an established connection has failed
-    bool read_told = false;    // a read has returned the failure
-    bool write_told = false;   // a write has returned the failure
-    bool unread_kept = false;  // the carrier still returns data that arrived before the failure
+  // Whether an established connection has failed, and which of its calls have returned the failure.
+  struct Lost {
+    bool established = false;  // whether an established connection has failed
+    bool read_told = false;    // whether a read has returned the failure
+    bool write_told = false;   // whether a write has returned the failure
+    // Whether the carrier still returns data that arrived before the failure.
+    bool unread_kept = false;
   };
 
   std::unique_ptr<Carrier> carrier_;
@@ -185,8 +196,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Ending ending_ = Ending::kOpen;
   Wanted wanted_;
   Lost lost_;
-  bool aborts_ = false;  // abort() was called
-  // The end of the peer's stream is known, though it may not have been read yet.
+  bool aborts_ = false;  // whether the program has called abort()
+  // Whether it is known that the peer sends nothing more, though the program may not have read
+  // everything yet.
   bool peer_gone_ = false;
   const ae::MadeHere made_here_;
   std::uint64_t id_;
@@ -194,7 +206,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Quota::Place place_;
 };
 
-/// What every carrier has: its transport and its host.
+/// The members that every carrier has: its transport, and its host, which is the connection.
 class AECONN_API CarrierBase {
  public:
   CarrierBase(const CarrierBase&) = delete;
@@ -310,9 +322,10 @@ class AECONN_API Carrier : public CarrierFacts {
   /// waiting would make no difference. Called repeatedly, often with a time that has passed,
   /// because the connections of the loop take turns. Runs no handler.
   virtual bool drain(ae::TimePoint /*until*/) noexcept { return true; }
-  /// For how long close() may continue to deliver data (option linger).
+  /// The time for which a closed connection may continue to deliver data (option linger).
   virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
-  /// The total time for all calls of drain() (option end-linger); zero: drain() is not called.
+  /// The total time that all calls of drain() may take (option end-linger); zero: drain() is not
+  /// called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
   /// Called by a protocol above that knows that the peer sends nothing more: close() need not wait
   /// for the peer.
@@ -320,21 +333,21 @@ class AECONN_API Carrier : public CarrierFacts {
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Returns false
   /// with errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
   virtual bool leave(ae::EventLoop* to);
-  /// Called on the new loop after leave(); interest_changed() follows. Returns false if the
-  /// connection failed.
+  /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
+  /// Returns false if the connection has failed.
   virtual bool join(ae::EventLoop& /*loop*/) { return true; }
 
   // The functions from here on are for carriers that give programs access to the carrier's own
   // memory. For other carriers the core copies through chunks of memory, which it borrows from the
   // loop's pool.
 
-  /// Whether peek() and consume() are implemented: they show unread bytes in the memory where they
-  /// arrived.
+  /// Whether the carrier implements peek() and consume(), which show unread bytes in the memory
+  /// where they arrived.
   virtual bool peeks_in_place() const noexcept { return false; }
   /// Shows unread bytes in `view`, as Connection::peek() does. Returns 1; 0 at end of stream; -1
   /// with errno. EMSGSIZE means that `together` bytes have arrived, but not in one piece.
   virtual ssize_t peek(std::size_t /*together*/, View& /*view*/) { return 0; }
-  /// Forgets the number of bytes that peek() asked for: the next read handler may run for fewer
+  /// Forgets how many bytes peek() asked for, so that the read handler runs for any number of
   /// bytes.
   virtual void peek_anything() noexcept {}
   /// Marks the first `size` bytes that peek() showed as read. Returns how many that are: at most as
@@ -343,9 +356,9 @@ class AECONN_API Carrier : public CarrierFacts {
   /// Whether reserve() and commit() are implemented. reserve() may still return an empty span with
   /// EOPNOTSUPP; the core then provides a buffer this time.
   virtual bool reserves_in_place() const noexcept { return false; }
-  /// Returns a buffer like Connection::reserve().
+  /// Returns a buffer for output, like Connection::reserve().
   virtual std::span<std::byte> reserve(std::size_t /*size*/) { return {}; }
-  /// Writes the bytes in the reserved buffer like Connection::commit().
+  /// Sends the first bytes of the buffer that reserve() returned, like Connection::commit().
   virtual void commit(std::size_t /*size*/) noexcept {}
   /// Whether send() may accept these bytes. False if it is certain to refuse them; they are then
   /// written with writev(), together with the data before and after them.
@@ -362,7 +375,7 @@ class AECONN_API Carrier : public CarrierFacts {
   /// connection fails; empty: none.
   virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
-  /// Called when the carrier has got another host: see CarrierHost::take_over().
+  /// Called when another connection has become the carrier's host, see CarrierHost::take_over().
   virtual void host_changed() noexcept {}
 
  protected:
