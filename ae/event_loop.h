@@ -27,9 +27,9 @@ namespace ae { inline namespace AECONN_ABI {
 
 /// Directions of I/O on a descriptor, in which a file event waits for readiness or reports it.
 enum Mask : unsigned {
-  kNone = 0,      ///< neither reading nor writing
+  kNone = 0,      ///< no direction: neither reading nor writing
   kReadable = 1,  ///< data or end of stream can be read
-  kWritable = 2,  ///< a write can make progress
+  kWritable = 2,  ///< a write can make progress without blocking
   /// A flag to combine with kWritable: if the descriptor is readable and writable in one iteration,
   /// the write handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,

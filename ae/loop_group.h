@@ -21,7 +21,7 @@ namespace ae { inline namespace AECONN_ABI {
 /// Event loops that run on threads of their own, from construction until stop().
 class AECONN_API LoopGroup final : public Loops {
  public:
-  /// The parameters of a LoopGroup.
+  /// The parameters from which a LoopGroup is created.
   struct Config {
     /// How many loops the group has. 0: one for each processor that the process may use
     /// (sched_getaffinity(2)).

@@ -15,7 +15,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Several event loops, addressed by index.
+/// A number of event loops, each addressed by an index from 0.
 class AECONN_API Loops {
  public:
   Loops() = default;

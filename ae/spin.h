@@ -29,7 +29,8 @@ struct Spin {
   Duration sleep_cost{};  ///< CPU time that one sleep and its wake-up cost; 0: the loop measures it
   Duration sleep_latency{};  ///< latency that a sleep adds; 0: twice `sleep_cost`
 
-  friend bool operator==(const Spin&, const Spin&) = default;  ///< whether all members are equal
+  /// Whether all members of both objects are equal.
+  friend bool operator==(const Spin&, const Spin&) = default;
   /// Combines two requests: the mode that is listed later, and the longer of each time. If one of
   /// them has mode kNo, returns the other one.
   static Spin both(const Spin& one, const Spin& other) noexcept {

@@ -44,7 +44,7 @@ class AECONN_API ConnectionFacts {
   int fd() const noexcept;
   /// This end's "10.0.0.1:6379" or Unix socket path; "": unknown.
   std::string local_address() const;
-  std::string peer_address() const;      ///< the peer's address, like local_address()
+  std::string peer_address() const;      ///< address of the peer, in the format of local_address()
   Address local_host_port() const;       ///< local_address() split into host and port
   Address peer_host_port() const;        ///< peer_address() split into host and port
   std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown
@@ -58,8 +58,10 @@ class AECONN_API ConnectionFacts {
   std::string peer_user() const;
   /// Number of this connection, unique in the process, never reused.
   std::uint64_t id() const noexcept;
-  std::uint64_t bytes_read() const noexcept;     ///< number of bytes read since creation
-  std::uint64_t bytes_written() const noexcept;  ///< number of bytes written since creation
+  /// Number of bytes read from the connection since it was created.
+  std::uint64_t bytes_read() const noexcept;
+  /// Number of bytes written to the connection since it was created.
+  std::uint64_t bytes_written() const noexcept;
 
   ConnectionFacts(const ConnectionFacts&) = delete;
   ConnectionFacts& operator=(const ConnectionFacts&) = delete;

@@ -26,7 +26,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// What a transport can do. An operation that it cannot do still exists, and reports an error.
 struct Capabilities {
   bool half_close = false;  ///< shutdown() works; writing may go on after the peer's end of stream
-  bool rebind = false;      ///< Connection::rebind() works
+  /// Connection::rebind() and leave() work: connections can move to another loop.
+  bool rebind = false;
   bool descriptor = false;  ///< Connection::fd() returns a descriptor used by that connection alone
   bool integrity = false;   ///< the transport protects the bytes against modification (TLS)
   /// reserve() returns the transport's own memory, and registered memory (register_memory()) is
@@ -51,7 +52,8 @@ class AECONN_API ConnectionType {
 
   /// Name of the transport, used as the scheme of URLs: "tcp".
   std::string_view name() const noexcept;
-  Capabilities capabilities() const noexcept;  ///< what the transport can do
+  /// The operations and properties that this transport supports.
+  Capabilities capabilities() const noexcept;
 
   /// Sets the default options of every endpoint of this type. Throws Error, and changes nothing,
   /// for an unknown key or a bad value. May be called again to reconfigure the type: new

@@ -17,7 +17,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A URL, split into its parts.
+/// The parts of a URL: scheme, hosts, port or path, and options.
 struct AECONN_API Endpoint {
   /// One of the hosts that a URL names, without the port.
   struct Host {

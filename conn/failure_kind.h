@@ -20,7 +20,7 @@ enum class SkipReason : std::uint8_t {
   kUnreachable,  ///< there is no route to the peer, or the link is down
   kRefused,      ///< the peer answered that it does not listen there
   kTimedOut,     ///< the peer did not answer before the time-out
-  kSlower,       ///< another scheme was ready first
+  kSlower,       ///< a connection over another scheme of the list was ready first
   kOther,        ///< any other reason: a certificate, a limit, a protocol
 };
 inline constexpr std::size_t kSkipReasons = 7;  ///< number of enumerators of SkipReason
@@ -28,7 +28,7 @@ inline constexpr std::size_t kSkipReasons = 7;  ///< number of enumerators of Sk
 AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
 /// Returns the SkipReason under which the counters count a failure with this error code.
 AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
-/// How often each SkipReason occurred.
+/// Number of occurrences of each SkipReason, indexed by its value.
 using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;
 
 }}  // namespace conn

@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// A scheme of a list of schemes (such as "rdma|tcp") that was not used for a connection.
 struct Skipped {
   std::string scheme;                    ///< name of the skipped scheme
-  SkipReason kind = SkipReason::kOther;  ///< category of the reason, for counters
+  SkipReason kind = SkipReason::kOther;  ///< why the scheme was skipped, as a category for counters
   Failure why;                           ///< the reason, as an error code and text
 };
 
@@ -28,7 +28,7 @@ AECONN_API std::string describe(const std::vector<Skipped>& not_taken);
 /// Reports that a connection uses another scheme than the first one of its list.
 struct Fallback {
   std::string to;     ///< URL that the program connected to, without its options
-  std::string taken;  ///< scheme that the connection uses
+  std::string taken;  ///< the scheme that carries the connection
   /// The schemes of the list before `taken`, in order, each with the reason why it was skipped.
   std::vector<Skipped> not_taken;
 };

@@ -64,8 +64,9 @@ class AECONN_API ListenerGroup final : public Listener {
 
   /// The number of this listener's connections that one loop has received.
   struct Share {
-    std::uint64_t open = 0;      ///< connections assigned to the loop that have not ended
-    std::uint64_t assigned = 0;  ///< connections ever assigned to the loop
+    std::uint64_t open = 0;  ///< connections assigned to this loop that have not ended
+    /// Number of connections of this listener that were ever assigned to the loop.
+    std::uint64_t assigned = 0;
   };
   /// Returns one Share for each loop, in the order of the loops.
   std::vector<Share> shares() const;

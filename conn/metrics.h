@@ -51,7 +51,7 @@ class AECONN_API MetricsText {
     kCounter,    ///< a number of events, which never falls while the process lives
     kGauge,      ///< a current value, which may rise and fall
     kHistogram,  ///< the number and the sum of measured values, grouped by size
-    kUntyped,    ///< a value whose type is unknown
+    kUntyped,    ///< a value of which it is unknown whether it is a counter or a gauge
   };
   /// Names and values of a sample's labels.
   using Labels = std::vector<std::pair<std::string, std::string>>;
@@ -66,7 +66,8 @@ class AECONN_API MetricsText {
   /// Adds one value, with its labels, to the metric that begin() started. Throws Error if begin()
   /// was not called.
   void sample(const Labels& labels, std::uint64_t value);
-  const std::string& text() const noexcept { return text_; }  ///< the text written so far
+  /// Returns the metrics text that has been written so far.
+  const std::string& text() const noexcept { return text_; }
 
  private:
   void sample(std::string_view suffix, const Labels& labels, std::string_view value);

@@ -50,14 +50,16 @@ class AECONN_API Options {
   /// Returns whether option `key` is yes, on, true or 1, as opposed to no, off, false or 0;
   /// `fallback` if the option is not set.
   bool flag(std::string_view key, bool fallback) const;
-  /// Returns a count in decimal digits.
+  /// Returns the value of option `key`, a count in decimal digits; `fallback` if the option is not
+  /// set. Throws Error if the value is not from `min` to `max`.
   std::uint64_t number(std::string_view key, std::uint64_t fallback, std::uint64_t min,
                        std::uint64_t max) const;
-  /// Returns a size in bytes: "65536", "64k", "1m", "1g" (powers of 1024; "kb", "KiB" and so on
-  /// too).
+  /// Returns the value of option `key`, a size in bytes such as "65536", "64k", "1m", "1g" (powers
+  /// of 1024; "kb", "KiB" and so on too), like number().
   std::uint64_t bytes(std::string_view key, std::uint64_t fallback, std::uint64_t min,
                       std::uint64_t max) const;
-  /// Returns a time: "3s", "250ms", "20us", "2m"; a plain number is in seconds.
+  /// Returns the value of option `key`, a length of time such as "3s", "250ms", "20us", "2m"; a
+  /// plain number is in seconds. Otherwise like number().
   ae::Duration duration(std::string_view key, ae::Duration fallback, ae::Duration min,
                         ae::Duration max) const;
   /// Throws Error if one of the keys is not in `known`. The sentence lists the known keys; `owner`

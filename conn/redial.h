@@ -37,7 +37,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// A client's connection that is connected again after each loss.
 class AECONN_API Redial {
  public:
-  /// What a Redial is doing now.
+  /// What a Redial is doing at present, from waiting to connected.
   enum class Phase : std::uint8_t {
     kWaiting,   ///< it waits for the pause before the next attempt to end
     kInLine,    ///< it waits in the queue of the DialLimit for its turn to connect
@@ -116,7 +116,7 @@ class AECONN_API Redial {
   Redial(const Redial&) = delete;
   Redial& operator=(const Redial&) = delete;
 
-  Phase phase() const noexcept { return phase_; }  ///< what this object is doing now
+  Phase phase() const noexcept { return phase_; }  ///< what this Redial is doing at present
   /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
   /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }

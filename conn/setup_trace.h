@@ -35,7 +35,7 @@ class AECONN_API SetupTrace {
   // --- for transports: no effect if this thread has no trace ---
   /// Completes the previous step and starts a new one. `name` must be a string literal.
   static void begin(std::string_view name);
-  static void end() noexcept;  ///< records that the current step is completed
+  static void end() noexcept;  ///< records that the step which begin() started is completed
   /// Ends the current step as not completed, and keeps its duration.
   static void failed() noexcept;
 

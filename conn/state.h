@@ -12,7 +12,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// The state of a connection. Transitions are one-way.
 enum class State : std::uint8_t {
   kNone,        ///< create() has made the connection; connect() was not called yet
-  kConnecting,  ///< connect() is in progress
+  kConnecting,  ///< connect() has been called, and the connection is not established yet
   kAccepting,   ///< the listener's side performs a handshake; the accept handler has not run yet
   kConnected,   ///< the connection is established, including after the peer's half-close
   kClosed,      ///< both directions of the connection have ended without an error
@@ -23,8 +23,8 @@ AECONN_API std::string_view to_string(State state) noexcept;
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
 enum class Barrier : bool {
-  kNo,  ///< the read handler runs first
-  kYes  ///< the write handler runs first
+  kNo,  ///< the read handler runs before the write handler
+  kYes  ///< the write handler runs before the read handler
 };
 
 /// Which events run a connection's close handler.

@@ -34,7 +34,8 @@ class LoopCore {
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;
 
-  Process allowed = kFullIteration;  // what the current process_events() call may do
+  // The kinds of work that the current process_events() call may do.
+  Process allowed = kFullIteration;
   std::size_t ran = 0;  // number of handlers that have run so far, including those of sources
 
   bool in_handler() const noexcept { return depth_ != 0; }

@@ -59,9 +59,6 @@ class LoopWork {
   /// Throws LoopError, because a function such as run() was called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
-  // Does the first part of an iteration, before the sleep: destroys deferred objects and serves the
-  // sources. Returns whether the loop may sleep; if so, every source is armed. `alone`: no handler
-  // is on the stack, so objects may be destroyed.
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
   /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
   /// so objects may be destroyed.

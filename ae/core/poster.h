@@ -41,7 +41,7 @@ class Poster::Queue {
 
   Mutex mutex_;
   Functions functions_;
-  MadeHere made_here_;  // the process in which functions_ were pushed
+  MadeHere made_here_;  // remembers the process in which functions_ were pushed
   // Functions that were pushed before a fork() and that only the parent process runs.
   Functions of_parent_;
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty

@@ -63,7 +63,7 @@ class TimerQueue {
   /// that the handler returns.
   enum class Wish : std::uint8_t { kNone, kRemoved, kSoon, kAt };
 
-  /// One timer; it fills one cache line.
+  /// One timer of the queue; its data fills one cache line.
   struct alignas(64) Entry {
     TimeHandler handler;
     TimePoint due;  // expiry time of the timer; at or after its key in the heap

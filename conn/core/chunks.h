@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// The header of a chunk. The bytes of the chunk follow it directly in memory.
 struct Chunk {
   Chunk* next = nullptr;
-  std::uint32_t size = 0;  ///< capacity of the chunk in bytes
+  std::uint32_t size = 0;  ///< number of bytes that the chunk can hold
   /// The bytes in use: from index `begin` up to, but not including, `end`.
   std::uint32_t begin = 0, end = 0;
   /// Number of users of this chunk: segments of pending output whose bytes are in it, and the

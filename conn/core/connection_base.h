@@ -26,10 +26,12 @@ class AECONN_API ConnectionBase : public CarrierHost {
   /// has none from now on.
   void become(ConnectionBase& from) noexcept;
 
-  // Return what path() and info() of Connection return: what this object knows (its origin)
-  // together with what the carrier reports.
-  std::string path_and_origin() const;                                       ///< see path()
-  std::vector<std::pair<std::string, std::string>> info_and_origin() const;  ///< see info()
+  /// Returns the result of ConnectionFacts::path(): the path that the carrier reports, followed by
+  /// the text of the connection's origin().
+  std::string path_and_origin() const;
+  /// Returns the result of ConnectionFacts::info(): the facts of the connection's origin(),
+  /// followed by the details that the carrier reports.
+  std::vector<std::pair<std::string, std::string>> info_and_origin() const;
 
  protected:
   using CarrierHost::CarrierHost;

@@ -45,9 +45,9 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
-  /// Frees this object's part of a ConnectionBlock.
+  /// Frees this object's part of the memory that it shares with its carrier (ConnectionBlock).
   static void operator delete(void* core) noexcept;
-  /// The carrier that the connection has now.
+  /// Returns the carrier that carries this connection's bytes now.
   Carrier& carrier() const noexcept { return *carrier_; }
   /// Sets the handler that runs when the connection is established or has failed. For a layer (such
   /// as TLS) that is set up on another connection. Throws std::bad_alloc.

@@ -30,7 +30,8 @@ class AECONN_API LoopEndWatcher {
   /// Called on the loop's thread, just before the loop ends. The watcher is no longer in the set,
   /// and may destroy itself or others.
   virtual void on_loop_end() noexcept = 0;
-  void stop_watching() noexcept;  ///< cancels the notification, like the destructor
+  /// Cancels the notification about the end of the loop, as the destructor does.
+  void stop_watching() noexcept;
 
  protected:
   virtual ~LoopEndWatcher() { stop_watching(); }
@@ -48,7 +49,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// destructor of other per-loop state uses the set, call of() before that state is created, so
   /// that the set outlives it.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet();  ///< called by ConnectionSet::of(), which everything else uses
+  ConnectionSet();  ///< called by ConnectionSet::of(); other code calls of()
   ~ConnectionSet() override;
   /// In a child of fork(): leaves the pending output of inherited connections to the parent.
   /// Inherited connections that the program had already closed end here.

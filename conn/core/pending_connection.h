@@ -83,7 +83,7 @@ class AECONN_API LoopAcceptor : public Listener {
   virtual std::shared_ptr<const Handoff> handoff() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }
 };
-using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns an acceptor
+using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns an acceptor of one loop
 
 /// A listener on a port that can move to another loop, together with the pending connections in its
 /// backlog.
@@ -103,6 +103,7 @@ class AECONN_API PortListener : public Listener {
   /// Empty if they are unknown or there is no device; contains -1 if there are several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
-using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owns a port listener
+/// Owns a port listener; destroying it stops listening.
+using PortListenerPtr = std::unique_ptr<PortListener>;
 
 }}  // namespace conn

@@ -25,7 +25,7 @@ class Refusals {
     waiting_.clear();
     handler_.clear();
   }
-  /// Whether a handler of refusals is set.
+  /// Whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
   /// Calls the handler for a refusal. If the handler is already running, the refusal waits until it
   /// has returned.

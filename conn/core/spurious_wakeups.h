@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// anything.
 class SpuriousWakeups {
  public:
-  /// To be called before a handler runs.
+  /// To be called before a read or write handler of the connection runs.
   void begin() noexcept { bits_ &= kRows; }
   /// To be called when a read (`reading` is true) or a write (false) has failed with EAGAIN.
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }

@@ -28,12 +28,13 @@ class AECONN_API Transport : public ConnectionType {
   // --- what every transport implements -----------------------------------------------------------
   /// Name of the transport, used as the scheme of URLs.
   virtual std::string_view name() const noexcept = 0;
-  virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
+  /// The operations and properties that this transport supports.
+  virtual Capabilities capabilities() const noexcept = 0;
   /// Sets the default values of the transport's options.
   virtual void configure(const Options& options) = 0;
   /// Throws Error if the endpoint is not valid; see ConnectionType::check().
   virtual void check(const Endpoint& endpoint) const = 0;
-  /// Listens on `endpoint`; see ConnectionType::listen().
+  /// Listens for connections on `endpoint`; see ConnectionType::listen().
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                            AcceptHandler accepted) const = 0;
   /// Creates a connection in state kNone; see ConnectionType::create().

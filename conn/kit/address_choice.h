@@ -41,7 +41,7 @@ AECONN_API AddressOrder spread_from(OptionReader& options);
 
 /// One of this machine's IP addresses, with the prefix length of its network.
 struct OwnAddress {
-  SocketAddress address;  ///< the IP address, without a port
+  SocketAddress address;  ///< an IP address of this machine, without a port
   unsigned net_bits = 0;  ///< prefix length of the address's network: 24 for 10.0.0.1/24
 };
 /// Returns the IPv4 and IPv6 addresses of all interfaces that are up; empty if the kernel does not

@@ -14,7 +14,7 @@ class CodedError : public Error {
  public:
   /// Creates an Error with the text `sentence`, for the user, and an error code for the program.
   CodedError(std::error_code code, const std::string& sentence) : Error(sentence), code_(code) {}
-  /// Error code of the error's cause.
+  /// The error code of the cause, such as EADDRINUSE.
   const std::error_code& code() const noexcept { return code_; }
 
  private:

@@ -26,7 +26,7 @@ class Quota {
 
   /// Creates a quota that allows `most` connections. Throws std::bad_alloc.
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
-  /// Number of connections that the quota allows.
+  /// Number of connections that the quota allows at once.
   std::uint64_t most() const noexcept { return most_; }
   /// Returns the number of connections that hold a place. It exceeds most() if take() was called
   /// without checking full().

@@ -20,7 +20,7 @@ class AECONN_API ReadyItem {
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }  ///< whether the item is in a list
+  bool queued() const noexcept { return next_ != nullptr; }  ///< whether this item is in a list now
   void unqueue() noexcept;  ///< removes this item from its list; no effect if it is in no list
 
  protected:
@@ -47,7 +47,7 @@ class AECONN_API ReadyList : public ae::Source {
   /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
   /// program's loop and sleeps.
   void push(ReadyItem& item) noexcept;
-  /// Whether no item is in the list.
+  /// Whether no item waits in this list.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
   ae::EventLoop& loop() const noexcept { return loop_; }  ///< the event loop that serves this list
 

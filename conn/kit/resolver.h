@@ -22,8 +22,9 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// An address for the kernel's socket calls: IPv4, IPv6, or the path of a Unix socket.
 struct AECONN_API SocketAddress {
-  sockaddr_storage storage{};  ///< the address, beginning with its family
-  socklen_t size = 0;          ///< number of valid bytes in `storage`; 0: unset
+  /// The address as the kernel's calls use it, beginning with its family.
+  sockaddr_storage storage{};
+  socklen_t size = 0;  ///< number of valid bytes in `storage`; 0: unset
 
   /// Returns the address for connect(2) and similar calls, as a pointer into this object.
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
@@ -44,7 +45,7 @@ struct AECONN_API SocketAddress {
   bool same_host(const SocketAddress& other) const noexcept;
 };
 
-/// The result of resolving a host name.
+/// The result of resolving a host name: its addresses, or a failure.
 struct Resolved {
   /// The host's addresses, in the order of RFC 6724; not empty on success.
   std::vector<SocketAddress> addresses;

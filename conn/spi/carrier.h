@@ -40,7 +40,7 @@ class ConnectionType;
 struct Origin {
   /// Pairs of name and value, shown at the beginning of info().
   std::vector<std::pair<std::string, std::string>> facts;
-  std::string path;  ///< text shown at the end of path()
+  std::string path;  ///< text about the origin, shown at the end of path()
 };
 
 /// The connection as its carrier sees it. The core implements it (conn/core/connection_core.h).
@@ -49,7 +49,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Says whether the connection still exists after one of its handlers has run.
   enum class [[nodiscard]] Alive : bool{
       kGone,  ///< the handler closed it: return without accessing the connection or the carrier
-      kYes,   ///< the connection is still open
+      kYes,   ///< no handler has closed the connection
   };
 
   // --- what the carrier asks ---------------------------------------------------------------------
@@ -167,7 +167,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
 
   /// How far the connection's close has come. The value only increases, and may skip steps.
   enum class Ending : std::uint8_t {
-    kOpen,     ///< the program owns the connection
+    kOpen,     ///< the program owns the connection and has not closed it
     kGivenUp,  ///< close() or abort() was called; output that waits above the carrier is sent first
     kClosing,  ///< Carrier::close() was called; no output waits above the carrier any more
     kReleased  ///< the loop will destroy the connection once no handler is on the stack
@@ -216,8 +216,10 @@ class AECONN_API CarrierBase {
   // in one block of memory.
   static void* operator new(std::size_t) = delete;
   static void operator delete(void* carrier) noexcept;
-  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
-  CarrierHost& host() const noexcept { return *host_; }          ///< the connection that it carries
+  /// The transport whose connection this carrier carries.
+  const ConnectionType& type() const noexcept { return type_; }
+  /// The connection that this carrier carries.
+  CarrierHost& host() const noexcept { return *host_; }
 
  protected:
   /// `type` must outlive this object. The host is set before any other function is called.
@@ -228,16 +230,18 @@ class AECONN_API CarrierBase {
   // The functions from here on call the function of the host that has the same name.
 
   State state() const noexcept { return host_->state(); }  ///< state of the connection
-  /// Loop of the connection, or null.
+  /// Event loop of the connection; null after the loop has ended, and while the connection moves to
+  /// another one.
   ae::EventLoop* loop() const noexcept { return host_->loop(); }
-  /// Whether Carrier::close() was called.
+  /// Whether Carrier::close() was called for this carrier.
   bool closing() const noexcept { return host_->closing(); }
-  /// Whether abort() was called.
+  /// Whether the program has called Connection::abort().
   bool aborts() const noexcept { return host_->aborts(); }
   /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return host_->inherited(); }
-  void move_to(State next) { host_->move_to(next); }               ///< changes the state
-  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< changes the state to kError
+  void move_to(State next) { host_->move_to(next); }  ///< changes the connection's state to `next`
+  /// Changes the connection's state to kError, for the reason `failure`.
+  void fail(Failure failure) { host_->fail(std::move(failure)); }
 
  private:
   friend class CarrierHost;
@@ -248,17 +252,21 @@ class AECONN_API CarrierBase {
 /// The facts that a carrier reports; conn::ConnectionFacts has a function for each of them.
 class AECONN_API CarrierFacts : public CarrierBase {
  public:
-  virtual std::string local_address() const = 0;     ///< address of this end, or ""
-  virtual std::string peer_address() const = 0;      ///< address of the other end, or ""
-  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
-  virtual int fd() const noexcept { return -1; }     ///< descriptor of this connection alone, or -1
+  /// Address of this end of the connection; "": unknown.
+  virtual std::string local_address() const = 0;
+  virtual std::string peer_address() const = 0;  ///< address of the peer; "": unknown
+  /// Whether the peer is on this host; no value: unknown.
+  virtual std::optional<bool> is_local() const = 0;
+  /// File descriptor that only this connection uses, or -1.
+  virtual int fd() const noexcept { return -1; }
   /// The way to the peer, for a connection that is or was established. Empty: the host shows the
   /// name of the transport and both addresses.
   virtual std::string path() const { return {}; }
-  /// Details as names and values, for logs.
+  /// Details about the connection for logs, as pairs of a name and a value.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }  ///< certificate in PEM format, or ""
-  /// User determined by option peer-user, or "".
+  /// The peer's certificate in PEM format; "": none.
+  virtual std::string peer_certificate() const { return {}; }
+  /// The user that option peer-user has determined for the peer; "": none.
   virtual std::string peer_user() const { return {}; }
 
  protected:

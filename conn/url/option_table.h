@@ -55,7 +55,7 @@ class AECONN_API OptionRow {
     kFlag,      ///< the option's value is yes or no
     kNumber,    ///< the option's value is a count in decimal digits
     kBytes,     ///< the option's value is a size in bytes
-    kDuration,  ///< the option's value is a time
+    kDuration,  ///< the option's value is a length of time
     kWord,      ///< the option's value is one of the row's words
     kText,      ///< the value is any text that the transport's parser accepts
   };

@@ -13,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The part of a URL that a text is written into. It decides which characters are encoded.
 enum class UrlPart : std::uint8_t {
-  kHost,     ///< the name of a host
+  kHost,     ///< the name of a host, outside brackets
   kAddress,  ///< an IPv6 address in brackets, in which '%' begins the scope
   kPath,     ///< the path of a Unix socket
   kKey,      ///< the name of an option
