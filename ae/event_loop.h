@@ -203,7 +203,7 @@ class AECONN_API EventLoop {
   /// false if the event does not exist. Inside the event's own handler, it overrides the delay that
   /// the handler returns.
   virtual bool again(TimerId id, Duration delay) noexcept = 0;
-  /// Moves a time event to the time `when`, like again() with a delay.
+  /// Changes the expiry of a time event to the time `when`. Otherwise like again() with a delay.
   virtual bool again(TimerId id, TimePoint when) noexcept = 0;
   /// Removes a time event. Returns false if it does not exist. Inside the event's own handler, it
   /// overrides the delay that the handler returns: the event ends.
@@ -270,7 +270,8 @@ class AECONN_API EventLoop {
   /// order: state whose destructor needs other state must request that other slot before its own.
   virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
 
-  /// Returns the time of this iteration: cheap and monotonic. Outside handlers, the current time.
+  /// Returns, inside a handler, the time at which this part of the iteration began: cheap and
+  /// monotonic. Outside handlers, returns the current time.
   virtual TimePoint now() const = 0;
   /// Whether this iteration may run one more handler. False once its handlers have taken 10 ms (the
   /// time of sources' handlers is counted separately). The remaining handlers then keep their

@@ -13,8 +13,8 @@ namespace ae { inline namespace AECONN_ABI {
 /// How a loop should wait. Requested by the loop's owner (EventLoop::set_spin) or by a source.
 struct Spin {
   using Duration = std::chrono::nanoseconds;  ///< the unit of all durations in struct Spin
-  /// The rule for how long the loop spins. If there are several requests, the one that is listed
-  /// last applies.
+  /// The rule for how long the loop spins. If several are requested, the one that comes later in
+  /// this enumeration applies.
   enum class Mode : std::uint8_t {
     kNo,     ///< never spin: sleep as soon as there is no work
     kAuto,   ///< spin before a sleep if that takes no more CPU time than sleeping
@@ -31,8 +31,8 @@ struct Spin {
 
   /// Whether all members of both objects are equal.
   friend bool operator==(const Spin&, const Spin&) = default;
-  /// Combines two requests: the mode that is listed later, and the longer of each time. If one of
-  /// them has mode kNo, returns the other one.
+  /// Combines two requests: the mode that comes later in Mode, and the longer of each time. If one
+  /// request has mode kNo, returns the other one.
   static Spin both(const Spin& one, const Spin& other) noexcept {
     const auto longest = [](Duration a, Duration b) { return a < b ? b : a; };
     if (one.mode == Mode::kNo) return other;

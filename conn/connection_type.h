@@ -25,7 +25,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// What a transport can do. An operation that it cannot do still exists, and reports an error.
 struct Capabilities {
-  bool half_close = false;  ///< shutdown() works; writing may go on after the peer's end of stream
+  /// Connection::shutdown() works; writing may go on after the peer's end of stream.
+  bool half_close = false;
   /// Connection::rebind() and leave() work: connections can move to another loop.
   bool rebind = false;
   bool descriptor = false;  ///< Connection::fd() returns a descriptor used by that connection alone
@@ -36,7 +37,8 @@ struct Capabilities {
   bool in_place = false;
   /// After abort(), the peer's read() fails with ECONNRESET, even if there was no unread data.
   bool reset = false;
-  bool reuseport = false;  ///< the kernel can spread one port over several loops (SO_REUSEPORT)
+  /// Several loops can listen on one port, and the kernel spreads connections (SO_REUSEPORT).
+  bool reuseport = false;
 };
 
 /// Names and values of counters, as statistics() returns them.
@@ -69,8 +71,8 @@ class AECONN_API ConnectionType {
   /// valid.
   void check(const Endpoint& endpoint) const;
 
-  /// Listens on `endpoint` until the result is destroyed. Throws Error, for example for a port in
-  /// use.
+  /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
+  /// for example if the port is in use.
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const;
   /// Creates a connection on `loop` in state kNone, which connect() can then connect.
@@ -108,8 +110,8 @@ class AECONN_API ConnectionType {
   bool has_pending_data(ae::EventLoop& loop) const;
   /// Runs handlers for the data that has_pending_data() announces. Returns how many handlers ran.
   std::size_t process_pending_data(ae::EventLoop& loop) const;
-  /// Frees the caches and shared queues that the type keeps for `loop`, apart from connections and
-  /// listeners. The end of the loop does the same.
+  /// Frees the caches and shared queues that this type keeps for `loop`; connections and listeners
+  /// stay. This also happens when the loop ends.
   void cleanup(ae::EventLoop& loop) const;
 
   /// Returns the limits of the system that apply, and how many connections with the options of

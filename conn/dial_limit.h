@@ -28,8 +28,8 @@ class AECONN_API DialLimit {
   /// process.
   static DialLimit& of_process();
 
-  /// A place, or a position in the queue for one. Use and destroy it on its loop's thread. The
-  /// DialLimit must outlive it.
+  /// A client's place, or its position in the queue for a place. Use and destroy it on the client's
+  /// loop's thread. The DialLimit must outlive it.
   class Place;
   /// Owns a client's Place; destroying it frees the place, or takes the client out of the queue.
   using PlacePtr = std::unique_ptr<Place>;

@@ -21,15 +21,16 @@ namespace conn { inline namespace AECONN_ABI {
 struct AECONN_API Endpoint {
   /// One of the hosts that a URL names, without the port.
   struct Host {
-    std::string name;  ///< name or address, IPv6 without brackets; "*": any IPv4, "::": any IPv6
-    /// The URL has a "-" before this host: it is no error if listening on it fails (Redis's bind
-    /// rule).
+    /// Host name or address (IPv6 without brackets); "*": any IPv4, "::": any IPv6.
+    std::string name;
+    /// Whether the URL has a "-" before this host: it is then no error if listening on the host
+    /// fails (Redis's bind rule).
     bool optional = false;
   };
 
   /// Name of the ConnectionType in lower case, or a list of such names separated by '|'.
   std::string scheme;
-  std::vector<Host> hosts;  ///< separated by ',' in the URL; empty if the URL has a path
+  std::vector<Host> hosts;  ///< hosts, separated by ',' in the URL; empty if the URL has a path
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
   std::string path;  ///< path of a Unix socket, for schemes that end in "unix"
@@ -48,7 +49,7 @@ struct AECONN_API Endpoint {
   std::vector<std::string> schemes() const;
 };
 
-/// Joins a host and a port: "127.0.0.1:80", "[::1]:80".
+/// Joins a host and a port to one text: "127.0.0.1:80", "[::1]:80".
 AECONN_API std::string host_port(std::string_view host, std::uint16_t port);
 
 /// A text such as Connection::local_address() returns, split into host and port.

@@ -13,7 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Reasons why a scheme of a list was skipped, as the counters distinguish them.
+/// Categories of the reasons why a scheme of a list of schemes was skipped, for counters.
 enum class SkipReason : std::uint8_t {
   kUnavailable,  ///< the scheme is not in this build, or not in this program
   kNoDevice,     ///< this machine, or its network namespace, has no device for the scheme

@@ -81,8 +81,8 @@ class AECONN_API FallbackType final : public Transport {
     ae::Duration delay;    ///< value of option fallback-delay
     ae::Duration timeout;  ///< value of option connect-timeout
   };
-  /// Returns the times for `endpoint`: its options, or else the defaults of this type. Throws
-  /// Error.
+  /// Returns the fallback-delay and the connect-timeout for `endpoint`: the values of its options,
+  /// or else the defaults of this type. Throws Error if a value is invalid.
   Times times(const Endpoint& endpoint) const;
   /// Calls `open` for each available scheme with the endpoint to listen on. For port 0, the port
   /// that the first call returns is passed to the others. If that port is not free for all schemes,

@@ -35,8 +35,8 @@ class AECONN_API Listener {
 
   /// The transport whose connections this listener accepts.
   virtual const ConnectionType& type() const noexcept = 0;
-  /// Returns one endpoint for each address that it listens on. For port 0 it has the port that the
-  /// kernel chose.
+  /// Returns one endpoint for each address on which this object listens. If the URL had port 0, the
+  /// endpoint has the port that the kernel chose.
   virtual std::vector<Endpoint> endpoints() const = 0;
   /// Stops accepting; pending connections stay in the backlog until resume(). Repeated calls of
   /// pause() or resume() have no effect.

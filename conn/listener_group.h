@@ -87,7 +87,7 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
                                                  std::string_view url,
                                                  const MakeAcceptHandler& make,
                                                  Spread spread = Spread::fewest());
-/// Listens on a parsed URL for all loops, like listen() with a URL.
+/// Listens on the URL whose parts `endpoint` contains, like listen() with a URL, on all loops.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  const Endpoint& endpoint,
                                                  const MakeAcceptHandler& make,

@@ -46,7 +46,7 @@ class AECONN_API Redial {
     kUp,        ///< connected: connection() returns a connection that the program can use
     kStopped,   ///< the program has called stop(): no further attempts
   };
-  /// How an established connection ended.
+  /// Describes how an established connection ended.
   struct Loss {
     Failure why;  ///< why the connection ended, as an error code and text
     /// Number of bytes written to the connection that the program has not confirmed with confirm().
@@ -120,15 +120,16 @@ class AECONN_API Redial {
   /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
   /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }
-  /// Why the last attempt failed or the last connection was lost; empty if neither has happened.
+  /// Why the last attempt failed or the last connection was lost; empty if there was no failure or
+  /// loss yet.
   const Failure& last_failure() const noexcept { return last_; }
-  /// The schemes that the URL prefers to that of the current connection, and why they were skipped.
+  /// The schemes that the URL lists before the scheme of the current connection, and why they were
+  /// skipped.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
   /// Returns a description of phase() for logs: "up", "waiting 120 ms after: connect to ...".
   std::string describe() const;
 
-  /// Confirms `bytes` more of the bytes written since up(): to be called when the peer has answered
-  /// for them.
+  /// Confirms that the peer has answered for `bytes` more of the bytes written since up().
   void confirm(std::uint64_t bytes);
   /// Returns how many of the bytes written since up() were not confirmed with confirm().
   std::uint64_t unconfirmed() const noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Registry: the transports available to a program. A plain object that main() fills; there is no
-// global one.
+// Registry: the transports available to a program. It is a plain object that main() fills; there is
+// no global registry.
 
 #include <memory>
 #include <string_view>
@@ -36,8 +36,8 @@ class AECONN_API Registry {
   /// Returns the transport like find(). Throws Error instead of returning null; its text lists the
   /// available names, or gives the reason why this one is unavailable.
   ConnectionType& require(std::string_view name) const;
-  /// Returns the type of a list of schemes, throwing Error like require(); null if `name` is a
-  /// single scheme.
+  /// Returns the type that serves the list of schemes `name`, and throws Error like require(); null
+  /// if `name` is a single scheme.
   const FallbackType* list(std::string_view name) const;
   /// Returns the transports that add() was called for. The types that represent lists of schemes
   /// are in lists().

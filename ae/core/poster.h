@@ -47,7 +47,7 @@ class Poster::Queue {
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty
   bool closed_ = false;
   const Wake wake_;
-  void* const context_;  // argument of wake_; valid until the queue is closed
+  void* const context_;  // pointer that is passed to wake_; valid until the queue is closed
 };
 
 }}  // namespace ae

@@ -213,7 +213,7 @@ void TimerQueue::put_in_heap(Slot slot, TimePoint when) noexcept {
   armed.due = when;
   armed.order = ++last_order_;
   const Item item{when, armed.order, slot};
-  heap_.push_back(item);  // does not allocate: grow() has reserved the capacity
+  heap_.push_back(item);  // push_back() does not allocate: grow() has reserved the capacity
   sift_up(heap_.size() - 1, item);
 }
 

@@ -34,8 +34,8 @@ class TimerQueue {
   bool again(TimerId id, TimePoint when) noexcept;
   bool remove(TimerId id);
 
-  /// Whether there are timers without a delay, or collected ones that have not run. If so,
-  /// collect() finds timers for run_one() without reading the clock.
+  /// Whether there are timers without a delay, or timers that collect() has found due and that have
+  /// not run. If so, collect() finds timers for run_one() without reading the clock.
   bool has_ready() const noexcept { return listed_ != 0; }
   /// Whether the heap has timers. The heap holds the timers with an expiry time that collect() has
   /// not found due yet.

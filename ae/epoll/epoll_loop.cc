@@ -318,8 +318,8 @@ void EpollLoop::Impl::retry_refused() {
 
 void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
-  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
-  // below.
+  // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
+  // was posted earlier is found by the call of pending() below.
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
@@ -519,8 +519,8 @@ void EpollLoop::Impl::end_prepare() {
   core.rethrow();
 }
 
-/// Does what show() does, for the work that a nested call can serve. Returns true if there is no
-/// such work left.
+/// Makes the loop's descriptor readable like show() if there is work that a nested dispatch() can
+/// do. Returns true if there is no such work.
 bool EpollLoop::Impl::show_nested() {
   const bool quiet = arm();
   if (!hosted()) return quiet;
@@ -537,8 +537,8 @@ void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
   timers.set(alarm.get());
-  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
-  // below.
+  // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
+  // was posted earlier is found by other_work_waiting() below.
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(left || files.has_ready() || work.other_work_waiting());
   loop.set_host_may_sleep(true);

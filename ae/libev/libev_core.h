@@ -57,8 +57,8 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// These start and stop a watcher that must not keep a borrowed ev_loop running. Starting an
-  /// active watcher or stopping an inactive one has no effect.
+  /// These functions start and stop a watcher that must not keep a borrowed ev_loop running.
+  /// Starting an active watcher or stopping an inactive one has no effect.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Finds out from the system whether it has CPU to spare for a thread that spins.
+// Finds out from the system whether there is CPU time to spare for a thread that spins.
 
 #include "ae/abi.h"
 #include "ae/spin/spin_governor.h"

@@ -105,7 +105,8 @@ class SpinGovernor {
   /// The longest time that the loop may spin: the CPU time of a sleep plus twice its latency (C +
   /// 2L), or Prices::most if that is less.
   Duration cap() const noexcept { return Duration(cap_); }
-  /// The value of one spin that finds work: what a sleep would have cost, C + lambda * L.
+  /// The value of one spin that finds work, which is the cost of the sleep that it saves: C +
+  /// lambda * L.
   Duration price() const noexcept { return Duration(price_); }
   std::uint64_t probes() const noexcept { return probes_; }
   /// The total CPU time lost by those spins of probes (series of trial spins) that cost more than
@@ -126,8 +127,8 @@ class SpinGovernor {
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;
   // Sum of the weights of all recorded gaps between work.
   static constexpr std::uint32_t kWeight = 1u << 20;
-  // A spin must save at least 1/kMargin of the price of sleeping; smaller savings are within the
-  // error of the histogram.
+  // A spin must save at least 1/kMargin of the price of a sleep (see price()); smaller savings are
+  // within the error of the histogram.
   static constexpr std::int64_t kMargin = 8;
   // A probe has a chance if more than 1/kHope of the gaps are within the longest allowed spin. It
   // also has one if the usual sleep is at most twice as long as that spin: such a sleep consists of
@@ -159,7 +160,8 @@ class SpinGovernor {
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
-  // Weight of the gaps in each bin of the histogram. The last bin is for gaps above all edges.
+  // Total weight of the gaps (times without work) in each bin of the histogram. The last bin is for
+  // gaps longer than all edges.
   std::array<std::uint32_t, kEdges + 1> weight_{};
   // For each bin: sum of weight * length over the gaps in it, in ns.
   std::array<std::uint64_t, kEdges> sum_{};

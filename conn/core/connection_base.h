@@ -22,8 +22,8 @@ struct LoopCounters;
 class AECONN_API ConnectionBase : public CarrierHost {
  public:
   void take_over(CarrierHost& from) noexcept final;
-  /// Becomes what `from` was, with its carrier and its id. This host must have no carrier; `from`
-  /// has none from now on.
+  /// Takes over everything from `from`: its state, carrier, id and counters. This host must have no
+  /// carrier; `from` has none from now on.
   void become(ConnectionBase& from) noexcept;
 
   /// Returns the result of ConnectionFacts::path(): the path that the carrier reports, followed by

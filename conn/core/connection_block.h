@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The memory of a connection.
+// ConnectionBlock: one block of memory that contains a connection and its carrier.
 
 #include <cstddef>
 

@@ -100,8 +100,8 @@ void ConnectionCore::give_up() noexcept {
   }
 }
 
-// Closes a connection that a child of fork() has inherited: sends nothing and does not wait,
-// because the parent does that.
+// Closes a connection that a child of fork() has inherited. Sends nothing and does not wait,
+// because the parent process sends the data.
 void ConnectionCore::leave_to_parent() noexcept {
   carrier_->abandon();
   release();

@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 // time before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
-/// Sends what the connection still holds, like Carrier::drain(); output that waits above the
-/// carrier goes first. Returns true if further waiting would make no difference.
+/// Sends what the connection has not sent yet, like Carrier::drain(), beginning with output that
+/// waits above the carrier. Returns true if further waiting would make no difference.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
     try {

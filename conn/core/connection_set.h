@@ -42,7 +42,8 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
-/// The state of conn/ for one loop, created and owned by the loop. To be used on the loop's thread.
+/// The state that conn/ keeps for one event loop, which creates and owns it. To be used on the
+/// loop's thread.
 class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
   /// Returns the set of `loop`. Creates it on first use, and may then throw std::bad_alloc. If the
@@ -55,7 +56,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Inherited connections that the program had already closed end here.
   void after_fork() noexcept override;
 
-  /// Adds a watcher, without owning it, until it is notified or destroyed. It must not be in a set.
+  /// Adds a watcher, without owning it, until it is notified or destroyed. The watcher must not be
+  /// in any ConnectionSet.
   void add(LoopEndWatcher& watcher) noexcept;
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
   /// call it first, because that state may be destroyed before this set.
@@ -68,8 +70,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// loops. No value if the loop is in no group. If it is in several groups, the value is that of
   /// the last.
   std::optional<std::size_t> index_in_group;
-  /// Returns the counters of a type on this loop. The reference stays valid as long as the loop
-  /// exists.
+  /// Returns the counters of the connections of `type` on this loop. The reference stays valid as
+  /// long as the loop exists.
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
   /// Drains all connections, then ends those of `type` and those over it (Transport::is_over()) as

@@ -24,8 +24,9 @@ class SpuriousWakeups {
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
   /// Whether look() must be called after the handler has run.
   bool worth_a_look() const noexcept { return bits_ != 0; }
-  /// To be called after the run. `moved`: whether bytes were read (or else written). Returns the
-  /// number of consecutive runs in vain.
+  /// To be called after a handler has run. `moved`: whether the read handler (`reading` is true)
+  /// has read, or the write handler (false) has written, any bytes. Returns the number of
+  /// consecutive runs in vain.
   unsigned look(bool reading, bool moved) noexcept {
     const unsigned shift = reading ? 0 : 3;
     const bool refused = (bits_ & (reading ? kReadRefused : kWriteRefused)) != 0;

@@ -32,7 +32,7 @@ class AECONN_API Transport : public ConnectionType {
   virtual Capabilities capabilities() const noexcept = 0;
   /// Sets the default values of the transport's options.
   virtual void configure(const Options& options) = 0;
-  /// Throws Error if the endpoint is not valid; see ConnectionType::check().
+  /// Throws Error if the endpoint is not valid for this transport; see ConnectionType::check().
   virtual void check(const Endpoint& endpoint) const = 0;
   /// Listens for connections on `endpoint`; see ConnectionType::listen().
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -59,8 +59,8 @@ class AECONN_API Transport : public ConnectionType {
   /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  /// Whether connections of this type may use carriers of `other`, which must then not outlive what
-  /// `other` keeps for the loop.
+  /// Whether connections of this type may use carriers of the type `other`. Such connections must
+  /// end before `other` frees what it keeps for the loop.
   virtual bool is_over(const ConnectionType& /*other*/) const noexcept { return false; }
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   virtual std::size_t process_pending_data(ae::EventLoop&) const {
@@ -71,8 +71,8 @@ class AECONN_API Transport : public ConnectionType {
   /// Returns the limits on the number of connections; see ConnectionType::capacity(). The default
   /// returns the limit of descriptors, if a connection has one.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
-  /// Returns the counters on one loop by name. The default returns those in counters(); an override
-  /// appends its own.
+  /// Returns the names and values of the counters on one loop. The default returns those in
+  /// counters(); an override appends its own.
   virtual Statistics statistics(ae::EventLoop& loop) const;
 
   // --- one port, several loops: see conn/listener_group.h and conn/core/pending_connection.h ---

@@ -8,7 +8,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Says for the calling thread whether a signal ends its blocking calls.
+/// Decides, for the calling thread, whether a signal ends its blocking calls with EINTR.
 class Interruption {
  public:
   /// A function that returns nonzero if the blocking call in progress must end with EINTR.

@@ -150,8 +150,8 @@ struct Request {
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
-  /// Tells the caller that `result` is there. Called on the lookup's thread. May throw
-  /// std::bad_alloc; it is then called again.
+  /// Notifies the caller that `result` has been written. Called on the lookup's thread. May throw
+  /// std::bad_alloc, and is then called again.
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
@@ -160,8 +160,8 @@ struct Request {
   std::weak_ptr<Job> job;
 };
 
-/// One lookup of a name, shared by all requests for that name. Guarded by the pool's mutex, except
-/// `host`.
+/// One lookup of a host name, shared by all requests for that name. Guarded by the pool's mutex,
+/// except for the member `host`.
 struct Job {
   explicit Job(std::string name) : host(std::move(name)) {}
   const std::string host;
@@ -424,8 +424,8 @@ struct BlockingRequest final : Request {
     there_.store(true, std::memory_order_release);
     (void)::eventfd_write(fd, 1);
   }
-  /// Waits for the answer. Returns false if the deadline passed first, or if a signal must end the
-  /// call.
+  /// Waits until the lookup has written the result. Returns false if the deadline passed first, or
+  /// if a signal must end the call.
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
     for (;;) {

@@ -43,7 +43,8 @@ struct Origin {
   std::string path;  ///< text about the origin, shown at the end of path()
 };
 
-/// The connection as its carrier sees it. The core implements it (conn/core/connection_core.h).
+/// A connection, as its carrier sees it. The core implements this class
+/// (conn/core/connection_core.h).
 class AECONN_API CarrierHost : public ae::Deferred {
  public:
   /// Says whether the connection still exists after one of its handlers has run.
@@ -227,9 +228,9 @@ class AECONN_API CarrierBase {
 
   using Alive = CarrierHost::Alive;
 
-  // The functions from here on call the function of the host that has the same name.
+  // Each of the following functions calls the function of the same name of the host.
 
-  State state() const noexcept { return host_->state(); }  ///< state of the connection
+  State state() const noexcept { return host_->state(); }  ///< current state of the connection
   /// Event loop of the connection; null after the loop has ended, and while the connection moves to
   /// another one.
   ae::EventLoop* loop() const noexcept { return host_->loop(); }
@@ -259,8 +260,8 @@ class AECONN_API CarrierFacts : public CarrierBase {
   virtual std::optional<bool> is_local() const = 0;
   /// File descriptor that only this connection uses, or -1.
   virtual int fd() const noexcept { return -1; }
-  /// The way to the peer, for a connection that is or was established. Empty: the host shows the
-  /// name of the transport and both addresses.
+  /// The path to the peer, for a connection that is or was established. Empty: the host shows the
+  /// name of the transport and both addresses instead.
   virtual std::string path() const { return {}; }
   /// Details about the connection for logs, as pairs of a name and a value.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
@@ -361,8 +362,8 @@ class AECONN_API Carrier : public CarrierFacts {
   /// Marks the first `size` bytes that peek() showed as read. Returns how many that are: at most as
   /// many as were shown.
   virtual std::size_t consume(std::size_t /*size*/) noexcept { return 0; }
-  /// Whether reserve() and commit() are implemented. reserve() may still return an empty span with
-  /// EOPNOTSUPP; the core then provides a buffer this time.
+  /// Whether the carrier implements reserve() and commit(). reserve() may still return an empty
+  /// span with EOPNOTSUPP; the core then provides a buffer for this call.
   virtual bool reserves_in_place() const noexcept { return false; }
   /// Returns a buffer for output, like Connection::reserve().
   virtual std::span<std::byte> reserve(std::size_t /*size*/) { return {}; }

@@ -50,7 +50,7 @@ OptionWord(std::string_view, Value) -> OptionWord<Value>;
 /// functions with && then add properties.
 class AECONN_API OptionRow {
  public:
-  /// The kind of value that an option has.
+  /// The kind of value that an option takes.
   enum class Kind : std::uint8_t {
     kFlag,      ///< the option's value is yes or no
     kNumber,    ///< the option's value is a count in decimal digits
@@ -125,8 +125,8 @@ class AECONN_API OptionRow {
   std::string default_text() const;
   /// Describes the values that the option accepts: "1ms to 24h", "flag", "no, optional, yes".
   std::string range_text() const;
-  /// Returns the accepted words, which may be all values, or be accepted besides numbers; yes and
-  /// no for a flag.
+  /// Returns the words that the option accepts: all its values, or words accepted besides numbers;
+  /// yes and no for a flag.
   std::vector<std::string> words() const;
   /// The kind of thing that the option's value refers to, such as a file.
   OptionPlace place() const noexcept { return place_; }
@@ -234,8 +234,8 @@ class AECONN_API OptionReader {
   /// Whether the option is given a value in the options that are read.
   bool given(std::string_view name);
   bool flag(std::string_view name);  ///< returns the value of a yes-or-no option, or its default
-  /// Returns a count or a size. If the value is one of the row's words, returns the default number
-  /// of the row.
+  /// Returns the value of an option that is a count or a size. If the value is one of the row's
+  /// words, returns the default number of the row.
   std::uint64_t number(std::string_view name);
   /// Returns the value of an option that is a count or a size, with a default and a minimum that
   /// depend on other options.
