@@ -46,7 +46,7 @@ struct Spin {
 /// How a loop has spent its time since it was first asked to spin; all 0 before. The CPU usage of a
 /// loop that spins does not show its load; busy / (busy + spun + slept) does.
 struct LoopTimes {
-  using Duration = std::chrono::nanoseconds;  ///< the unit of all durations in this struct
+  using Duration = std::chrono::nanoseconds;  ///< the unit of all durations in LoopTimes
   Duration busy{};                            ///< time spent in handlers, and in the loop itself
   Duration spun{};                            ///< time spent spinning, while waiting for work
   Duration slept{};                           ///< time spent asleep in the kernel

@@ -55,7 +55,7 @@ AECONN_API std::string host_port(std::string_view host, std::uint16_t port);
 /// A text such as Connection::local_address() returns, split into host and port.
 struct Address {
   std::string host;  ///< IPv6 address without brackets, or another host; or a Unix socket's path
-  std::uint16_t port = 0;  ///< port number; 0: the text is a path, or contains no port
+  std::uint16_t port = 0;  ///< port number; 0: the address is a path, or has no port
 };
 /// Splits a text that host_port() has made into host and port. Any other text is returned as a host
 /// without a port.

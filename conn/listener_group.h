@@ -64,7 +64,8 @@ class AECONN_API ListenerGroup final : public Listener {
 
   /// The number of this listener's connections that one loop has received.
   struct Share {
-    std::uint64_t open = 0;  ///< connections assigned to this loop that have not ended
+    /// Number of connections of this listener, assigned to the loop, that have not ended.
+    std::uint64_t open = 0;
     /// Number of connections of this listener that were ever assigned to the loop.
     std::uint64_t assigned = 0;
   };

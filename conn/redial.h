@@ -39,8 +39,8 @@ class AECONN_API Redial {
  public:
   /// What a Redial is doing at present, from waiting to connected.
   enum class Phase : std::uint8_t {
-    kWaiting,   ///< it waits for the pause before the next attempt to end
-    kInLine,    ///< it waits in the queue of the DialLimit for its turn to connect
+    kWaiting,   ///< the Redial waits until the pause before the next attempt has ended
+    kInLine,    ///< the Redial waits in the queue of its DialLimit, for a place to connect
     kDialling,  ///< a connection attempt is in progress
     kProving,   ///< connected; the program's probe (Handlers::prove) is in progress
     kUp,        ///< connected: connection() returns a connection that the program can use

@@ -41,7 +41,7 @@ class Spread {
   /// Makes a rule that chooses the loop with the fewest connections. It counts connections that are
   /// assigned to the loop and have not ended, ready or not. Loops with equal counts take turns.
   static Spread fewest() { return Spread(By::kFewest); }
-  /// Makes the rule that chooses each loop in turn.
+  /// Makes a rule that assigns pending connections to each loop in turn.
   static Spread round_robin() { return Spread(By::kRoundRobin); }
   /// Makes a rule that leaves the choice to the kernel, which hashes addresses and ports
   /// (SO_REUSEPORT). Each loop listens itself, and no connection is handed over between threads.

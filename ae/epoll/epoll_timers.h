@@ -102,8 +102,8 @@ class EpollTimers : public LoopTimers {
 
  private:
   static constexpr TimePoint kNever = TimePoint::max();
-  // After this many sleeps whose time-out was limited by the same timer, the timerfd is used instead
-  // of time-outs.
+  // After this many sleeps whose time-out was limited by the same timer, the timerfd is used
+  // instead of time-outs.
   static constexpr unsigned kSleepsOutlasted = 16;
 
   void set_alarm(int alarm) noexcept {

@@ -21,7 +21,7 @@ class LibevCore : public LoopCore {
   const bool owned;
   // Runs posted functions and the handlers of expired timers at the end of an iteration.
   ev_check tail;
-  ev_idle no_sleep;  // while active, keeps libev from sleeping; before_sleep() sets or clears it
+  ev_idle no_sleep;  // while active, keeps libev from sleeping; lasts until the next before_sleep()
   unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() was last completed
 
   void count_handler() noexcept {

@@ -271,7 +271,8 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
-  core.come_back();  // the handlers that run now may leave work for the next iteration
+  // Requests one more iteration, because the handlers that run now may leave work for it.
+  core.come_back();
   work.run_posts_and_timers();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
   // While work is left, the watcher `tail` runs in every iteration. Nothing else would start it:

@@ -64,7 +64,7 @@ bool has_quota() noexcept {
 bool is_below_one_processor(const char* cpu_max) noexcept {
   char* end = nullptr;
   const unsigned long long quota = std::strtoull(cpu_max, &end, 10);
-  // Cpu.max contains "max" instead of a number: there is no quota.
+  // The file contains "max" instead of a number: there is no quota.
   if (end == cpu_max) return false;
   const unsigned long long period = std::strtoull(end, nullptr, 10);
   return quota < period;

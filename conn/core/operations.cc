@@ -217,7 +217,8 @@ void Connection::clear_handlers() noexcept {
   try {
     c.carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // The carrier keeps watching, and finds no handler at its next event.
+    // There is no memory to change what the carrier watches for. It finds no handler at its next
+    // event.
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();
 }

@@ -349,8 +349,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   }
 
-  // Delivers the result to a caller, who waits for it: if there is no memory to deliver it, tries
-  // again a little later, until it succeeds.
+  // Delivers the result of a lookup to a caller. Because the caller waits for it, delivery is tried
+  // again and again, with short pauses, while there is no memory for it.
   static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
     try {
       request->result = found;

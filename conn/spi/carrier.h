@@ -50,7 +50,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Says whether the connection still exists after one of its handlers has run.
   enum class [[nodiscard]] Alive : bool{
       kGone,  ///< the handler closed it: return without accessing the connection or the carrier
-      kYes,   ///< no handler has closed the connection
+      kYes,   ///< the connection still exists: the handler has not closed it
   };
 
   // --- what the carrier asks ---------------------------------------------------------------------

@@ -107,7 +107,7 @@ class AECONN_API OptionRow {
   /// Sets the text shown as the option's minimum, for an option whose minimum is the value of
   /// another option: at_least("`window`").
   OptionRow at_least(std::string_view words) &&;
-  /// Marks the option as one that only experts need. The pages show such options separately.
+  /// Marks the option as one that only experts need. The manual pages show such options separately.
   OptionRow tuning() &&;
 
   /// The name of this option, as in a URL.
@@ -155,12 +155,13 @@ class AECONN_API OptionRow {
 
 /// A group of related options, with a title, in an option table.
 struct OptionGroup {
-  std::string title;            ///< title of the group on the pages; empty if it is the only group
-  std::vector<OptionRow> rows;  ///< options of the group, in the order in which the pages show them
+  std::string title;  ///< title of the group in the manual pages; empty if it is the only group
+  /// Options of the group, in the order in which the manual pages show them.
+  std::vector<OptionRow> rows;
 };
 
-/// An option that a table had in an earlier version of the library. Pages and messages do not list
-/// it.
+/// An option that a table had in an earlier version of the library. The manual pages and error
+/// messages do not list it.
 struct FormerOption {
   /// An old name that is still accepted for the option `now`, which is in the table. That option
   /// gets the given value, or `times` the given number.
@@ -181,7 +182,7 @@ struct FormerOption {
   std::string_view advice;  ///< end of the error message for this option, see gone()
 };
 
-/// All options of one transport, in the order in which the pages show them.
+/// All options of one transport, in the order in which the manual pages show them.
 class AECONN_API OptionTable {
  public:
   /// Creates a table for the transport with the name `owner`, which error messages show.
@@ -191,7 +192,7 @@ class AECONN_API OptionTable {
 
   /// Name of the transport that has these options: "tcp".
   const std::string& owner() const noexcept { return owner_; }
-  /// The groups of options, in the order in which the pages show them.
+  /// The groups of options, in the order in which the manual pages show them.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
   /// The options that only earlier versions had. They are not in groups().
   const std::vector<FormerOption>& former() const noexcept { return former_; }
