@@ -32,7 +32,7 @@ class Spread {
   using Pick = std::function<std::size_t(const Arriving&)>;
   /// The kind of a rule. Each value is named after the function that makes such a rule.
   enum class By : std::uint8_t {
-    kFewest,      ///< each connection goes to the loop that has the fewest
+    kFewest,      ///< each connection goes to the loop that has the fewest connections
     kRoundRobin,  ///< connections go to each loop in turn
     kKernel,      ///< the kernel chooses the loop (SO_REUSEPORT)
     kPick         ///< a function of the program chooses the loop

@@ -26,7 +26,8 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  drop();  // without this, the current idle period would end by the old settings, or never
+  // Ends the current idle period, which would otherwise end by the old settings, or never.
+  drop();
   asked_ = spin;
   set_prices();
 }

@@ -103,7 +103,7 @@ class LoopWork {
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
-    next_post_ = posts_.size();  // the parent process runs the remaining functions
+    next_post_ = posts_.size();  // skips the remaining functions, which the parent process runs
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }

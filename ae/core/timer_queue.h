@@ -122,7 +122,8 @@ class TimerQueue {
   std::vector<Slot> free_;  // slots without a timer; has reserved capacity for every slot
   std::uint32_t last_order_ = 0;
   std::size_t live_ = 0;
-  std::size_t listed_ = 0;  // number of timers in the two rings kSoon and kDue
+  // Number of timers in the rings kSoon (without a delay) and kDue (due, but not run yet).
+  std::size_t listed_ = 0;
 };
 
 }}  // namespace ae

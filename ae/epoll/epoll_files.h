@@ -84,8 +84,10 @@ class EpollFiles {
     bool registered = false;
     bool always_ready = false;
     bool barrier = false;
-    bool dirty = false;   // whether this file is in the linked list dirty_
-    bool broken = false;  // whether this file is in the linked list broken_
+    // Whether this file is in the list dirty_: sync() must tell the kernel what it waits for.
+    bool dirty = false;
+    // Whether this file is in the list broken_: its handlers must run once, see mark_broken().
+    bool broken = false;
     bool refused = false;
     // Whether this file is in the list broken_ because after_fork() found its descriptor closed.
     bool closed = false;

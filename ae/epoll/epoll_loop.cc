@@ -172,7 +172,7 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// Lives on the stack while this loop works, as opposed to the host program.
+  /// Lives on the stack while this loop runs, rather than the host program.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;

@@ -64,9 +64,12 @@ class LibevFiles {
     bool barrier = false;
     // Whether the file was added with kTrusted: sync() does not check that its descriptor is open.
     bool trusted = false;
-    bool dirty = false;   // whether this file is in the linked list dirty_
-    bool broken = false;  // whether this file is in the linked list broken_
-    bool left = false;    // whether this file is in the linked list left_
+    // Whether this file is in the list dirty_: sync() must tell libev what it waits for.
+    bool dirty = false;
+    // Whether this file is in the list broken_: run_broken() must run its handlers.
+    bool broken = false;
+    // Whether this file is in the list left_: it was ready, but there was no time to serve it.
+    bool left = false;
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;

@@ -320,7 +320,8 @@ class AECONN_API Carrier : public CarrierFacts {
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
   /// Reads into several buffers like readv(2). The default calls read() for each of them.
   virtual ssize_t readv(const iovec* vectors, int count);
-  /// Ends both directions. The default calls shutdown(); the host refuses reads afterwards.
+  /// Ends both directions of the connection. The default calls shutdown(); the host refuses reads
+  /// afterwards.
   virtual int shutdown_both();
   /// Passes the bytes accepted by writev() to the layer below or to the device. May block, until
   /// `until` at the latest; never if `until` has passed. Returns true if no accepted bytes are left
