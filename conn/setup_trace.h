@@ -18,8 +18,9 @@ class AECONN_API SetupTrace {
  public:
   /// One step of a connection's set-up. Each address that is tried has its own steps.
   struct Step {
-    std::string_view name;  ///< name of the step: "connect", "TLS handshake"; a string literal
-    ae::Duration took{};    ///< duration of the step, set when the step is completed or has failed
+    /// Name of the step: "connect", "resolve address", "TLS handshake"; a string literal.
+    std::string_view name;
+    ae::Duration took{};  ///< duration of the step, set when the step is completed or has failed
     /// Whether the step was completed; false: the set-up failed, or was abandoned, during it.
     bool done = false;
   };
