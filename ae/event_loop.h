@@ -27,9 +27,9 @@ namespace ae { inline namespace AECONN_ABI {
 
 /// Directions of I/O on a descriptor, in which a file event waits for readiness or reports it.
 enum Mask : unsigned {
-  kNone = 0,      ///< neither direction
+  kNone = 0,      ///< no direction: neither reading nor writing
   kReadable = 1,  ///< data or end of stream can be read
-  kWritable = 2,  ///< a write can make progress
+  kWritable = 2,  ///< a write can make progress without blocking
   /// A flag to combine with kWritable: if the descriptor is readable and writable in one iteration,
   /// the write handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,
@@ -39,29 +39,29 @@ enum Mask : unsigned {
   /// both directions, and is ignored if either direction is added without it.
   kTrusted = 8,
 };
-/// Returns the union of two masks.
+/// Returns the directions and flags that are in one or both of the masks.
 constexpr Mask operator|(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
-/// Returns the intersection of two masks.
+/// Returns the directions and flags that are in both masks.
 constexpr Mask operator&(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
-/// Returns the complement of a mask.
+/// Returns the directions and flags that are not in the mask.
 constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 15u); }
 
-/// What one call of process_events() may do; combined with |.
+/// What one call of process_events() may do. Values are combined with |.
 enum Process : unsigned {
   kFileEvents = 1,       ///< run file event handlers
   kTimeEvents = 2,       ///< run time event handlers
   kDontWait = 4,         ///< do not sleep: return at once if nothing is ready
-  kCallBeforeSleep = 8,  ///< run before_sleep hooks (sources are served in any case)
+  kCallBeforeSleep = 8,  ///< run before_sleep hooks; without it, sources are still served
   kCallAfterSleep = 16,  ///< run after_sleep hooks
-  kAllEvents = kFileEvents | kTimeEvents,  ///< file and time events
-  /// Everything that an iteration of run() does.
+  kAllEvents = kFileEvents | kTimeEvents,  ///< run file and time event handlers
+  /// Do everything that one iteration of run() does.
   kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
 };
-/// Returns the union of two sets of flags.
+/// Returns the flags that are in one or both of the arguments.
 constexpr Process operator|(Process a, Process b) {
   return static_cast<Process>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -70,15 +70,15 @@ constexpr Process operator|(Process a, Process b) {
 /// called again in the next iteration if the descriptor is still ready (level-triggered).
 using FileHandler = std::function<void(int fd, Mask ready)>;
 
-/// A TimeHandler returns kNoMore to end its time event.
+/// The value that a TimeHandler returns to end its time event.
 inline constexpr Duration kNoMore = Duration::min();
 
 /// Called when a time event expires. Returns the delay until its next call, or kNoMore; other
 /// negative values count as 0.
 using TimeHandler = std::function<Duration()>;
 
-using TimerId = std::uint64_t;  ///< identifies a time event; never 0, not reused
-using HookId = std::uint64_t;   ///< identifies a hook; never 0, not reused
+using TimerId = std::uint64_t;  ///< identifies a time event of one loop; never 0, not reused
+using HookId = std::uint64_t;   ///< identifies a hook of one loop; never 0, not reused
 
 /// Work that no descriptor announces, or that a descriptor announces too late: bytes that are
 /// already decrypted, completions in a queue, connections with readable data that the kernel does
@@ -90,14 +90,15 @@ class AECONN_API Source {
   Source& operator=(const Source&) = delete;
   virtual ~Source() = default;
 
-  /// Whether there is work to do now. While there is, the loop polls instead of sleeping.
+  /// Whether the source has work to do now. While it has, the loop polls for events instead of
+  /// sleeping.
   virtual bool has_pending() const = 0;
   /// Does a part of the work, limited by EventLoop::has_time(). Called in every iteration, and
   /// again after arm() has vetoed the sleep. Returns the number of handlers that ran, which
   /// process_events() adds to its result.
   virtual std::size_t process_pending() = 0;
-  /// Sends what the program has written. Called after each process_pending() and the before_sleep
-  /// hooks.
+  /// Sends what the program has written so far. Called after each process_pending(), and after the
+  /// before_sleep hooks have run.
   virtual void flush() {}
   /// Called last, and only if the loop is about to sleep. An implementation requests a wake-up
   /// through a descriptor and then checks for work once more. Returning false vetoes the sleep.
@@ -106,8 +107,8 @@ class AECONN_API Source {
   /// null: no spinning for this source. While it spins, the loop polls descriptors and timers every
   /// 20 us (every 2 us if EventLoop::set_spin() asks for spinning too).
   virtual const Spin* spin() const { return nullptr; }
-  /// Checks for new work without a system call. Called repeatedly while the loop spins; true ends
-  /// the spin.
+  /// Checks, without a system call, for new work of the source. Called repeatedly while the loop
+  /// spins; the spin ends when it returns true.
   virtual bool has_pending_now() { return has_pending(); }
 };
 
@@ -144,14 +145,14 @@ class AECONN_API Poster {
  public:
   class Queue;  ///< the state that a loop shares with its posters
   Poster() = default;
-  /// Called by implementations of loops.
+  /// Called by implementations of EventLoop, not by programs.
   explicit Poster(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
   /// Runs `fn` on the loop's thread. Functions posted by one thread run in posting order. Returns
   /// false, and never runs `fn`, if the loop has been destroyed or the poster is empty. True
   /// guarantees that `fn` runs exactly once, at the latest during the loop's destruction.
   bool post(std::function<void()> fn) const;
-  /// Whether post() would succeed now. False inside a posted function means that the loop is being
-  /// destroyed.
+  /// Whether post() would succeed now. If it returns false inside a posted function, the loop is
+  /// being destroyed.
   bool open() const noexcept;
 
  private:
@@ -184,7 +185,8 @@ class AECONN_API EventLoop {
   /// Removes the handlers of the directions in `mask`; does nothing for a direction without a
   /// handler. A removed handler does not run, even if it was already due in this iteration.
   virtual void remove_file_event(int fd, Mask mask) = 0;
-  /// Returns the directions that have a handler, with kBarrier if it is set; never kTrusted.
+  /// Returns the directions in which `fd` has a handler, with kBarrier if that flag is set; never
+  /// kTrusted.
   virtual Mask file_events(int fd) const = 0;
 
   // --- time events -------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class AECONN_API EventLoop {
   /// false if the event does not exist. Inside the event's own handler, it overrides the delay that
   /// the handler returns.
   virtual bool again(TimerId id, Duration delay) noexcept = 0;
-  /// Moves a time event to the time `when`, like again() with a delay.
+  /// Changes the expiry of a time event to the time `when`. Otherwise like again() with a delay.
   virtual bool again(TimerId id, TimePoint when) noexcept = 0;
   /// Removes a time event. Returns false if it does not exist. Inside the event's own handler, it
   /// overrides the delay that the handler returns: the event ends.
@@ -211,12 +213,13 @@ class AECONN_API EventLoop {
   /// Adds a hook that runs in each iteration before the loop may sleep. Hooks run in registration
   /// order; a hook added from within a hook first runs in the next iteration.
   virtual HookId add_before_sleep(std::function<void()> hook) = 0;
-  /// Adds a hook that runs in each iteration after the sleep, in registration order.
+  /// Adds a hook that runs in each iteration after the sleep. Hooks run in the order in which they
+  /// were added.
   virtual HookId add_after_sleep(std::function<void()> hook) = 0;
-  /// Removes a hook. Does nothing if it does not exist.
+  /// Removes the hook `id`. Does nothing if there is no such hook.
   virtual void remove_hook(HookId id) = 0;
   virtual void add_source(Source& source) = 0;  ///< adds a source, which the loop does not own
-  /// Removes a source. To be called before the source is destroyed.
+  /// Removes a source from the loop. To be called before the source is destroyed.
   virtual void remove_source(Source& source) = 0;
 
   // --- running -----------------------------------------------------------------------------------
@@ -237,7 +240,7 @@ class AECONN_API EventLoop {
   /// Poster if the loop may be destroyed first. A function posted from within a posted function
   /// runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
-  virtual Poster poster() = 0;  ///< a Poster for threads that may outlive the loop
+  virtual Poster poster() = 0;  ///< returns a Poster for this loop, for threads that may outlive it
 
   // --- waiting -----------------------------------------------------------------------------------
   /// Sets how the loop waits when it has nothing to do. Sources may ask it to spin longer (see
@@ -267,7 +270,8 @@ class AECONN_API EventLoop {
   /// order: state whose destructor needs other state must request that other slot before its own.
   virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
 
-  /// Returns the time of this iteration: cheap and monotonic. Outside handlers, the current time.
+  /// Returns, inside a handler, the time at which this part of the iteration began: cheap and
+  /// monotonic. Outside handlers, returns the current time.
   virtual TimePoint now() const = 0;
   /// Whether this iteration may run one more handler. False once its handlers have taken 10 ms (the
   /// time of sources' handlers is counted separately). The remaining handlers then keep their
@@ -276,7 +280,8 @@ class AECONN_API EventLoop {
   /// source, a listener) must ask before each except the first; a source that stops early must
   /// return true from has_pending(). The call reads a clock: cheap, but not free.
   virtual bool has_time() noexcept { return true; }
-  /// Whether a handler, hook or source of this loop is running. Called on the loop's thread.
+  /// Whether a handler, hook or source of this loop is running now. To be called on the loop's
+  /// thread.
   virtual bool in_handler() const noexcept = 0;
 
  protected:

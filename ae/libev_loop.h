@@ -16,7 +16,8 @@ namespace ae { inline namespace AECONN_ABI {
 /// An event loop on libev, with an ev_loop of its own or on the program's ev_loop.
 class AECONN_API LibevLoop final : public EventLoop {
  public:
-  /// Creates and owns an ev_loop. Throws std::system_error if no descriptor is available for it.
+  /// Creates a loop with an ev_loop of its own. Throws std::system_error if there are no
+  /// descriptors left for the ev_loop.
   LibevLoop();
   /// Uses the host program's ev_loop, which must outlive this object. The host continues to call
   /// ev_run(); this object's watchers keep ev_run() running only while this object waits for
@@ -51,7 +52,7 @@ class AECONN_API LibevLoop final : public EventLoop {
   bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
-  /// Returns the underlying ev_loop, for programs that add watchers of their own.
+  /// Returns the underlying ev_loop, for programs that add libev watchers of their own.
   struct ev_loop* native() const noexcept;
   /// Returns the exception that a handler has thrown since the last call, or null. Needed only with
   /// a borrowed ev_loop; with an owned one run() rethrows.

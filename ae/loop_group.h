@@ -21,9 +21,10 @@ namespace ae { inline namespace AECONN_ABI {
 /// Event loops that run on threads of their own, from construction until stop().
 class AECONN_API LoopGroup final : public Loops {
  public:
-  /// The parameters of a LoopGroup.
+  /// The parameters from which a LoopGroup is created.
   struct Config {
-    /// The number of loops. 0: one for each processor the process may use (sched_getaffinity(2)).
+    /// How many loops the group has. 0: one for each processor that the process may use
+    /// (sched_getaffinity(2)).
     std::size_t loops = 0;
     /// The threads are named "NAME-INDEX". NAME is cut to fit the kernel's limit of 15 characters
     /// (pthread_setname_np(3)).

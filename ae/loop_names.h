@@ -13,10 +13,11 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// A function that creates a loop, for LoopGroup::Config::make; it ignores the index.
+/// A function that creates a loop, for LoopGroup::Config::make. It ignores the loop's index in the
+/// group.
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
 
-/// Returns the names that loops_named() accepts. The first is the default of the library's
+/// Returns the names that loops_named() accepts. The first name is the default of the library's own
 /// programs. Any thread.
 AECONN_API std::span<const std::string_view> loop_names() noexcept;
 /// Returns a function that creates a LibevLoop (for "libev") or an EpollLoop (for "epoll"). Throws

@@ -15,7 +15,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Several event loops, addressed by index.
+/// A number of event loops, each addressed by an index from 0.
 class AECONN_API Loops {
  public:
   Loops() = default;
@@ -53,7 +53,7 @@ class AECONN_API LoopList final : public Loops {
   struct Entry {
     EventLoop* loop;
     Poster poster;
-    // Identifies the loop's thread; set once the loop has run.
+    // The id of the thread that runs the loop; set once the loop has run.
     std::shared_ptr<std::atomic<std::thread::id>> thread;
   };
   std::vector<Entry> entries_;

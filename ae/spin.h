@@ -12,25 +12,27 @@ namespace ae { inline namespace AECONN_ABI {
 
 /// How a loop should wait. Requested by the loop's owner (EventLoop::set_spin) or by a source.
 struct Spin {
-  using Duration = std::chrono::nanoseconds;  ///< unit of all times in this struct
-  /// The rule for how long the loop spins. If there are several requests, the one that is listed
-  /// last applies.
+  using Duration = std::chrono::nanoseconds;  ///< the unit of all durations in struct Spin
+  /// The rule for how long the loop spins. If several are requested, the one that comes later in
+  /// this enumeration applies.
   enum class Mode : std::uint8_t {
-    kNo,      ///< sleep at once
-    kAuto,    ///< spin if that takes no more CPU time than sleeping
-    kFast,    ///< like kAuto, but also if saving 1 us of latency costs at most 3 us of CPU time
-    kFixed,   ///< spin for `time` before each sleep, whatever it costs
-    kAlways,  ///< never sleep
+    kNo,     ///< never spin: sleep as soon as there is no work
+    kAuto,   ///< spin before a sleep if that takes no more CPU time than sleeping
+    kFast,   ///< like kAuto, but also spin if saving 1 us of latency costs at most 3 us of CPU time
+    kFixed,  ///< spin for the time `time` before each sleep, whatever it costs
+    kAlways,  ///< spin until there is work; never sleep
   };
-  Mode mode = Mode::kNo;                           ///< how the loop waits
-  Duration time{};                                 ///< for kFixed: length of each spin
-  Duration most = std::chrono::microseconds(100);  ///< for kAuto and kFast: longest spin
-  Duration sleep_cost{};     ///< CPU time of one sleep and wake-up; 0: the loop measures it
-  Duration sleep_latency{};  ///< delay of a wake-up; 0: twice the sleep cost
+  Mode mode = Mode::kNo;  ///< how the loop waits for work
+  Duration time{};        ///< length of each spin with mode kFixed
+  /// Length of the longest spin with modes kAuto and kFast.
+  Duration most = std::chrono::microseconds(100);
+  Duration sleep_cost{};  ///< CPU time that one sleep and its wake-up cost; 0: the loop measures it
+  Duration sleep_latency{};  ///< latency that a sleep adds; 0: twice `sleep_cost`
 
-  friend bool operator==(const Spin&, const Spin&) = default;  ///< whether all members are equal
-  /// Combines two requests: the mode that is listed later, and the longer of each time. If one of
-  /// them has mode kNo, returns the other one.
+  /// Whether all members of both objects are equal.
+  friend bool operator==(const Spin&, const Spin&) = default;
+  /// Combines two requests: the mode that comes later in Mode, and the longer of each time. If one
+  /// request has mode kNo, returns the other one.
   static Spin both(const Spin& one, const Spin& other) noexcept {
     const auto longest = [](Duration a, Duration b) { return a < b ? b : a; };
     if (one.mode == Mode::kNo) return other;
@@ -44,15 +46,17 @@ struct Spin {
 /// How a loop has spent its time since it was first asked to spin; all 0 before. The CPU usage of a
 /// loop that spins does not show its load; busy / (busy + spun + slept) does.
 struct LoopTimes {
-  using Duration = std::chrono::nanoseconds;  ///< unit of all times in this struct
-  Duration busy{};                            ///< running handlers, and the overhead of the loop
-  Duration spun{};                            ///< spinning
-  Duration slept{};                           ///< blocked in the kernel
-  std::uint64_t spin_hits = 0;                ///< spins that found work
-  std::uint64_t spin_misses = 0;              ///< spins after which the loop slept
-  std::uint64_t spin_probes = 0;              ///< number of series of trial spins
-  Duration spin_budget{};                     ///< length of the next spin; 0: sleep at once
-  Duration sleep_cost{};  ///< CPU time of one sleep and wake-up, as requested or measured
+  using Duration = std::chrono::nanoseconds;  ///< the unit of all durations in LoopTimes
+  Duration busy{};                            ///< time spent in handlers, and in the loop itself
+  Duration spun{};                            ///< time spent spinning, while waiting for work
+  Duration slept{};                           ///< time spent asleep in the kernel
+  std::uint64_t spin_hits = 0;                ///< number of spins that ended because work was found
+  /// Number of spins that found no work, so that the loop went to sleep.
+  std::uint64_t spin_misses = 0;
+  /// Number of probes: series of spins that test whether spinning pays.
+  std::uint64_t spin_probes = 0;
+  Duration spin_budget{};  ///< allowed length of the next spin; 0: the loop sleeps at once
+  Duration sleep_cost{};   ///< CPU time of one sleep and its wake-up, as requested or measured
 };
 
 }}  // namespace ae

@@ -8,7 +8,8 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-using Duration = std::chrono::nanoseconds;                ///< a length of time
-using TimePoint = std::chrono::steady_clock::time_point;  ///< a point on the monotonic clock
+using Duration = std::chrono::nanoseconds;  ///< a length of time, in nanoseconds
+/// A point in time, on the system's monotonic clock.
+using TimePoint = std::chrono::steady_clock::time_point;
 
 }}  // namespace ae

@@ -25,7 +25,8 @@ class AECONN_API Backoff {
   /// longer than the pause would be, the pause is between `asked` and one and a half times `asked`,
   /// because many clients may have been asked the same.
   ae::Duration next(ae::Duration asked = ae::Duration::zero());
-  /// To be called after a success: the next pause is again a first one.
+  /// Restarts the growth of the pauses: the next pause is as short as a client's first one. To be
+  /// called after a successful attempt.
   void reset() noexcept { limit_ = first_; }
 
  private:

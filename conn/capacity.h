@@ -9,17 +9,19 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// One limit of the system, and how many connections with the options of one endpoint it allows.
+/// One limit of the system, and how many connections to one endpoint it allows with the endpoint's
+/// options.
 struct AECONN_API Capacity {
-  std::string name;               ///< name of the limit: "locked memory (memlock)"
-  std::uint64_t most = 0;         ///< the limit: bytes or a count
-  std::uint64_t used = 0;         ///< what this process already uses of it, as far as known
-  std::uint64_t needed = 0;       ///< what the number of connections asked about needs
-  std::uint64_t connections = 0;  ///< how many connections fit; an estimate, low rather than high
-  bool bytes = false;             ///< whether the numbers count bytes
-  std::string raise;              ///< how to raise the limit, as text for the user
+  std::string name;          ///< name of this limit, for people: "locked memory (memlock)"
+  std::uint64_t most = 0;    ///< value of this limit, in bytes or as a count
+  std::uint64_t used = 0;    ///< how much of the limit this process uses already, as far as known
+  std::uint64_t needed = 0;  ///< how much of the limit the requested number of connections needs
+  /// How many connections this limit allows; an estimate, low rather than high.
+  std::uint64_t connections = 0;
+  bool bytes = false;  ///< whether `most`, `used` and `needed` are bytes, not counts
+  std::string raise;   ///< how the user can raise this limit, as a sentence
 
-  /// Whether what is needed is still available below the limit.
+  /// Whether the part of the limit that is not used yet covers what is needed.
   bool enough() const noexcept { return used <= most && needed <= most - used; }
   /// Describes the limit: "locked memory (memlock): 8192 KiB, 64 KiB used; 1000 connections of
   /// these options need 65536 KiB, so there is room for 120: raise it with ...". The part after
@@ -27,8 +29,8 @@ struct AECONN_API Capacity {
   std::string text(std::uint64_t asked_for) const;
 };
 
-/// Returns the limit on open descriptors, and how many connections with `for_each` descriptors each
-/// it allows.
+/// Returns the limit on open file descriptors, and how many connections it allows if each of them
+/// uses `for_each` descriptors.
 AECONN_API Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each);
 
 }}  // namespace conn

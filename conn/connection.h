@@ -29,7 +29,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// A byte stream to one peer. Its state, addresses and counters are in conn/connection_facts.h.
 class AECONN_API Connection : public ConnectionFacts {
  public:
-  /// A handler of events. Called with the connection on which it was set.
+  /// A function called when an event occurs. Its argument is the connection that it was set on.
   using Handler = std::function<void(Connection&)>;
 
   // --- set-up ------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// View in conn/in_place.h. If fewer than `together` bytes have arrived, the read handler runs
   /// again when more arrive.
   View peek(std::size_t together = 1);
-  void consume(std::size_t size) noexcept;  ///< marks the first bytes shown by peek() as read
+  void consume(std::size_t size) noexcept;  ///< marks `size` bytes that peek() showed as read
   /// Returns a buffer for at least `size` bytes of output (at most kMaxContiguous). Returns an
   /// empty span with errno on failure; EAGAIN if no buffer is available now. The caller owns the
   /// buffer until commit() or close(); until then write() fails with EBUSY.
@@ -95,7 +95,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// in the next iteration. With CloseOn::kFailure it runs only after a failure, including a
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Removes every handler, including connect()'s, for a connection that gets another owner.
+  /// Removes every handler, also that of connect(); for a connection that gets another owner.
   void clear_handlers() noexcept;
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
@@ -150,21 +150,21 @@ class AECONN_API Connection : public ConnectionFacts {
   /// called; close() then acts as at the end of a loop. join() returns false with errno ENOMEM if
   /// the connection failed in that step.
   bool leave();
-  bool join(ae::EventLoop& loop);  ///< completes the move that leave() began
+  bool join(ae::EventLoop& loop);  ///< completes the move to a new loop that leave() began
 
-  void* private_data() const noexcept;         ///< one pointer that the program may store
-  void set_private_data(void* data) noexcept;  ///< stores the program's pointer
+  void* private_data() const noexcept;  ///< the pointer that set_private_data() stored, or null
+  void set_private_data(void* data) noexcept;  ///< stores a pointer for the program's own use
 
  protected:
   Connection() = default;
-  ~Connection() = default;  // a program ends a connection with close() or abort()
+  ~Connection() = default;  // protected: a program ends a connection with close() or abort()
 };
 
-struct ConnectionCloser {  ///< deleter of ConnectionPtr
-  /// Calls close().
+struct ConnectionCloser {  ///< the deleter of ConnectionPtr
+  /// Closes the connection gracefully with Connection::close().
   void operator()(Connection* connection) const noexcept { connection->close(); }
 };
-/// Owns a connection; closes it when destroyed.
+/// An owning pointer to a connection, which it closes gracefully when it is destroyed.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
 
 }}  // namespace conn

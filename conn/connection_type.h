@@ -25,9 +25,11 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// What a transport can do. An operation that it cannot do still exists, and reports an error.
 struct Capabilities {
-  bool half_close = false;  ///< shutdown() works; writing may go on after the peer's end of stream
-  bool rebind = false;      ///< Connection::rebind() works
-  bool descriptor = false;  ///< fd() is a descriptor used by this connection alone
+  /// Connection::shutdown() works; writing may go on after the peer's end of stream.
+  bool half_close = false;
+  /// Connection::rebind() and leave() work: connections can move to another loop.
+  bool rebind = false;
+  bool descriptor = false;  ///< Connection::fd() returns a descriptor used by that connection alone
   bool integrity = false;   ///< the transport protects the bytes against modification (TLS)
   /// reserve() returns the transport's own memory, and registered memory (register_memory()) is
   /// sent without copying. For peek(), an option may decide whether it shows the transport's own
@@ -35,10 +37,11 @@ struct Capabilities {
   bool in_place = false;
   /// After abort(), the peer's read() fails with ECONNRESET, even if there was no unread data.
   bool reset = false;
-  bool reuseport = false;  ///< the kernel can spread one port over several loops (SO_REUSEPORT)
+  /// Several loops can listen on one port, and the kernel spreads connections (SO_REUSEPORT).
+  bool reuseport = false;
 };
 
-/// Names and values of counters.
+/// Names and values of counters, as statistics() returns them.
 using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;
 
 /// A transport, as programs see it. Several loops, each on its own thread, may share one. Call
@@ -49,8 +52,10 @@ class AECONN_API ConnectionType {
   ConnectionType(const ConnectionType&) = delete;
   ConnectionType& operator=(const ConnectionType&) = delete;
 
-  std::string_view name() const noexcept;      ///< the scheme of URLs: "tcp"
-  Capabilities capabilities() const noexcept;  ///< what the transport can do
+  /// Name of the transport, used as the scheme of URLs: "tcp".
+  std::string_view name() const noexcept;
+  /// The operations and properties that this transport supports.
+  Capabilities capabilities() const noexcept;
 
   /// Sets the default options of every endpoint of this type. Throws Error, and changes nothing,
   /// for an unknown key or a bad value. May be called again to reconfigure the type: new
@@ -62,14 +67,15 @@ class AECONN_API ConnectionType {
   /// may belong to this type, to the type below it (such as tcp below tls), or, for a list of
   /// schemes, to one of its types.
   const OptionRow* find_option(std::string_view key) const noexcept;
-  /// Throws Error if `endpoint` is not valid for this type, as configure() and listen() would.
+  /// Checks `endpoint` for this type as configure() and listen() would. Throws Error if it is not
+  /// valid.
   void check(const Endpoint& endpoint) const;
 
-  /// Listens on `endpoint` until the result is destroyed. Throws Error, for example for a port in
-  /// use.
+  /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
+  /// for example if the port is in use.
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const;
-  /// Creates a connection in state kNone.
+  /// Creates a connection on `loop` in state kNone, which connect() can then connect.
   [[nodiscard]] ConnectionPtr create(ae::EventLoop& loop) const;
 
   /// Turns a connected socket (accepted elsewhere, inherited, from socketpair(2)) into a
@@ -102,10 +108,10 @@ class AECONN_API ConnectionType {
   /// hosts that poll for such work themselves; on an ae::EventLoop it is a source and runs
   /// automatically.
   bool has_pending_data(ae::EventLoop& loop) const;
-  /// Does the work that has_pending_data() announces. Returns how many handlers ran.
+  /// Runs handlers for the data that has_pending_data() announces. Returns how many handlers ran.
   std::size_t process_pending_data(ae::EventLoop& loop) const;
-  /// Frees the caches and shared queues that the type keeps for `loop`, apart from connections and
-  /// listeners. The end of the loop does the same.
+  /// Frees the caches and shared queues that this type keeps for `loop`; connections and listeners
+  /// stay. This also happens when the loop ends.
   void cleanup(ae::EventLoop& loop) const;
 
   /// Returns the limits of the system that apply, and how many connections with the options of
@@ -113,7 +119,7 @@ class AECONN_API ConnectionType {
   /// determines it, the device. Throws Error like check().
   std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
 
-  /// The counters that the core keeps for this type on `loop`.
+  /// Returns the counters that the core keeps for this type's connections on `loop`.
   LoopCounters& counters(ae::EventLoop& loop) const;
   /// Returns the type's counters on `loop` by name, beginning with those that every transport has;
   /// kv-server prints them for INFO. Time histograms and failure reasons appear once they have a

@@ -16,35 +16,41 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A number of places for connection attempts, and a queue of waiting clients. Thread-safe.
+/// Limits how many connection attempts are in progress at once: a number of places, and a queue of
+/// clients that wait for a place. Thread-safe.
 class AECONN_API DialLimit {
  public:
-  /// Creates a limit of `most` places; 0 counts as 1.
+  /// Creates a limit of `most` simultaneous connection attempts; 0 means 1.
   explicit DialLimit(std::size_t most) : most_(most == 0 ? 1 : most) {}
   DialLimit(const DialLimit&) = delete;
   DialLimit& operator=(const DialLimit&) = delete;
-  /// The limit that Redial uses by default: 32 places for the whole process.
+  /// The limit that Redial uses by default: 32 simultaneous connection attempts in the whole
+  /// process.
   static DialLimit& of_process();
 
-  /// A place, or a position in the queue for one. Use and destroy it on its loop's thread. The
-  /// DialLimit must outlive it.
+  /// A client's place, or its position in the queue for a place. Use and destroy it on the client's
+  /// loop's thread. The DialLimit must outlive it.
   class Place;
-  using PlacePtr = std::unique_ptr<Place>;  ///< destroying it returns the place or leaves the queue
+  /// Owns a client's Place; destroying it frees the place, or takes the client out of the queue.
+  using PlacePtr = std::unique_ptr<Place>;
   /// Requests a place; to be called on the loop's thread. If the result does not hold() a place
   /// immediately, it waits in the queue, and `granted` runs from the loop when it gets one. Places
   /// are granted in the order of the enter() calls.
   [[nodiscard]] PlacePtr enter(ae::EventLoop& loop, std::function<void()> granted);
 
-  /// Changes the number of places. Clients that hold a place keep it. Any thread.
+  /// Changes how many connection attempts may be in progress at once. Clients that already have a
+  /// place keep it. Any thread.
   void set_most(std::size_t most);
-  std::size_t taken() const;    ///< number of places in use; any thread
-  std::size_t waiting() const;  ///< number of clients in the queue; any thread
+  std::size_t taken() const;  ///< number of connection attempts that hold a place now; any thread
+  /// Number of clients that wait in the queue for a place; any thread.
+  std::size_t waiting() const;
 
  private:
   struct Entry {
     ae::Poster poster;
-    std::function<void()> granted;  // called and destroyed on the loop's thread
-    bool holds = false;             // whether the client has a place; guarded by the limit's mutex
+    // The client's callback for its place; called and destroyed on the loop's thread.
+    std::function<void()> granted;
+    bool holds = false;  // whether the client has a place; guarded by the DialLimit's mutex
   };
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;
@@ -54,15 +60,16 @@ class AECONN_API DialLimit {
   std::deque<std::shared_ptr<Entry>> line_;
 };
 
-/// One client's place or position in the queue, from enter() until this object is destroyed.
+/// One client's place, or its position in the queue for a place. It lasts from enter() until this
+/// object is destroyed.
 class DialLimit::Place {
  public:
-  /// Called by enter(), which programs use instead.
+  /// Called by DialLimit::enter(), which programs use instead of this constructor.
   Place(DialLimit& limit, std::shared_ptr<Entry> entry) : limit_(limit), entry_(std::move(entry)) {}
   ~Place() { limit_.leave(entry_); }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  bool holds() const;  ///< whether it has a place; false: it is still in the queue
+  bool holds() const;  ///< whether the client has a place; false: it still waits in the queue
 
  private:
   DialLimit& limit_;

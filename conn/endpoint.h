@@ -17,45 +17,48 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The parts of a URL.
+/// The parts of a URL: scheme, hosts, port or path, and options.
 struct AECONN_API Endpoint {
-  /// One host of a URL, without the port.
+  /// One of the hosts that a URL names, without the port.
   struct Host {
-    std::string name;  ///< name or address, IPv6 without brackets; "*": any IPv4, "::": any IPv6
-    /// The URL has a "-" before this host: it is no error if listening on it fails (Redis's bind
-    /// rule).
+    /// Host name or address (IPv6 without brackets); "*": any IPv4, "::": any IPv6.
+    std::string name;
+    /// Whether the URL has a "-" before this host: it is then no error if listening on the host
+    /// fails (Redis's bind rule).
     bool optional = false;
   };
 
   /// Name of the ConnectionType in lower case, or a list of such names separated by '|'.
   std::string scheme;
-  std::vector<Host> hosts;  ///< separated by ',' in the URL; empty if the URL has a path
-  std::uint16_t port = 0;   ///< 0: the listener asks the kernel for a free port
-  std::string path;         ///< path of a Unix socket, for schemes that end in "unix"
-  Options options;          ///< the part of the URL after the '?'
-  /// The URL has no port, which check() refuses for a transport that needs one.
+  std::vector<Host> hosts;  ///< hosts, separated by ',' in the URL; empty if the URL has a path
+  /// Port number of the URL; 0: a listener lets the kernel choose a free port.
+  std::uint16_t port = 0;
+  std::string path;  ///< path of a Unix socket, for schemes that end in "unix"
+  Options options;   ///< the options, which are the part of the URL after the '?'
+  /// Whether the URL has no port at all. check() refuses such a URL if the transport needs a port.
   bool no_port = false;
 
   /// Parses a URL. Throws Error with a sentence that names the URL and the problem.
   static Endpoint parse(std::string_view url);
-  /// Returns the URL in printable ASCII. parse() accepts it, whatever bytes the path and options
-  /// have.
+  /// Returns the URL in printable ASCII. parse() restores the same endpoint from it, whatever bytes
+  /// the path and the options contain.
   std::string to_string() const;
-  /// Whether the scheme is a list of schemes.
+  /// Whether the member `scheme` is a list of several schemes, such as "rdma|tcp".
   bool is_list() const noexcept { return scheme.find('|') != std::string::npos; }
-  /// Returns the schemes of the list, or the single scheme.
+  /// Returns each scheme of the member `scheme`: several if it is a list, otherwise one.
   std::vector<std::string> schemes() const;
 };
 
-/// Joins a host and a port: "127.0.0.1:80", "[::1]:80".
+/// Joins a host and a port to one text: "127.0.0.1:80", "[::1]:80".
 AECONN_API std::string host_port(std::string_view host, std::uint16_t port);
 
-/// A text such as local_address() or peer_address() in two parts.
+/// A text such as Connection::local_address() returns, split into host and port.
 struct Address {
-  std::string host;        ///< IPv6 without brackets; the path of a Unix socket
-  std::uint16_t port = 0;  ///< 0: the text is a path, or has no port
+  std::string host;  ///< IPv6 address without brackets, or another host; or a Unix socket's path
+  std::uint16_t port = 0;  ///< port number; 0: the address is a path, or has no port
 };
-/// Splits a text that host_port() has made; any other text is a host without a port.
+/// Splits a text that host_port() has made into host and port. Any other text is returned as a host
+/// without a port.
 AECONN_API Address split_address(std::string_view text);
 
 }}  // namespace conn

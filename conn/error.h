@@ -21,34 +21,35 @@ namespace conn { inline namespace AECONN_ABI {
 /// peer.
 AECONN_API std::string printable(std::string text) noexcept;
 
-/// A set-up error, as a sentence for the user.
+/// A set-up error such as an invalid option. Its text is a sentence for the user.
 class AECONN_API Error : public std::runtime_error {
  public:
-  /// `text` is one sentence, and is passed through printable().
+  /// Creates the error with the sentence `text`, whose unprintable characters printable() replaces.
   explicit Error(std::string text) : std::runtime_error(printable(std::move(text))) {}
 };
 
-/// Why a connection failed: a code for programs and a sentence for people.
+/// Why a connection failed: an error code for programs and a sentence for people.
 struct Failure {
   Failure() = default;
-  /// `sentence` is passed through printable().
+  /// Creates a failure. Unprintable characters of `sentence` are replaced by printable().
+  /// `patience`: how long the peer asked to wait before another attempt; 0: it did not ask.
   Failure(std::error_code why, std::string sentence, std::chrono::milliseconds patience = {})
       : code(why), text(printable(std::move(sentence))), retry_after(patience) {}
 
-  std::error_code code;  ///< errno or the code of another category; empty: no failure
-  std::string text;      ///< one sentence for people
+  std::error_code code;  ///< an errno value or another category's code; empty: there is no failure
+  std::string text;      ///< description of the failure for people, one sentence
   /// How long the refusing peer asked the client to wait (rdma, between peers of this library); 0:
   /// it did not ask.
   std::chrono::milliseconds retry_after{0};
-  /// Whether this is a failure: the code is not empty.
+  /// Whether there is a failure, which means that `code` is not empty.
   explicit operator bool() const noexcept { return static_cast<bool>(code); }
 };
 
-/// Returns a Failure with the text "what: strerror(err)".
+/// Returns a Failure with the errno value `err` as its code and the text "what: strerror(err)".
 AECONN_API Failure errno_failure(int err, const std::string& what);
-/// Returns the Failure that reports lack of memory, without allocating memory.
+/// Returns a Failure with the code ENOMEM, without allocating memory.
 AECONN_API Failure out_of_memory() noexcept;
-/// Returns the text for an errno value. A thread-safe strerror().
+/// Returns the description of an errno value, like strerror(), but is thread-safe.
 AECONN_API std::string errno_text(int err);
 
 }}  // namespace conn

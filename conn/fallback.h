@@ -14,22 +14,22 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A scheme that was not taken.
+/// A scheme of a list of schemes (such as "rdma|tcp") that was not used for a connection.
 struct Skipped {
-  std::string scheme;                    ///< name of the scheme
-  SkipReason kind = SkipReason::kOther;  ///< the reason as the counters distinguish it
-  Failure why;                           ///< the reason as an error code and text
+  std::string scheme;                    ///< name of the skipped scheme
+  SkipReason kind = SkipReason::kOther;  ///< why the scheme was skipped, as a category for counters
+  Failure why;                           ///< the reason, as an error code and text
 };
 
 /// Describes skipped schemes: "not rdma: connect to 10.0.0.1:6379: no such device"; several are
 /// separated by "; ".
 AECONN_API std::string describe(const std::vector<Skipped>& not_taken);
 
-/// Describes a connection that was established over another scheme than the first of its list.
+/// Reports that a connection uses another scheme than the first one of its list.
 struct Fallback {
-  std::string to;     ///< the URL without its options
+  std::string to;     ///< URL that the program connected to, without its options
   std::string taken;  ///< the scheme that carries the connection
-  /// The skipped schemes, in the order of the list, all before `taken`.
+  /// The schemes of the list before `taken`, in order, each with the reason why it was skipped.
   std::vector<Skipped> not_taken;
 };
 /// Called for each connection that was established over another scheme than the first of its list,

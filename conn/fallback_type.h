@@ -39,9 +39,10 @@ class AECONN_API FallbackType final : public Transport {
   /// Returns the capabilities that all transports of the list have. An established connection has
   /// those of the transport that carries it.
   Capabilities capabilities() const noexcept override;
-  /// Passes the options on to the transports, each option to those that know it.
+  /// Passes each option to those transports of the list that know it.
   void configure(const Options& options) override;
-  /// Returns the table of the list's own options. Each transport has its own table for the others.
+  /// Returns the table of the options that a list itself has, such as fallback-delay. The options
+  /// of its transports are in their own tables.
   const OptionTable* option_table() const noexcept override { return &table_; }
   /// Returns the option `key` of the list itself, or of the first transport that has it; null if
   /// there is none.
@@ -51,8 +52,8 @@ class AECONN_API FallbackType final : public Transport {
   /// Listener::not_served() reports the others. For port 0 all schemes use the same port.
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
-  /// Creates a connection in state kNone. Its connect() also accepts an endpoint with only some of
-  /// the schemes.
+  /// Creates a connection in state kNone. Its connect() also accepts an endpoint that names only
+  /// some of this list's schemes.
   ConnectionPtr create(ae::EventLoop& loop) const override;
   /// Returns the usual counters, the counter `fallbacks`, and one for each reason for which a
   /// scheme was skipped, such as fallback_refused.
@@ -64,7 +65,8 @@ class AECONN_API FallbackType final : public Transport {
   /// (Capabilities::in_place).
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                           std::span<std::byte> bytes) const override;
-  /// Returns the limits of each available transport. Throws Error if none is available.
+  /// Returns the limits that apply to each available transport of the list. Throws Error if none is
+  /// available.
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
@@ -74,13 +76,13 @@ class AECONN_API FallbackType final : public Transport {
   /// Returns the schemes to try for `endpoint`, each with its own endpoint, which has been checked.
   /// Throws Error if one is not valid.
   std::vector<Candidate> candidates_for(const Endpoint& endpoint) const;
-  /// Values of the list's own options, for one endpoint or as defaults.
+  /// The values of the options that the list itself has, for one endpoint or as defaults.
   struct Times {
     ae::Duration delay;    ///< value of option fallback-delay
     ae::Duration timeout;  ///< value of option connect-timeout
   };
-  /// Returns the times for `endpoint`: its options, or else the defaults of this type. Throws
-  /// Error.
+  /// Returns the fallback-delay and the connect-timeout for `endpoint`: the values of its options,
+  /// or else the defaults of this type. Throws Error if a value is invalid.
   Times times(const Endpoint& endpoint) const;
   /// Calls `open` for each available scheme with the endpoint to listen on. For port 0, the port
   /// that the first call returns is passed to the others. If that port is not free for all schemes,
@@ -90,7 +92,8 @@ class AECONN_API FallbackType final : public Transport {
       const Endpoint& endpoint,
       const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
       const std::function<void()>& close) const;
-  /// Counts a connection over another scheme than the first, and calls the program's handler.
+  /// Counts a connection that uses another scheme than the list's first, and calls the program's
+  /// handler for such connections.
   void report(ae::EventLoop& loop, const Fallback& fallback) const;
 
  private:
@@ -99,10 +102,11 @@ class AECONN_API FallbackType final : public Transport {
   const FallbackHandler& report_;
   const OptionTable& table_;
   mutable ae::Mutex mutex_;
-  Options options_;  // defaults of the list's own options; guarded by mutex_
+  // The defaults that configure() set for the list's own options; guarded by mutex_.
+  Options options_;
 };
 
-/// Returns the table of the options that the list itself has.
+/// Returns the table of the options that a list of schemes has itself, such as fallback-delay.
 AECONN_API const OptionTable& list_options();
 
 }}  // namespace conn

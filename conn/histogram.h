@@ -22,7 +22,7 @@ class Histogram {
       2'500'000,   5'000'000,   10'000'000,    25'000'000,    50'000'000, 100'000'000,
       250'000'000, 500'000'000, 1'000'000'000, 10'000'000'000};
 
-  /// Counts one duration. A negative one counts as 0.
+  /// Adds one duration to the histogram. A negative duration is treated as 0.
   void add(std::chrono::nanoseconds duration) noexcept {
     const auto took = static_cast<std::uint64_t>(duration.count() < 0 ? 0 : duration.count());
     std::size_t bucket = 0;
@@ -30,16 +30,16 @@ class Histogram {
     ++buckets_[bucket];
     sum_ns_ += took;
   }
-  /// Returns how many durations were at most kBounds[bound]; all of them if `bound` is
-  /// kBounds.size().
+  /// Returns how many of the added durations were at most kBounds[bound]. If `bound` is
+  /// kBounds.size(), returns how many were added at all.
   std::uint64_t up_to(std::size_t bound) const noexcept {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i <= bound; ++i) sum += buckets_[i];
     return sum;
   }
-  /// Number of durations added.
+  /// Returns how many durations were added.
   std::uint64_t count() const noexcept { return up_to(kBounds.size()); }
-  /// Sum of the durations in nanoseconds.
+  /// Returns the sum of all added durations, in nanoseconds.
   std::uint64_t sum_ns() const noexcept { return sum_ns_; }
 
  private:

@@ -17,8 +17,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 class ConnectionType;
 
-/// The maximum size of a contiguous piece that peek() shows, and of a buffer that reserve()
-/// returns.
+/// The maximum size in bytes of a contiguous piece that Connection::peek() shows, and of a buffer
+/// that Connection::reserve() returns.
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
 /// The result of Connection::peek(together): the bytes that read() would return next, in one or two
@@ -29,17 +29,18 @@ inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 /// rebind(). Holding on to a view stalls the peer: the memory that the peer may write (its window)
 /// is not returned to it until consume().
 struct View {
-  std::array<iovec, 2> pieces{};  ///< the bytes
-  int count = 0;                  ///< number of pieces
-  std::size_t size = 0;           ///< total size
+  /// Where the unread bytes are: the first `count` elements are valid.
+  std::array<iovec, 2> pieces{};
+  int count = 0;         ///< number of valid elements of `pieces`
+  std::size_t size = 0;  ///< number of bytes in all pieces together
   /// Whether the bytes cannot change. False: the peer can still write to this memory (rdma with
   /// in-place=yes), so a value that was checked may be different when it is used.
   bool stable = true;
-  /// Whether these are the last bytes: once they are consumed, read() returns end of stream or the
-  /// error.
+  /// Whether no bytes follow those in this view: once they are consumed, read() returns end of
+  /// stream or the connection's error.
   bool last = false;
 
-  /// Returns the first piece as text.
+  /// Returns the bytes of the first piece as text; empty if the view has no bytes.
   std::string_view first() const noexcept {
     return {static_cast<const char*>(pieces[0].iov_base), pieces[0].iov_len};
   }
@@ -50,14 +51,15 @@ struct View {
 /// Create, use and destroy it on the thread of one loop.
 class AECONN_API Memory {
  public:
-  /// Called by transports. `of` is the transport whose devices can read the bytes; null: none.
+  /// Called by transports, not by programs. `of` is the transport whose devices can read the
+  /// memory; null: none.
   explicit Memory(std::span<std::byte> bytes, const ConnectionType* of = nullptr) noexcept
       : bytes_(bytes), of_(of) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
   std::span<std::byte> bytes() const noexcept { return bytes_; }  ///< the registered memory
-  /// The transport whose devices can read the bytes, or null.
+  /// The transport whose devices can read the registered memory; null: none.
   const ConnectionType* of() const noexcept { return of_; }
 
  private:
@@ -75,10 +77,11 @@ struct Outgoing {
   /// they were delivered.
   using Release = void (*)(void* context, std::error_code error) noexcept;
 
-  std::span<const std::byte> bytes;  ///< the bytes to send
-  Release release = nullptr;         ///< may be null: the caller does not need to know
-  void* context = nullptr;           ///< passed to `release`
-  const Memory* memory = nullptr;    ///< registered memory that contains `bytes`, or null
+  std::span<const std::byte> bytes;  ///< the bytes that Connection::send() shall send
+  Release release = nullptr;  ///< called when the memory is no longer in use; null: not called
+  void* context = nullptr;    ///< pointer of the caller, passed to `release` unchanged
+  /// The registered memory that contains `bytes`; null: not registered.
+  const Memory* memory = nullptr;
 };
 
 }}  // namespace conn

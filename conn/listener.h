@@ -16,13 +16,14 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Called with each new connection once it is ready for data. Destroying the connection refuses it.
+/// A function called with each new connection once it is ready for data. To refuse the connection,
+/// it destroys it.
 using AcceptHandler = std::function<void(ConnectionPtr)>;
-/// Called when a pending connection did not become a connection. `Failure` has a sentence that
-/// names the peer.
+/// A function called when a peer's attempt to connect to a listener was refused or failed. The text
+/// of the `Failure` is a sentence that names the peer.
 using RefusedHandler = std::function<void(const Failure&)>;
 
-/// Listens for connections of one transport.
+/// Accepts the connections of one transport on an address.
 class AECONN_API Listener {
  public:
   Listener() = default;
@@ -32,13 +33,15 @@ class AECONN_API Listener {
   /// destroyed inside its own accept handler.
   virtual ~Listener() = default;
 
-  virtual const ConnectionType& type() const noexcept = 0;  ///< the transport of the listener
-  /// Returns one endpoint for each address that it listens on. For port 0 it has the port that the
-  /// kernel chose.
+  /// The transport whose connections this listener accepts.
+  virtual const ConnectionType& type() const noexcept = 0;
+  /// Returns one endpoint for each address on which this object listens. If the URL had port 0, the
+  /// endpoint has the port that the kernel chose.
   virtual std::vector<Endpoint> endpoints() const = 0;
-  /// Stops accepting; pending connections stay in the backlog. pause() and resume() are idempotent.
+  /// Stops accepting; pending connections stay in the backlog until resume(). Repeated calls of
+  /// pause() or resume() have no effect.
   virtual void pause() = 0;
-  virtual void resume() = 0;  ///< starts accepting again after pause()
+  virtual void resume() = 0;  ///< starts accepting again after pause(); no effect if not paused
   /// Sets a handler that is called for each pending connection beyond max-connections, and for each
   /// failed handshake (tls). Null removes it. The handler may do whatever an accept handler may do.
   virtual void on_refused(const RefusedHandler&) {}

@@ -40,38 +40,44 @@ class GroupCore;
 /// the loops (ae::Loops) exists.
 class AECONN_API ListenerGroup final : public Listener {
  public:
-  explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< called by listen()
-  /// Called by listen() for a list of schemes: with one core for each scheme that is available.
+  explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< called by listen(), not by programs
+  /// Called by listen() for a list of schemes, with one GroupCore for each available scheme.
   ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
                 std::vector<Skipped> not_served);
   /// Stops and destroys all accept handlers. If called on the thread of one of the loops, this is
   /// complete for that loop on return, and for the others soon after.
   ~ListenerGroup() override;
 
-  const ConnectionType& type() const noexcept override;  ///< the transport of the group
+  /// The transport whose connections the group accepts.
+  const ConnectionType& type() const noexcept override;
   std::vector<Endpoint> endpoints() const override;
-  /// Stops accepting: on the calling thread's loop immediately, on each of the others in its next
-  /// iteration.
+  /// Stops accepting connections. This takes effect immediately on the calling thread's loop, and
+  /// on each other loop in its next iteration.
   void pause() override;
-  void resume() override;  ///< starts accepting again, with the same delays as pause()
+  /// Starts accepting connections again. As with pause(), other loops follow in their next
+  /// iteration.
+  void resume() override;
   /// Sets a handler for refused connections. Each loop calls its own copy, on its thread. A refusal
   /// because of max-connections is reported on the loop that listens.
   void on_refused(const RefusedHandler& handler) override;
   std::vector<Skipped> not_served() const override { return not_served_; }
 
-  /// How many of this listener's connections one loop has got.
+  /// The number of this listener's connections that one loop has received.
   struct Share {
-    std::uint64_t open = 0;      ///< connections assigned to the loop that have not ended
-    std::uint64_t assigned = 0;  ///< connections ever assigned to the loop
+    /// Number of connections of this listener, assigned to the loop, that have not ended.
+    std::uint64_t open = 0;
+    /// Number of connections of this listener that were ever assigned to the loop.
+    std::uint64_t assigned = 0;
   };
-  std::vector<Share> shares() const;  ///< one entry for each loop
+  /// Returns one Share for each loop, in the order of the loops.
+  std::vector<Share> shares() const;
 
  private:
   const ConnectionType& type_;
   const std::vector<std::shared_ptr<GroupCore>> cores_;
   const std::vector<Skipped> not_served_;
 };
-/// Owns a group; destroying it stops listening.
+/// Owns a listener group; destroying it stops listening.
 using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
 
 /// Listens on `url` for all loops, and returns when all loops are ready. Throws Error like
@@ -82,7 +88,7 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
                                                  std::string_view url,
                                                  const MakeAcceptHandler& make,
                                                  Spread spread = Spread::fewest());
-/// Listens on a parsed URL for all loops, like listen() with a URL.
+/// Listens on the URL whose parts `endpoint` contains, like listen() with a URL, on all loops.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  const Endpoint& endpoint,
                                                  const MakeAcceptHandler& make,

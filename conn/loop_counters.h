@@ -10,31 +10,32 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Counters of one transport on one loop.
+/// Statistics of one transport's connections on one loop.
 struct LoopCounters {
-  std::uint64_t accepted = 0;   ///< connections accepted or adopted
-  std::uint64_t connected = 0;  ///< connections established by connect()
-  std::uint64_t failed = 0;     ///< connections that ended with an error
-  /// Connections that close() or abort() was called for, including failed ones.
+  std::uint64_t accepted = 0;   ///< number of connections accepted by listeners or adopted
+  std::uint64_t connected = 0;  ///< number of connections established by connect()
+  std::uint64_t failed = 0;     ///< number of connections that ended with an error
+  /// Number of connections for which the program called close() or abort(), including failed ones.
   std::uint64_t closed = 0;
-  /// Connections that exist now, including those that linger after close().
+  /// Number of connections that exist now, including those that still deliver data after close().
   std::uint64_t open = 0;
-  std::uint64_t bytes_read = 0;     ///< bytes that the program has read
-  std::uint64_t bytes_written = 0;  ///< bytes that the program has written
+  std::uint64_t bytes_read = 0;     ///< number of bytes that the program has read from connections
+  std::uint64_t bytes_written = 0;  ///< number of bytes that the program has written to connections
   /// Writes that accepted fewer bytes than given, or none (EAGAIN). A tls connection and the
   /// connection of the transport below it are counted separately.
   std::uint64_t short_writes = 0;
-  /// Pending connections that were lost, or were deferred because the process had no descriptors
-  /// left.
+  /// Number of pending connections that were lost, or were not accepted yet because the process had
+  /// no free file descriptors.
   std::uint64_t accept_errors = 0;
-  std::uint64_t refused = 0;  ///< pending connections refused because of max-connections
-  /// For a list of schemes: connections established over another scheme than the first.
+  /// Number of pending connections refused because of option max-connections.
+  std::uint64_t refused = 0;
+  /// For a list of schemes: number of connections that use another scheme than the list's first.
   std::uint64_t fallbacks = 0;
-  FallbackCounts not_taken{};      ///< skipped schemes of a list, by reason
-  FallbackCounts not_connected{};  ///< failed connect() calls, by reason
-  Histogram connect_time;          ///< time from connect() until the connection is established
-  /// Time from the pending connection until it is established, for transports with a step in
-  /// between.
+  FallbackCounts not_taken{};  ///< for a list of schemes: how often a scheme was skipped, by reason
+  FallbackCounts not_connected{};  ///< number of failed connect() calls, by reason
+  Histogram connect_time;  ///< durations from connect() until the connection was established
+  /// Durations from the arrival of a pending connection until it was established, for transports
+  /// with a step in between, such as a handshake.
   Histogram accept_time;
 };
 

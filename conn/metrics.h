@@ -18,11 +18,11 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The statistics of one transport on one loop.
 struct SchemeStatistics {
-  std::string scheme;     ///< "tcp", or a list: "rdma|tcp"
-  Statistics statistics;  ///< from ConnectionType::statistics()
+  std::string scheme;     ///< the transport's scheme, "tcp", or a list of schemes, "rdma|tcp"
+  Statistics statistics;  ///< counters that ConnectionType::statistics() returned
 };
 
-/// The Content-Type of an HTTP response that contains the text.
+/// The value of the HTTP header Content-Type for a response that contains the metrics text.
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes each statistic with HELP and TYPE, then one line for each scheme (label `scheme`) and,
@@ -46,25 +46,28 @@ AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 /// label throws Error; label values and help texts are escaped.
 class AECONN_API MetricsText {
  public:
-  /// The type of a metric (# TYPE).
+  /// The type of a metric, as the text format's line "# TYPE" names it.
   enum class Type {
-    kCounter,    ///< a count that never falls while the process lives
-    kGauge,      ///< a current value
-    kHistogram,  ///< counts of values by size, with their sum
-    kUntyped,    ///< a value of unknown type
+    kCounter,    ///< a number of events, which never falls while the process lives
+    kGauge,      ///< a current value, which may rise and fall
+    kHistogram,  ///< the number and the sum of measured values, grouped by size
+    kUntyped,    ///< a value of which it is unknown whether it is a counter or a gauge
   };
-  using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values of labels
+  /// Names and values of a sample's labels.
+  using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts a metric: the samples added next belong to it. Throws Error if the name was used
-  /// before.
+  /// Starts a new metric, to which the samples added next belong. Throws Error if a metric of this
+  /// name was already written.
   void begin(std::string_view name, Type type, std::string_view help);
   /// Adds a histogram. `up_to` has, for each of Histogram::kBounds, the number of values up to that
   /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample().
   void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
                  std::uint64_t sum_ns);
-  /// Adds a sample to the current metric. Throws Error if no metric was started.
+  /// Adds one value, with its labels, to the metric that begin() started. Throws Error if begin()
+  /// was not called.
   void sample(const Labels& labels, std::uint64_t value);
-  const std::string& text() const noexcept { return text_; }  ///< the output so far
+  /// Returns the metrics text that has been written so far.
+  const std::string& text() const noexcept { return text_; }
 
  private:
   void sample(std::string_view suffix, const Labels& labels, std::string_view value);

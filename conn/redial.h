@@ -34,21 +34,21 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A client's connection that is established again after each loss.
+/// A client's connection that is connected again after each loss.
 class AECONN_API Redial {
  public:
-  /// What a Redial is doing now.
+  /// What a Redial is doing at present, from waiting to connected.
   enum class Phase : std::uint8_t {
-    kWaiting,   ///< pauses before the next attempt
-    kInLine,    ///< waits in the queue of DialLimit
-    kDialling,  ///< connects
-    kProving,   ///< is connected, and the program's probe (Handlers::prove) is in progress
-    kUp,        ///< connection() can be used
-    kStopped,   ///< stop() was called
+    kWaiting,   ///< the Redial waits until the pause before the next attempt has ended
+    kInLine,    ///< the Redial waits in the queue of its DialLimit, for a place to connect
+    kDialling,  ///< a connection attempt is in progress
+    kProving,   ///< connected; the program's probe (Handlers::prove) is in progress
+    kUp,        ///< connected: connection() returns a connection that the program can use
+    kStopped,   ///< the program has called stop(): no further attempts
   };
-  /// How an established connection ended.
+  /// Describes how an established connection ended.
   struct Loss {
-    Failure why;  ///< the reason, as error code and text
+    Failure why;  ///< why the connection ended, as an error code and text
     /// Number of bytes written to the connection that the program has not confirmed with confirm().
     /// The peer may have processed all, some or none of them.
     std::uint64_t unconfirmed = 0;
@@ -74,57 +74,64 @@ class AECONN_API Redial {
     /// runs before up(). Without this handler, it is enough that the connection accepts data. The
     /// handlers that it sets on the connection must be removed before it calls Proved.
     std::function<void(Connection&, Proved)> prove;
-    /// Called when phase() or last_failure() has changed.
+    /// Called whenever the result of phase() or last_failure() has changed.
     std::function<void()> changed;
   };
-  /// Times and limits. The defaults suit a network within one site.
+  /// Times and limits of a Redial. The defaults suit a network within one site.
   struct Settings {
-    /// Limit of the first pause after a loss or a failure.
+    /// Limit of the first pause between attempts after a loss or a failure. Each pause is a random
+    /// time between half its limit and its limit.
     ae::Duration first_pause = std::chrono::milliseconds(50);
-    /// Limit that the doubled pauses do not exceed.
+    /// Largest limit of a pause between attempts: the limit doubles with each failed attempt up to
+    /// this value.
     ae::Duration most_pause = std::chrono::milliseconds(500);
     /// Time-out of one attempt if the URL has no connect-timeout. It is short, so that an attempt
     /// started while the link was down does not last long after the link is back. If connecting
     /// takes longer on a path, its URL needs a connect-timeout.
     ae::Duration attempt = std::chrono::seconds(1);
-    ae::Duration proof = std::chrono::seconds(2);  ///< time-out of the probe, Handlers::prove
-    /// A connection that lasted this long counts as a success: after it the pauses start again with
-    /// first_pause.
+    /// Time-out of the program's probe, Handlers::prove.
+    ae::Duration proof = std::chrono::seconds(2);
+    /// How long a connection must last to count as a success. After a success, the pauses between
+    /// attempts start again with first_pause.
     ae::Duration stable = std::chrono::seconds(5);
     /// While another scheme of the list is in use, how often to try to return to the preferred one;
     /// 0: never.
     ae::Duration prefer_again = std::chrono::seconds(30);
-    DialLimit* limit = nullptr;  ///< limits the attempts in progress; null: DialLimit::of_process()
-    std::uint64_t seed = 0;      ///< start of the random numbers for pauses; 0: different each time
+    /// Limits how many connection attempts are in progress at once; null: DialLimit::of_process().
+    DialLimit* limit = nullptr;
+    /// Seed of the random numbers for pauses; 0: a different one each time.
+    std::uint64_t seed = 0;
   };
 
   /// Starts the first attempt immediately. The registry and the loop must outlive this object.
   /// Throws Error for an invalid endpoint. Files that the endpoint names are read by each attempt.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
          Settings settings);
-  /// Starts like the other constructor, with the default settings.
+  /// Starts the first attempt like the other constructor, with the default Settings.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers)
       : Redial(registry, loop, std::move(to), std::move(handlers), Settings()) {}
-  /// Closes the connection gracefully, so written data is delivered. No further handlers run.
+  /// Closes the connection gracefully, so that written data is still delivered. None of the
+  /// Handlers runs any more.
   ~Redial();
   Redial(const Redial&) = delete;
   Redial& operator=(const Redial&) = delete;
 
-  Phase phase() const noexcept { return phase_; }  ///< what this object is doing now
+  Phase phase() const noexcept { return phase_; }  ///< what this Redial is doing at present
   /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
   /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }
-  /// Why the last attempt failed or the last connection was lost; empty if neither has happened.
+  /// Why the last attempt failed or the last connection was lost; empty if there was no failure or
+  /// loss yet.
   const Failure& last_failure() const noexcept { return last_; }
-  /// The schemes that the URL prefers to that of the current connection, and why they were skipped.
+  /// The schemes that the URL lists before the scheme of the current connection, and why they were
+  /// skipped.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
-  /// Describes the current phase for logs: "up", "waiting 120 ms after: connect to ...".
+  /// Returns a description of phase() for logs: "up", "waiting 120 ms after: connect to ...".
   std::string describe() const;
 
-  /// Confirms `bytes` more of the bytes written since up(): to be called when the peer has answered
-  /// for them.
+  /// Confirms that the peer has answered for `bytes` more of the bytes written since up().
   void confirm(std::uint64_t bytes);
-  /// Number of bytes written since up() that were not confirmed.
+  /// Returns how many of the bytes written since up() were not confirmed with confirm().
   std::uint64_t unconfirmed() const noexcept;
 
   /// Closes the current connection or attempt, and starts again after a pause. `why` becomes the
@@ -133,18 +140,18 @@ class AECONN_API Redial {
   /// Ends a pause immediately. If another scheme than the preferred one carries the connection,
   /// tries the preferred one immediately.
   void try_now();
-  /// Closes the connection and ends all attempts; down() does not run.
+  /// Closes the connection and makes no further attempts. Handlers::down does not run.
   void stop();
 
-  /// Totals since the Redial was created.
+  /// Numbers of attempts and connections since the Redial was created.
   struct Counters {
-    std::uint64_t attempts = 0;   ///< attempts started
-    std::uint64_t failures = 0;   ///< attempts that failed
-    std::uint64_t connected = 0;  ///< connections established and proven
-    std::uint64_t lost = 0;       ///< connections that ended
-    std::uint64_t moved = 0;      ///< returns to the preferred scheme
+    std::uint64_t attempts = 0;   ///< number of connection attempts started
+    std::uint64_t failures = 0;   ///< number of connection attempts that failed
+    std::uint64_t connected = 0;  ///< number of connections established whose probe succeeded
+    std::uint64_t lost = 0;       ///< number of established connections that ended
+    std::uint64_t moved = 0;  ///< number of times the connection moved back to the preferred scheme
   };
-  /// Totals since this object was created.
+  /// Returns the numbers of attempts and connections since this object was created.
   const Counters& counters() const noexcept { return counters_; }
 
  private:
@@ -154,8 +161,9 @@ class AECONN_API Redial {
   /// find out that a handler has destroyed the Redial.
   struct Life {
     bool alive = true;
-    unsigned steps = 0;  // number of this Redial's functions on the stack
-    // Exception of a handler of the program, kept until these functions return.
+    unsigned steps = 0;  // number of member functions of this Redial that are on the stack
+    // Exception that a handler of the program threw. It is kept until the Redial's functions that
+    // are on the stack have finished, and then rethrown.
     std::exception_ptr thrown;
   };
 
@@ -193,18 +201,21 @@ class AECONN_API Redial {
   Backoff backoff_, prefer_pause_;
   const std::shared_ptr<Life> life_ = std::make_shared<Life>();
   Phase phase_ = Phase::kWaiting;
-  std::unique_ptr<Attempt> attempt_;  // the attempt to establish the connection; null: none
-  // An attempt over the preferred scheme, while another scheme's connection is in use; null: none.
+  std::unique_ptr<Attempt> attempt_;  // the attempt to connect that is in progress; null: none
+  // The attempt to connect over the URL's preferred scheme while the connection in use has another
+  // scheme; null: none.
   std::unique_ptr<Attempt> preferred_;
   ConnectionPtr connection_;
-  // Connection over the preferred scheme; replaces connection_ once no bytes are unconfirmed.
+  // An established connection over the preferred scheme that will replace connection_ as soon as
+  // the peer has confirmed all bytes written to connection_; null: none.
   ConnectionPtr better_;
   std::vector<Skipped> skipped_;
   Failure last_;
-  Failure dropped_;  // reason passed to drop(), until it takes effect
+  Failure dropped_;  // reason that drop() was called with, kept until drop() takes effect
   std::uint64_t written_before_ = 0, confirmed_ = 0;
   ae::TimePoint since_{};
-  std::array<ae::TimePoint, 4> due_;  // expiry time of each Timer; max(): not set
+  // Time at which each Timer expires; max(): the timer is not set.
+  std::array<ae::TimePoint, 4> due_;
   // Two time events, allocated in advance so that lack of memory cannot stop the timers. An
   // exception thrown by a handler of the program ends the time event in which it ran; the other one
   // then takes over.
@@ -212,7 +223,7 @@ class AECONN_API Redial {
   Counters counters_;
 };
 
-/// The name of a phase, for logs: "waiting".
+/// Returns the name of a phase, for logs: "waiting".
 AECONN_API std::string_view to_string(Redial::Phase phase) noexcept;
 
 }}  // namespace conn

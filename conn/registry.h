@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Registry: the transports available to a program. A plain object that main() fills; there is no
-// global one.
+// Registry: the transports available to a program. It is a plain object that main() fills; there is
+// no global registry.
 
 #include <memory>
 #include <string_view>
@@ -15,17 +15,18 @@ namespace conn { inline namespace AECONN_ABI {
 class FallbackType;
 class Transport;
 
-/// The transports of a program, found by name.
+/// The transports that a program can use, found by the scheme of a URL.
 class AECONN_API Registry {
  public:
   Registry();
-  Registry(Registry&&) noexcept;             ///< takes over the transports
-  Registry& operator=(Registry&&) noexcept;  ///< takes over the transports
+  Registry(Registry&&) noexcept;             ///< takes over the other registry's transports
+  Registry& operator=(Registry&&) noexcept;  ///< takes over the other registry's transports
   ~Registry();
 
-  /// Adds a transport. Throws Error if the name is in use.
+  /// Adds a transport. Throws Error if the registry already has one of that name.
   ConnectionType& add(std::unique_ptr<Transport> type);
-  /// Adds the name of a scheme that this build or machine cannot serve. `reason` is a sentence.
+  /// Adds a scheme that this build or machine cannot serve. `reason` says why, as a sentence, for
+  /// the error message when the scheme is used.
   void add_unavailable(std::string name, std::string reason);
 
   /// Returns the transport `name`; null if there is none. A list of schemes, rdma|tcp, has a type
@@ -35,36 +36,39 @@ class AECONN_API Registry {
   /// Returns the transport like find(). Throws Error instead of returning null; its text lists the
   /// available names, or gives the reason why this one is unavailable.
   ConnectionType& require(std::string_view name) const;
-  /// Returns the type of a list of schemes, throwing Error like require(); null if `name` is a
-  /// single scheme.
+  /// Returns the type that serves the list of schemes `name`, and throws Error like require(); null
+  /// if `name` is a single scheme.
   const FallbackType* list(std::string_view name) const;
-  /// Returns the transports that were added. The types of lists of schemes are in lists().
+  /// Returns the transports that add() was called for. The types that represent lists of schemes
+  /// are in lists().
   const std::vector<ConnectionType*>& types() const noexcept { return types_; }
   /// Returns the types of the lists of schemes (rdma|tcp) used so far; their statistics include
   /// `fallbacks`. They live as long as the registry. Any thread.
   std::vector<const ConnectionType*> lists() const;
-  /// Returns types() followed by lists().
+  /// Returns all transports: those of types(), followed by those of lists().
   std::vector<const ConnectionType*> types_and_lists() const;
   /// Sets a handler that is called when a connection to a list of schemes is established over
   /// another scheme than the first. Set it before connections are made.
   void on_fallback(FallbackHandler handler);
 
-  /// Calls ConnectionType::listen() of the transport that the endpoint names.
+  /// Listens on `endpoint` with the transport that its scheme names; see ConnectionType::listen().
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const;
-  /// Listens on a URL, such as "tcp://*:6379".
+  /// Listens on a URL, such as "tcp://*:6379", with the transport that its scheme names.
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, std::string_view url,
                                    AcceptHandler accepted) const;
-  /// Calls ConnectionType::create() of the transport that the endpoint names.
+  /// Creates a connection with the transport that the endpoint's scheme names; see
+  /// ConnectionType::create().
   [[nodiscard]] ConnectionPtr create(ae::EventLoop& loop, const Endpoint& endpoint) const;
   /// Creates a connection and connects it to `url`; see Connection::connect().
   [[nodiscard]] ConnectionPtr connect(ae::EventLoop& loop, std::string_view url,
                                       Connection::Handler done) const;
 
-  /// Returns whether ConnectionType::has_pending_data() is true for any transport.
+  /// Returns whether any transport has pending data on `loop`; see
+  /// ConnectionType::has_pending_data().
   bool has_pending_data(ae::EventLoop& loop) const;
-  /// Calls ConnectionType::process_pending_data() for all transports. Returns the sum of the
-  /// results.
+  /// Calls ConnectionType::process_pending_data() of every transport. Returns how many handlers ran
+  /// in total.
   std::size_t process_pending_data(ae::EventLoop& loop) const;
 
  private:

@@ -16,11 +16,13 @@ namespace conn { inline namespace AECONN_ABI {
 /// several instances, the most recent one records. Other threads have no extra cost.
 class AECONN_API SetupTrace {
  public:
-  /// One step of the set-up. Each address that is tried has its own steps.
+  /// One step of a connection's set-up. Each address that is tried has its own steps.
   struct Step {
-    std::string_view name;  ///< "connect", "resolve address", "TLS handshake"; a string literal
-    ae::Duration took{};    ///< how long it took; if it is not done, the time so far
-    bool done = false;      ///< false: the set-up ended or was abandoned in this step
+    /// Name of the step: "connect", "resolve address", "TLS handshake"; a string literal.
+    std::string_view name;
+    ae::Duration took{};  ///< duration of the step, set when the step is completed or has failed
+    /// Whether the step was completed; false: the set-up failed, or was abandoned, during it.
+    bool done = false;
   };
 
   SetupTrace();
@@ -28,14 +30,16 @@ class AECONN_API SetupTrace {
   SetupTrace(const SetupTrace&) = delete;
   SetupTrace& operator=(const SetupTrace&) = delete;
 
-  /// The steps so far, in the order of their start.
+  /// The steps recorded so far, in the order in which they began.
   const std::vector<Step>& steps() const noexcept { return steps_; }
 
   // --- for transports: no effect if this thread has no trace ---
   /// Completes the previous step and starts a new one. `name` must be a string literal.
   static void begin(std::string_view name);
-  static void end() noexcept;     ///< completes the current step
-  static void failed() noexcept;  ///< ends the current step as not done; its duration is kept
+  static void end() noexcept;  ///< records that the step which begin() started is completed
+  /// Ends the current step as not completed, and keeps its duration.
+  static void failed() noexcept;
+
  private:
   void close(bool done) noexcept;
 

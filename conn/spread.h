@@ -13,15 +13,15 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// What a program's own rule is told about a pending connection.
+/// A pending connection, as described to a program's own rule (Spread::by()).
 struct Arriving {
-  std::string_view peer;  ///< the peer's address, "10.0.0.1:40112"; valid during the call
+  std::string_view peer;  ///< address of the peer, "10.0.0.1:40112"; valid during the call
   /// For each loop, the number of connections assigned to it that have not ended. The maximum value
   /// for a loop that has ended.
   std::span<const std::uint64_t> connections;
 };
 
-/// A rule that assigns pending connections to loops.
+/// A rule that decides which loop of a listener group gets a pending connection.
 class Spread {
  public:
   /// A program's own rule: returns the index of the loop that gets the pending connection. If the
@@ -30,32 +30,34 @@ class Spread {
   /// listens, one call at a time; when that loop ends, another loop's thread takes over. The
   /// function must not use loops, listeners or connections.
   using Pick = std::function<std::size_t(const Arriving&)>;
-  /// The kind of rule, named after the function that makes it.
+  /// The kind of a rule. Each value is named after the function that makes such a rule.
   enum class By : std::uint8_t {
-    kFewest,      ///< the loop with the fewest connections
-    kRoundRobin,  ///< each loop in turn
-    kKernel,      ///< the kernel's choice
-    kPick         ///< the program's own rule
+    kFewest,      ///< each connection goes to the loop that has the fewest connections
+    kRoundRobin,  ///< connections go to each loop in turn
+    kKernel,      ///< the kernel chooses the loop (SO_REUSEPORT)
+    kPick         ///< a function of the program chooses the loop
   };
 
   /// Makes a rule that chooses the loop with the fewest connections. It counts connections that are
   /// assigned to the loop and have not ended, ready or not. Loops with equal counts take turns.
   static Spread fewest() { return Spread(By::kFewest); }
-  static Spread round_robin() { return Spread(By::kRoundRobin); }  ///< chooses each loop in turn
+  /// Makes a rule that assigns pending connections to each loop in turn.
+  static Spread round_robin() { return Spread(By::kRoundRobin); }
   /// Makes a rule that leaves the choice to the kernel, which hashes addresses and ports
   /// (SO_REUSEPORT). Each loop listens itself, and no connection is handed over between threads.
   /// Requires Capabilities::reuseport. The distribution is uneven, and before Linux 5.14
   /// (net.ipv4.tcp_migrate_req) the backlog of a loop that ends is lost.
   static Spread kernel() { return Spread(By::kKernel); }
-  /// Makes a rule of the program's own function.
+  /// Makes the rule that calls the program's function `pick` to choose the loop.
   static Spread by(Pick pick) {
     Spread spread(By::kPick);
     spread.pick_ = std::move(pick);
     return spread;
   }
 
-  By how() const noexcept { return by_; }              ///< the kind of rule
-  const Pick& pick() const noexcept { return pick_; }  ///< the function passed to by(), or empty
+  By how() const noexcept { return by_; }  ///< the kind of this rule
+  /// The program's function that by() got; empty: another rule.
+  const Pick& pick() const noexcept { return pick_; }
 
  private:
   explicit Spread(By by) : by_(by) {}

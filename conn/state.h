@@ -11,26 +11,26 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The state of a connection. Transitions are one-way.
 enum class State : std::uint8_t {
-  kNone,        ///< just created by create()
-  kConnecting,  ///< connect() is in progress
-  kAccepting,   ///< a handshake is in progress, before the accept handler runs
-  kConnected,   ///< reads and writes work, including after the peer's half-close
-  kClosed,      ///< both directions have ended without an error
+  kNone,        ///< create() has made the connection; connect() was not called yet
+  kConnecting,  ///< connect() has been called, and the connection is not established yet
+  kAccepting,   ///< the listener's side performs a handshake; the accept handler has not run yet
+  kConnected,   ///< the connection is established, including after the peer's half-close
+  kClosed,      ///< both directions of the connection have ended without an error
   kError,       ///< the connection has failed; last_error() has the reason
 };
-/// The name of a state, for logs: "connected".
+/// Returns the name of a state, for logs: "connected".
 AECONN_API std::string_view to_string(State state) noexcept;
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
 enum class Barrier : bool {
-  kNo,  ///< the read handler runs first
-  kYes  ///< the write handler runs first
+  kNo,  ///< the read handler runs before the write handler
+  kYes  ///< the write handler runs before the read handler
 };
 
-/// Which events run a close handler.
+/// Which events run a connection's close handler.
 enum class CloseOn : bool {
-  kEnd,     ///< the end of the peer's stream, or a failure
-  kFailure  ///< only a failure
+  kEnd,     ///< the close handler runs at the end of the peer's stream, or at a failure
+  kFailure  ///< the close handler runs only at a failure
 };
 
 }}  // namespace conn

@@ -12,7 +12,8 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Checks the arguments of add_file_event(), for every implementation of a loop. Throws LoopError.
+/// Checks the arguments of add_file_event(); used by every implementation of EventLoop. Throws
+/// LoopError if they are invalid.
 inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
   if ((mask & (kReadable | kWritable)) == 0)
@@ -23,7 +24,8 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
 }
 
-/// If the kernel refuses a file event for lack of resources, the loop tries again after this delay.
+/// If the kernel refuses to watch a descriptor for lack of resources, the loop tries again after
+/// this delay.
 inline constexpr Duration kFileEventRetry = std::chrono::milliseconds(100);
 
 }}  // namespace ae

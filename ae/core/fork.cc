@@ -20,10 +20,11 @@ constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
 Mutex* first = nullptr;
-// First mutex in the list that fork() has not locked; null: all are locked.
+// The first mutex of the list that fork() has not locked, for lack of time; null: all mutexes are
+// locked.
 Mutex* not_taken = nullptr;
 std::atomic<bool> fork_waits{false};
-thread_local unsigned held = 0;  // number of Mutex objects that this thread holds
+thread_local unsigned held = 0;  // number of ae::Mutex objects that this thread has locked
 
 void let_fork_pass() noexcept {
   const auto until = Clock::now() + kLetPass;
@@ -36,8 +37,8 @@ namespace detail {
 std::atomic<unsigned> fork_count{0};
 }  // namespace detail
 
-/// The list of all Mutex objects of the library, with the pthread_atfork(3) handlers that lock and
-/// unlock them.
+/// The list of all ae::Mutex objects of the library, with the handlers for pthread_atfork(3) that
+/// lock them before fork() and unlock them afterwards.
 struct MutexList {
   static void add(Mutex& mutex) noexcept {
     const std::lock_guard lock(list_mutex);

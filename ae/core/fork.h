@@ -11,7 +11,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 namespace detail {
-/// Number of fork() calls that separate this process from the program's first process.
+/// Number of fork() calls between the program's first process and this one; 0 in the first process.
 extern AECONN_API std::atomic<unsigned> fork_count;
 }  // namespace detail
 
@@ -20,8 +20,8 @@ extern AECONN_API std::atomic<unsigned> fork_count;
 class MadeHere {
  public:
   bool inherited() const noexcept { return made_ != count(); }
-  /// Marks the object as created in this process. To be called once its resources have been
-  /// replaced.
+  /// Marks this object as created in the current process. To be called in a child of fork(), once
+  /// the object's resources have been replaced.
   void renew() noexcept { made_ = count(); }
 
  private:

@@ -26,14 +26,14 @@ class HandlerSlot<void(Args...)> {
     ++version_;
   }
   void clear() { set(nullptr); }
-  /// Empties the slot and returns its handler. Used for handlers that run only once.
+  /// Empties the slot and returns the handler that it held. Used for handlers that run only once.
   Function take() {
     Function fn = std::move(fn_);
     clear();
     return fn;
   }
 
-  /// Whether the slot has a handler, including one that is running.
+  /// Whether the slot holds a handler, including one that is running now.
   explicit operator bool() const noexcept { return set_; }
 
   /// Whether the slot's handler is running now, so that run() would do nothing.

@@ -24,14 +24,15 @@ class HookList {
     hooks_.back()->slot.set(std::move(fn));
   }
 
-  /// Removes a hook. Returns false if the hook is not in this list.
+  /// Removes the hook `id`. Returns false if it is not in this list.
   bool remove(HookId id) {
     const auto at = std::find_if(hooks_.begin(), hooks_.end(),
                                  [id](const auto& hook) { return hook->id == id; });
     if (at == hooks_.end()) return false;
     (*at)->id = kRemoved;
     has_removed_ = true;
-    (*at)->slot.clear();  // last: destroying the hook may call this list again
+    // This is the last step, because destroying the hook may call this list again.
+    (*at)->slot.clear();
     if (running_ == 0) drop_removed();
     return true;
   }
@@ -44,7 +45,7 @@ class HookList {
     if (!empty()) run_all();
   }
 
-  /// Removes all hooks. Must not be called while hooks run.
+  /// Removes all hooks from the list. Must not be called while hooks run.
   void clear() {
     while (!hooks_.empty()) remove(hooks_.back()->id);
   }

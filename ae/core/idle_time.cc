@@ -9,10 +9,11 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// The measured CPU cost of a sleep is limited to this range, in ns.
+// The measured CPU time of one sleep, in ns, is limited to the range from kLeastCost to kMostCost.
 constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;
 constexpr unsigned kFastWeight = 3;
-// After the first samples, the cost of one sleep in this many is measured.
+// After the first kSamples measurements, the CPU time of only one sleep in kSampleEvery is
+// measured.
 constexpr unsigned kSampleEvery = 64;
 
 std::int64_t thread_cpu_ns() noexcept {
@@ -25,7 +26,8 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  drop();  // otherwise the current idle period would end by the old settings, or never
+  // Ends the current idle period, which would otherwise end by the old settings, or never.
+  drop();
   asked_ = spin;
   set_prices();
 }

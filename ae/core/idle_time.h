@@ -33,7 +33,8 @@ class IdleTime {
   using Duration = std::chrono::nanoseconds;
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Sets how the loop waits from now on. With Spin::Mode::kNo, the measurement ends.
+  /// Sets how the loop waits for work from now on. With Spin::Mode::kNo it does not spin, and its
+  /// waiting is not measured.
   void ask(const Spin& spin, TimePoint now) noexcept;
   const Spin& asked() const noexcept { return asked_; }
   bool on() const noexcept { return asked_.mode != Spin::Mode::kNo; }
@@ -41,7 +42,8 @@ class IdleTime {
   /// Whether the loop is spinning now: it is in an idle period and has not gone to sleep yet.
   bool spinning() const noexcept { return phase_ == Phase::kSpinning; }
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
-  /// Begins an idle period. If the loop was only woken without work, continues the current period.
+  /// Begins an idle period, in which the loop waits for work. If the loop has only been woken
+  /// without work, continues the current idle period.
   void begin(TimePoint now) noexcept;
   /// Records that the spinning loop polls for work at `now`. No handler has run since the previous
   /// poll; if that was at least `long_time` ago, another thread had the processor, and the time in
@@ -53,15 +55,15 @@ class IdleTime {
     lost_after_ += now - std::min(now, until_);
     return true;
   }
-  /// The time at which the current spin ends; TimePoint::max(): never.
+  /// The time at which the current spin must end; TimePoint::max(): the loop spins without limit.
   TimePoint spins_until() const noexcept { return until_; }
   /// Records that no work has arrived up to `now`: the loop is about to arm its sources and sleep,
   /// or was woken without work and is about to sleep again.
   void end_spin(TimePoint now) noexcept;
-  /// Records that the loop does not sleep after all, because work arrived while it armed its
-  /// sources.
+  /// Records that the loop does not sleep after all, because new work arrived while the loop armed
+  /// its sources for the sleep.
   void vetoed() noexcept;
-  /// Records that at `now` the loop polled its descriptors, or woke up.
+  /// Records that at time `now` the loop polled its descriptors or woke up.
   void looked(TimePoint now) noexcept;
   /// Records that work was found, and ends the idle period at the time of the last looked() call.
   /// The overload with an argument ends it at that time.
@@ -72,7 +74,8 @@ class IdleTime {
     looked_ = now;
     work_came();
   }
-  /// Ends the idle period without recording whether work arrived. For periods whose end is unknown.
+  /// Ends the idle period without recording whether work arrived. For an idle period whose end was
+  /// not observed.
   void drop() noexcept;
   void drop_spin() noexcept {
     if (spinning()) drop();
@@ -82,7 +85,8 @@ class IdleTime {
 
  private:
   enum class Phase : std::uint8_t { kBusy, kSpinning, kSleeping };
-  static constexpr std::size_t kSamples = 16;  // a sleep's cost is the median of this many samples
+  // The CPU time of a sleep is the median of this many measurements.
+  static constexpr std::size_t kSamples = 16;
 
   bool governed() const noexcept {
     return asked_.mode == Spin::Mode::kAuto || asked_.mode == Spin::Mode::kFast;
@@ -96,7 +100,7 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
-  bool slept_ = false;  // whether the loop has slept since phase_ became kSleeping
+  bool slept_ = false;  // whether the loop has slept since phase_ became Phase::kSleeping
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
   // Time of spins in which another thread had the CPU. lost_after_ is the part of it that lies
@@ -105,7 +109,8 @@ class IdleTime {
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;
   unsigned sleeps_ = 0;
-  std::int64_t cpu_before_ = -1;  // thread CPU time in ns before the sleep; -1: not sampled
+  // CPU time of the thread before the current sleep, in ns; -1: this sleep is not measured.
+  std::int64_t cpu_before_ = -1;
 };
 
 }}  // namespace ae

@@ -34,8 +34,9 @@ class LoopCore {
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;
 
-  Process allowed = kFullIteration;  // what the current process_events() call may do
-  std::size_t ran = 0;               // number of handlers run so far, including those of sources
+  // The kinds of work that the current process_events() call may do.
+  Process allowed = kFullIteration;
+  std::size_t ran = 0;  // number of handlers that have run so far, including those of sources
 
   bool in_handler() const noexcept { return depth_ != 0; }
   bool allows(Process what) const noexcept { return (allowed & what) != 0; }
@@ -56,7 +57,8 @@ class LoopCore {
     if (!in_handler()) return std::chrono::steady_clock::now();
     return slice_began();
   }
-  /// Like EventLoop::has_time(). To be called before each handler of one kind except the first.
+  /// Whether the iteration has time for another handler, like EventLoop::has_time(). To be called
+  /// before each handler of one kind except the first.
   bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
   /// begin_files(), ran_any() and may_run_another() apply the rule of has_time() where the caller
   /// cannot tell which handler is the first: libev calls the file handlers one by one.
@@ -92,7 +94,7 @@ class LoopCore {
     return time_;
   }
 
-  std::size_t ran_before_ = 0;  // value of `ran` when the sleep began
+  std::size_t ran_before_ = 0;  // value of `ran` when the current sleep began
   mutable TimePoint time_;
   mutable bool time_known_ = false;
   int depth_ = 0;

@@ -78,7 +78,7 @@ class SignalsOff {
 
 }  // namespace
 
-/// One loop of the group and its thread.
+/// One loop of the group, together with its thread.
 class LoopGroup::Member {
  public:
   Member(const LoopGroup& group, Core& core, std::size_t index)
@@ -89,14 +89,15 @@ class LoopGroup::Member {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  /// Pins the thread to `processor`. The caller must hold the mutex `placing`.
+  /// Pins the loop's thread to the processor with this number. The caller must hold the mutex
+  /// `placing`.
   void pin_to(int processor) {
     if (!ended_) pin(thread_.native_handle(), processor);
   }
 
-  Poster poster;  // set once the loop has been created
-  // Dereferenced only on the loop's own thread. Other threads only pass it to functions that they
-  // post there.
+  Poster poster;  // the loop's Poster; set once the loop has been created
+  // The loop; null until it has been created. Used only on the loop's own thread; other threads
+  // only pass the pointer to functions that they post to that thread.
   EventLoop* loop = nullptr;
 
  private:
@@ -104,7 +105,8 @@ class LoopGroup::Member {
   const LoopGroup& group_;
   Core& core_;
   const std::size_t index_;
-  // Whether run() has returned: a joined thread cannot be pinned. Guarded by `placing`.
+  // Whether the thread has left run(): it may then have been joined, and must not be pinned.
+  // Guarded by `placing`.
   bool ended_ = false;
   std::thread thread_;
 };
@@ -116,14 +118,16 @@ struct LoopGroup::Core {
     ++settled;
     changed.notify_all();
   }
-  /// Records why a loop could not be created or has ended: its constructor or a handler threw.
+  /// Records the exception that a loop's constructor or a handler threw, which means that this loop
+  /// could not be created or has ended.
   void failed(std::exception_ptr why, bool before_ready) {
     {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      if (!constructed) return;  // the group's constructor stops the other loops itself
+      // The group's constructor, still running, stops the other loops itself.
+      if (!constructed) return;
     }
     stop_all();
   }
@@ -159,10 +163,10 @@ struct LoopGroup::Core {
   std::vector<std::unique_ptr<Member>> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::size_t settled = 0;  // number of loops that run or have failed to start
+  std::size_t settled = 0;  // number of loops that run or whose creation has failed
   bool constructed = false;
-  std::exception_ptr failure;  // the first exception of any loop; null: none
-  // Held while joining the threads, because several callers may be in join_all().
+  std::exception_ptr failure;  // the first exception that ended any loop; null: none
+  // Locked while the threads are being joined, because several threads may call join_all().
   std::mutex joining;
   std::mutex placing;
   std::vector<int> allowed;

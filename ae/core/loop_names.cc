@@ -15,7 +15,7 @@ std::unique_ptr<EventLoop> make(std::size_t) {
   return std::make_unique<Loop>();
 }
 
-// Both arrays list the library's event loops, in the same order.
+// kNames and kMakers list the library's event loops in the same order.
 constexpr std::array<std::string_view, 2> kNames{"libev", "epoll"};
 constexpr std::array kMakers{&make<LibevLoop>, &make<EpollLoop>};
 static_assert(kNames.size() == kMakers.size());

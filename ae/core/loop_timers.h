@@ -37,8 +37,8 @@ class LoopTimers {
   }
 
   bool has_due() const noexcept { return expired_ || queue_.has_ready(); }
-  /// Runs at most `limit` expired timers. Propagates an exception of a handler; its timer is then
-  /// removed.
+  /// Runs the handlers of at most `limit` expired timers. Propagates an exception that a handler
+  /// throws; the handler's timer is then removed.
   void run_due(std::size_t limit);
   void clear() {
     queue_.clear();
@@ -48,9 +48,10 @@ class LoopTimers {
  protected:
   LoopCore& core_;
   TimerQueue queue_;
-  // Timers were added, moved or removed since the loop last asked for the next one's time.
+  // Whether timers were added, moved or removed since the loop last asked when the next timer
+  // expires.
   bool changed_ = false;
-  bool expired_ = false;  // a timer in the queue's heap may be due
+  bool expired_ = false;  // whether a timer in the queue's heap may have expired
 };
 
 }}  // namespace ae

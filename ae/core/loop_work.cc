@@ -11,11 +11,11 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// How many timers, and how many posted functions, may run before the loop polls its descriptors
-// again.
+// The number of timers, and the number of posted functions, that may run before the loop polls its
+// descriptors again.
 constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
-// How many handlers of sources may run before the loop polls its descriptors again.
+// The number of handlers of sources that may run before the loop polls its descriptors again.
 constexpr std::size_t kServedPerIteration = 64;
 // How often a spinning loop polls descriptors and timers: every kSpinLooks if only sources asked it
 // to spin, and every kSpinLooksForBoth if the loop's owner asked too. If only the owner asked, it
@@ -179,11 +179,13 @@ void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
-  // In a child of fork(), the remaining posted functions are skipped, because the parent runs them.
+  // In a child of fork(), the posted functions that have not run yet are skipped, because the
+  // parent process runs them.
   if (inherited()) next_post_ = posts_.size();
   posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
                 std::make_move_iterator(last_posts.end()));
-  // Exceptions of these functions are dropped, because no caller is left to receive them.
+  // Exceptions of the posted functions are dropped: the loop is being destroyed, so no caller is
+  // left to receive them.
   while (next_post_ < posts_.size()) {
     core_.guarded([this] { run_posts(posts_.size()); });
   }

@@ -23,7 +23,8 @@ namespace ae { inline namespace AECONN_ABI {
 
 class LoopWork {
  public:
-  /// `wake(context)` must wake the loop. It is called after another thread has posted a function.
+  /// Creates the state of a loop. `wake(context)` must wake that loop; it is called after another
+  /// thread has posted a function.
   LoopWork(LoopCore& core, LoopTimers& timers, Poster::Queue::Wake wake, void* context);
 
   HookList before_hooks;
@@ -34,12 +35,13 @@ class LoopWork {
   IdleTime idle;
   Spin own_spin;
 
-  bool running = false;         // whether run() is on the stack
-  bool single = false;          // whether process_events() is on the stack
-  bool stop_requested = false;  // stop() was called: ends the current run(), or else the next one
-  // True while a host program's loop does the sleeping: this loop then never spins.
+  bool running = false;  // whether run() is on the stack
+  bool single = false;   // whether process_events() is on the stack
+  // Whether stop() was called. This ends the current run(), or else the next one.
+  bool stop_requested = false;
+  // Whether a host program's loop does the sleeping for this loop, which then never spins.
   bool hosted = false;
-  // Whether this iteration only polls descriptors, in the middle of a spin.
+  // Whether the loop is in the middle of a spin, so that this iteration only polls descriptors.
   bool spin_looks = false;
 
   bool stopping() const noexcept { return stop_requested && running; }
@@ -54,34 +56,33 @@ class LoopWork {
   }
   std::unique_ptr<LoopLocal>& local(const void* key);
 
-  /// Throws LoopError. For functions such as run() that were called from inside a handler.
+  /// Throws LoopError, because a function such as run() was called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
-  // Does the first part of an iteration, before the sleep: destroys deferred objects and serves the
-  // sources. Returns whether the loop may sleep; if so, every source is armed. `alone`: no handler
-  // is on the stack, so objects may be destroyed.
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
   /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
   /// so objects may be destroyed.
   bool before_sleep(bool alone);
-  /// Marks the end of the work before the sleep.
+  /// Records that the work before the sleep is done and the loop is about to sleep.
   void sleep_begins() noexcept {
     core_.begin_slice();
     core_.begin_files();
   }
   void after_sleep();
-  /// Runs a bounded number of posted functions and of expired timers.
+  /// Runs posted functions and the handlers of expired timers, a limited number of each.
   void run_posts_and_timers();
 
   /// Begins a process_events() call. If the loop is in the middle of a spin, its result is unknown,
   /// because work may have arrived since the last call.
   void begin_single() noexcept {
     single = true;
-    // If handlers have run, before_sleep() records instead that work was found.
+    // Drops the spin only if no handler has run. Otherwise before_sleep() records that work was
+    // found.
     if (!core_.ran_any()) idle.drop_spin();
   }
   bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
-  bool other_work_waiting() {  // whether there is work other than that of sources
+  // Whether anything but a source has work: posted functions, deferred objects, expired timers.
+  bool other_work_waiting() {
     return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
   }
   bool work_waiting() { return sources.has_pending() || other_work_waiting(); }
@@ -98,11 +99,11 @@ class LoopWork {
     after_hooks.clear();
     while (!deferred.empty()) deferred.destroy_all();
   }
-  /// Whether this process is a child of fork() that has not called after_fork() yet.
+  /// Whether this process is a child of fork() in which after_fork() has not been called yet.
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
-    next_post_ = posts_.size();  // the parent of this process runs the remaining functions
+    next_post_ = posts_.size();  // skips the remaining functions, which the parent process runs
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }
@@ -125,7 +126,8 @@ class LoopWork {
   LoopTimers& timers_;
   MadeHere made_here_;
   HookId last_hook_ = 0;
-  std::deque<Local> locals_;        // in order of creation; a deque, so that references stay valid
+  // The objects that local() returns, in order of creation. A deque, so that references stay valid.
+  std::deque<Local> locals_;
   Poster::Queue::Functions posts_;  // the batch of posted functions that is being run
   std::size_t next_post_ = 0;
 };

@@ -12,8 +12,8 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
   functions_.push_back(std::move(fn));
   if (!pending_.load(std::memory_order_relaxed)) {
     pending_.store(true, std::memory_order_release);
-    // The queue is locked during this call. close() waits for the lock, so the loop's watcher still
-    // exists.
+    // The queue is locked while the loop is woken. close() waits for the lock, so the loop's
+    // watcher (or descriptor) that wakes it still exists.
     wake_(context_);
   }
   return true;
@@ -24,7 +24,8 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
 void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
-  // The functions may own anything, so they are destroyed only with the queue.
+  // The functions that the parent posted may own anything, so they are destroyed only with the
+  // queue.
   of_parent_.swap(functions_);
   pending_.store(false, std::memory_order_relaxed);
 }

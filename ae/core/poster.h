@@ -17,8 +17,8 @@ namespace ae { inline namespace AECONN_ABI {
 class Poster::Queue {
  public:
   using Functions = std::vector<std::function<void()>>;
-  /// Wakes the loop. Called on the posting thread, with the queue locked. Never called after
-  /// close().
+  /// A function that wakes the loop. It is called on the posting thread while the queue is locked,
+  /// and never after close().
   using Wake = void (*)(void* context);
 
   Queue(Wake wake, void* context) : wake_(wake), context_(context) {}
@@ -30,10 +30,10 @@ class Poster::Queue {
   /// Whether functions wait in the queue, including any that was pushed before this call. Loop
   /// thread only; takes no lock.
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
-  /// Moves the functions into `batch`, which must be empty.
+  /// Moves the queued functions into `batch`, which must be empty.
   void take(Functions& batch);
-  /// Moves the functions into `batch` as take() does, and closes the queue: push() fails from now
-  /// on.
+  /// Moves the queued functions into `batch` as take() does, and closes the queue: every later
+  /// push() fails.
   void close(Functions& batch);
 
  private:
@@ -41,12 +41,13 @@ class Poster::Queue {
 
   Mutex mutex_;
   Functions functions_;
-  MadeHere made_here_;   // the process in which functions_ were pushed
-  Functions of_parent_;  // functions pushed before a fork(), which only the parent runs
+  MadeHere made_here_;  // remembers the process in which functions_ were pushed
+  // Functions that were pushed before a fork() and that only the parent process runs.
+  Functions of_parent_;
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty
   bool closed_ = false;
   const Wake wake_;
-  void* const context_;  // argument of wake_; valid until the queue is closed
+  void* const context_;  // pointer that is passed to wake_; valid until the queue is closed
 };
 
 }}  // namespace ae

@@ -60,12 +60,12 @@ class SourceList {
   bool arm() {
     return !visit_until([](Source& source) { return !source.arm(); });
   }
-  /// Whether any source asks to spin.
+  /// Whether any source in the list asks the loop to spin.
   bool has_spin() {
     return visit_until([](Source& source) { return source.spin() != nullptr; });
   }
-  /// Combines the requests of all sources to spin with `spin`. Returns false if no source asks to
-  /// spin.
+  /// Combines the spinning that all sources ask for with `spin`. Returns false if no source asks
+  /// the loop to spin.
   bool add_spin(Spin& spin) {
     bool asked = false;
     visit_until([&](Source& source) {

@@ -9,7 +9,8 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::size_t kAhead = 4;  // a free slot is prefetched this many allocations before its use
+// A free slot's memory is prefetched this many allocations before the slot is used.
+constexpr std::size_t kAhead = 4;
 
 }  // namespace
 
@@ -98,7 +99,7 @@ bool TimerQueue::collect(TimePoint now, std::size_t limit) noexcept {
     link(slot, kDue);
   }
   if (is_empty(kSoon)) return more;
-  // Appends all timers without a delay to the list of collected timers, as one piece.
+  // Appends all timers without a delay to the list of collected timers (kDue), as one piece.
   Entry& soon = entry(kSoon);
   Entry& due = entry(kDue);
   entry(due.prev).next = soon.next;
@@ -144,7 +145,8 @@ void TimerQueue::run_one() {
 }
 
 void TimerQueue::clear() {
-  while (live_ != 0) {  // repeated, because the destructor of a handler may add timers
+  // The removal is repeated, because the destructor of a handler may add timers.
+  while (live_ != 0) {
     for (Slot slot = kDue + 1; slot < slots(); ++slot) {
       Entry& gone = entry(slot);
       if (gone.place == Place::kFree) continue;
@@ -196,7 +198,7 @@ TimerQueue::Slot TimerQueue::take(TimeHandler& handler) {
 
 void TimerQueue::forget(Slot slot) {
   Entry& gone = entry(slot);
-  // Destroyed on return: its destructor may call this queue again.
+  // The handler is destroyed when this function returns: its destructor may call this queue again.
   const TimeHandler last = std::move(gone.handler);
   gone.place = Place::kFree;
   --live_;
@@ -211,7 +213,7 @@ void TimerQueue::put_in_heap(Slot slot, TimePoint when) noexcept {
   armed.due = when;
   armed.order = ++last_order_;
   const Item item{when, armed.order, slot};
-  heap_.push_back(item);  // does not allocate: grow() has reserved the capacity
+  heap_.push_back(item);  // push_back() does not allocate: grow() has reserved the capacity
   sift_up(heap_.size() - 1, item);
 }
 

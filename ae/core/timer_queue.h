@@ -34,24 +34,26 @@ class TimerQueue {
   bool again(TimerId id, TimePoint when) noexcept;
   bool remove(TimerId id);
 
-  /// Whether there are timers without a delay, or collected ones that have not run. If so,
-  /// collect() finds timers for run_one() without reading the clock.
+  /// Whether there are timers without a delay, or timers that collect() has found due and that have
+  /// not run. If so, collect() finds timers for run_one() without reading the clock.
   bool has_ready() const noexcept { return listed_ != 0; }
-  /// Whether there are timers in the heap: those with a time that collect() has not found due yet.
+  /// Whether the heap has timers. The heap holds the timers with an expiry time that collect() has
+  /// not found due yet.
   bool has_waiting() const noexcept { return !heap_.empty(); }
-  /// The time of the next timer in the heap. Requires has_waiting().
+  /// Returns the expiry time of the next timer in the heap. To be called only if has_waiting() is
+  /// true.
   TimePoint next() noexcept;
 
   /// Moves at most `limit` timers that are due at `now`, and all timers without a delay, to the
   /// list of collected timers. Returns true if more timers may be due.
   bool collect(TimePoint now, std::size_t limit) noexcept;
-  /// Whether there are collected timers that have not run yet.
+  /// Whether collect() has found expired timers whose handlers have not run yet.
   bool has_collected() const noexcept { return !is_empty(kDue); }
   /// Runs the first collected timer. A timer that its handler arms waits for the next collect().
   /// Propagates an exception of the handler; the timer is then removed.
   void run_one();
 
-  /// Removes all timers. Must not be called from inside the handler of a timer.
+  /// Removes all timers from the queue. Must not be called from inside the handler of a timer.
   void clear();
 
  private:
@@ -61,14 +63,16 @@ class TimerQueue {
   /// that the handler returns.
   enum class Wish : std::uint8_t { kNone, kRemoved, kSoon, kAt };
 
-  /// One timer, in one cache line.
+  /// One timer of the queue; its data fills one cache line.
   struct alignas(64) Entry {
     TimeHandler handler;
-    TimePoint due;                 // expiry time; at or after the timer's key in the heap
-    std::uint32_t generation = 1;  // upper half of the id: counts the uses of the slot
-    std::uint32_t order = 0;       // order among timers due at the same time
-    Slot at = 0;                   // index in the heap
-    Slot prev = 0, next = 0;  // links in the list of timers without a delay, or of collected ones
+    TimePoint due;  // expiry time of the timer; at or after its key in the heap
+    // Number of timers that have used this slot, the upper half of the timer's id.
+    std::uint32_t generation = 1;
+    std::uint32_t order = 0;  // position among timers with the same expiry time
+    Slot at = 0;              // index of the timer in the heap
+    // Neighbours in the ring of timers without a delay, or in the ring of collected timers.
+    Slot prev = 0, next = 0;
     Place place = Place::kFree;
     Wish wish = Wish::kNone;
   };
@@ -94,7 +98,7 @@ class TimerQueue {
   const Entry& entry(Slot slot) const noexcept { return chunks_[slot / kChunk][slot % kChunk]; }
   std::size_t slots() const noexcept { return chunks_.size() * kChunk; }
   bool is_empty(Slot head) const noexcept { return entry(head).next == head; }
-  /// Returns null if the timer does not exist or was removed by its own handler.
+  /// Returns the timer `id`; null if it does not exist or was removed by its own handler.
   Entry* find(TimerId id) noexcept;
 
   void grow();
@@ -103,7 +107,7 @@ class TimerQueue {
   void put_in_heap(Slot slot, TimePoint when) noexcept;
   void link(Slot slot, Slot head) noexcept;
   void unlink(Entry& out) noexcept;
-  void leave(Entry& out) noexcept;  // removes a timer from its heap or list
+  void leave(Entry& out) noexcept;  // removes a timer from the heap or ring that holds it
 
   void place_at(std::size_t at, const Item& item) noexcept;
   void sift_up(std::size_t at, Item item) noexcept;
@@ -111,12 +115,15 @@ class TimerQueue {
   void remove_at(std::size_t at) noexcept;
   void mend_top() noexcept;
 
-  std::vector<std::unique_ptr<Entry[]>> chunks_;  // fixed blocks, so that entries never move
-  std::vector<Item> heap_;                        // 4-ary; reserved capacity for every slot
-  std::vector<Slot> free_;                        // free slots; reserved capacity for every slot
+  // The entries, in blocks of fixed size, so that entries never move in memory.
+  std::vector<std::unique_ptr<Entry[]>> chunks_;
+  // Heap with four children per node; has reserved capacity for every slot.
+  std::vector<Item> heap_;
+  std::vector<Slot> free_;  // slots without a timer; has reserved capacity for every slot
   std::uint32_t last_order_ = 0;
   std::size_t live_ = 0;
-  std::size_t listed_ = 0;  // number of timers in the rings kSoon and kDue
+  // Number of timers in the rings kSoon (without a delay) and kDue (due, but not run yet).
+  std::size_t listed_ = 0;
 };
 
 }}  // namespace ae

@@ -58,7 +58,7 @@ void EpollFiles::remove(int fd, Mask mask) {
   } else {
     mark_dirty(*file);
   }
-  // Cleared last, because the destructor of a handler may call this object again.
+  // The handler is destroyed last, because its destructor may call this object again.
   if ((gone & EPOLLIN) != 0) file->read.clear();
   if ((gone & EPOLLOUT) != 0) file->write.clear();
 }
@@ -75,7 +75,7 @@ std::uint32_t EpollFiles::wanted(const File& file) noexcept {
 }
 
 EpollFiles::File* EpollFiles::find(int fd) const noexcept {
-  // A negative fd becomes an index beyond the end of any table.
+  // A negative fd becomes a number beyond the end of any table, so that no file is found.
   const auto at = static_cast<std::size_t>(fd);
   return at < files_.size() ? files_[at].get() : nullptr;
 }
@@ -121,7 +121,8 @@ void EpollFiles::sync(File& file) {
   event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
   int result =
       ::epoll_ctl(epoll_, file.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
-  // The file was closed without remove(), and the number is in use again.
+  // The program closed the descriptor without calling remove(), and its number is used by a new
+  // file.
   if (result != 0 && errno == ENOENT) {
     ++file.generation;
     event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
@@ -132,7 +133,7 @@ void EpollFiles::sync(File& file) {
   file.registered = result == 0;
   file.in_kernel = result == 0 ? want : 0;
   if (result == 0) return;
-  // Epoll does not support regular files (see epoll_ctl(2)).
+  // epoll cannot watch regular files (see epoll_ctl(2)), which are always ready.
   if (errno == EPERM) return set_always_ready(file, true);
   if (errno == ENOMEM || errno == ENOSPC) file.refused = refused_ = true;
   mark_broken(file);
@@ -154,7 +155,8 @@ void EpollFiles::forget(File& file) noexcept {
   // must not remove the parent's descriptors from it.
   if (made_here_.inherited()) return;
   epoll_event unused{};
-  // This fails if the descriptor is closed, because the kernel has then removed it.
+  // The call fails if the descriptor is closed, because the kernel has then removed it from the
+  // epoll instance.
   (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);
 }
 
@@ -183,7 +185,7 @@ void EpollFiles::after_fork() {
     if (is_open(file->fd)) {
       mark_dirty(*file);
     } else {
-      // The mark stays even if another file reuses the number before the handlers run.
+      // File::closed stays set even if the descriptor's number is reused before the handlers run.
       file->closed = true;
       mark_broken(*file);
     }

@@ -37,15 +37,15 @@ class EpollFiles {
   Mask events(int fd) const;
 
   bool dirty() const noexcept { return dirty_ != nullptr; }
-  /// Passes all changes of interest to the kernel.
+  /// Tells the kernel (with epoll_ctl(2)) all changes of the events that the files wait for.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
   /// Whether handlers are due that the kernel does not announce: those of regular files, which are
   /// always ready, and those of descriptors that were closed or refused by the kernel.
   bool has_ready() const noexcept { return broken_ != nullptr || always_ready_ != 0; }
-  /// Whether the kernel has refused descriptors for lack of resources. retry() registers them
-  /// again.
+  /// Whether the kernel has refused to watch descriptors, for lack of resources. retry() tries
+  /// again to register them.
   bool has_refused() const noexcept { return refused_; }
   void retry();
 
@@ -60,7 +60,7 @@ class EpollFiles {
   void put_left_first(std::span<epoll_event> events) noexcept {
     if (left_ != 0) sort_left_first(events);
   }
-  /// Runs the handlers that has_ready() announces.
+  /// Runs the handlers that are due without an event from the kernel, see has_ready().
   void dispatch_ready();
   void after_fork();
   void clear();
@@ -74,18 +74,23 @@ class EpollFiles {
     // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
-    // Counts registrations with epoll; events with another number are stale.
+    // Number of times that this file was registered with epoll. An event that carries another
+    // number is out of date, and is ignored.
     std::uint32_t generation = 0;
-    std::uint32_t in_kernel = 0;  // interest currently registered with epoll
-    std::uint64_t left = 0;       // order in which leave() recorded this file; 0: not recorded
+    std::uint32_t in_kernel = 0;  // events that epoll currently watches this descriptor for
+    // Position in the order in which leave() recorded files; 0: leave() has not recorded this file.
+    std::uint64_t left = 0;
     int fd = -1;
     bool registered = false;
     bool always_ready = false;
     bool barrier = false;
-    bool dirty = false;   // whether the file is in the list dirty_
-    bool broken = false;  // whether the file is in the list broken_
+    // Whether this file is in the list dirty_: sync() must tell the kernel what it waits for.
+    bool dirty = false;
+    // Whether this file is in the list broken_: its handlers must run once, see mark_broken().
+    bool broken = false;
     bool refused = false;
-    bool closed = false;  // in broken_ because after_fork() found the descriptor closed
+    // Whether this file is in the list broken_ because after_fork() found its descriptor closed.
+    bool closed = false;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
   };
@@ -108,15 +113,16 @@ class EpollFiles {
 
   LoopCore& core_;
   const int& epoll_;
-  std::vector<std::unique_ptr<File>> files_;  // indexed by descriptor; entries are never removed
+  // The files, indexed by descriptor. Entries are never removed.
+  std::vector<std::unique_ptr<File>> files_;
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
   std::size_t next_ready_ = 0;  // index in files_ at which dispatch_ready() continues
-  std::size_t left_ = 0;        // number of files recorded by leave()
+  std::size_t left_ = 0;        // number of files whose events leave() has recorded
   std::uint64_t last_left_ = 0;
   bool refused_ = false;
-  MadeHere made_here_;  // the process that created the epoll instance
+  MadeHere made_here_;  // remembers the process that created the epoll instance
 };
 
 }}  // namespace ae

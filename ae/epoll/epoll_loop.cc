@@ -59,10 +59,11 @@ constexpr std::uint64_t kWake = 0xffffffff;
 constexpr std::uint64_t kAlarm = 0xfffffffe;
 constexpr std::uint64_t kWork = 0xfffffffd;
 
-// Initial number of events that one epoll_wait() call can return.
+// The initial number of events that one epoll_wait() call may return.
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLargestBatch = 4096;
-constexpr std::size_t kNestedBatch = 32;  // number of events for a nested dispatch(), on the stack
+// Number of events that a nested dispatch() reads at once; they are on the stack.
+constexpr std::size_t kNestedBatch = 32;
 
 class Descriptor {
  public:
@@ -88,7 +89,8 @@ int checked(int result, const char* what) {
 }
 
 int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
-  // Rounds up. A sleep that ended before the timer is due would cost an iteration without work.
+  // The time-out is rounded up. A sleep that ended before the timer is due would cost an iteration
+  // without work.
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int milliseconds =
       static_cast<int>(std::min<decltype(whole)>(whole, std::numeric_limits<int>::max()));
@@ -132,7 +134,7 @@ struct EpollLoop::Impl {
   void end_prepare();
   void after_fork();
 
-  // The parts of an iteration.
+  // These functions are the parts of an iteration.
   bool before_sleep();
   void wait(bool may_sleep);
   Duration sleep_of_timers() noexcept;
@@ -141,7 +143,7 @@ struct EpollLoop::Impl {
   void serve_files();
   bool note(const epoll_event& event) noexcept;
 
-  // Functions for a loop that runs below a host program's loop.
+  // These functions are for a loop that runs below a host program's loop.
   bool hosted() const noexcept { return work_left.get() >= 0; }
   void open_host_descriptors();
   void open_alarm();
@@ -153,7 +155,8 @@ struct EpollLoop::Impl {
   /// the kernel at once, because the host may sleep without calling prepare() first.
   void changed_outside() noexcept {
     if (!hosted() || turning || work.inherited()) return;
-    // The host may already have called prepare() before its sleep: wake it to prepare again.
+    // The host may have called prepare() already and be about to sleep: wake it, so that it calls
+    // prepare() again.
     if (prepares) {
       if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
       return;
@@ -169,7 +172,7 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// Exists while this loop works, as opposed to its host program.
+  /// Lives on the stack while this loop runs, rather than the host program.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;
@@ -197,14 +200,15 @@ struct EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  bool lacks_alarm = false;  // no descriptor was available for the timerfd `alarm`
+  // Whether the timerfd `alarm` could not be created, for lack of descriptors.
+  bool lacks_alarm = false;
 
   /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
   /// the loop sets this to false.
   std::atomic<bool> asleep{false};
-  bool turning = false;     // inside run(), process_events(), dispatch() or prepare()
+  bool turning = false;  // whether run(), process_events(), dispatch() or prepare() is on the stack
   bool prepares = false;    // whether the host calls prepare() before each of its sleeps
-  bool work_shown = false;  // whether the epoll instance watches `work_left`
+  bool work_shown = false;  // whether the epoll instance watches the descriptor `work_left`
 };
 
 // --- construction and destruction ----------------------------------------------------------------
@@ -219,7 +223,7 @@ EpollLoop::Impl::Impl(EpollLoop& its_loop)
 
 void EpollLoop::Impl::shut_down() {
   loop.set_host_may_sleep(false);
-  turning = true;  // so that later changes do not update the host's descriptor
+  turning = true;  // set, so that later changes do not update the host's descriptor
   work.shut_down([this] {
     timers.clear();
     files.clear();
@@ -264,7 +268,8 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
     const Turn turn(*this);
     core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
     work.begin_single();
-    do {  // repeated while the loop spins: the polls of a spin are parts of one iteration
+    // Repeated while the event loop spins: all polls of a spin are parts of one iteration.
+    do {
       const bool may_sleep = before_sleep();
       if (core.aborting()) break;
       wait(may_sleep);
@@ -292,8 +297,8 @@ bool EpollLoop::Impl::before_sleep() {
   return sources_sleep && !(timers.has_due() && core.allows(kTimeEvents));
 }
 
-// Starts a timer that registers the refused descriptors again. The kernel refused them for lack of
-// resources.
+// Starts a timer that tries again to register the descriptors that the kernel refused to watch for
+// lack of resources.
 void EpollLoop::Impl::retry_refused() {
   if (retry != 0) return;
   try {
@@ -303,7 +308,8 @@ void EpollLoop::Impl::retry_refused() {
       return kNoMore;
     };
     retry = timers.add(kFileEventRetry, handler);
-  } catch (const std::bad_alloc&) {  // no memory for the timer: the next iteration tries again
+  } catch (const std::bad_alloc&) {
+    // There is no memory for the timer: the next iteration calls this function again.
     return;
   }
 }
@@ -312,8 +318,8 @@ void EpollLoop::Impl::retry_refused() {
 
 void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
-  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
-  // below.
+  // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
+  // was posted earlier is found by the call of pending() below.
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
@@ -321,7 +327,7 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   int count = 0;
   do {
     count = wait_for(epoll.get(), events, limit, lacks_pwait2);
-    // Only a timer expired, but the caller wants no time events: sleep again.
+    // If only a timer has expired, but the caller wants no time events, the loop sleeps again.
   } while (!for_timers && count == 1 && note(events[0]));
   asleep.exchange(false, std::memory_order_acq_rel);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
@@ -335,7 +341,8 @@ Duration EpollLoop::Impl::sleep_of_timers() noexcept {
   if (alarm.get() < 0) {
     try {
       open_alarm();
-    } catch (const std::exception&) {  // without a timerfd, each sleep uses a time-out instead
+    } catch (const std::exception&) {
+      // If the timerfd cannot be created, each sleep uses a time-out instead.
       lacks_alarm = true;
       return left;
     }
@@ -361,7 +368,7 @@ void EpollLoop::Impl::serve() {
   work.run_posts_and_timers();
 }
 
-/// Takes note of an event if it is the timerfd's. Returns false for other events.
+/// Handles an event of the timerfd `alarm`. Returns false if the event belongs to anything else.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
@@ -382,7 +389,8 @@ void EpollLoop::Impl::serve_files() {
   if (full && events.size() < kLargestBatch) {
     try {
       events.resize(events.size() * 2);
-    } catch (const std::bad_alloc&) {  // no memory: the events take several iterations
+    } catch (const std::bad_alloc&) {
+      // There is no memory for a larger array: the events are read in several iterations.
       return;
     }
   }
@@ -419,7 +427,8 @@ int EpollLoop::Impl::descriptor() {
   return epoll.get();
 }
 
-/// Sends what was written and arms the sources. Returns true if the sources have no work left.
+/// Sends what the program has written, and arms the sources for a sleep. Returns true if no source
+/// has work left.
 bool EpollLoop::Impl::arm() {
   bool quiet = false;
   core.guarded([&] {
@@ -442,7 +451,8 @@ std::size_t EpollLoop::Impl::dispatch() {
     bool may_sleep = false;
     if (!core.aborting()) {
       work.hosted = true;
-      if (prepares) core.allowed = kFullIteration | kDontWait;  // prepare() will arm the sources
+      // The sources are armed later, by prepare().
+      if (prepares) core.allowed = kFullIteration | kDontWait;
       may_sleep = before_sleep();
       work.hosted = false;
     }
@@ -499,7 +509,7 @@ bool EpollLoop::Impl::prepare() {
 }
 
 void EpollLoop::Impl::end_prepare() {
-  // If this is called inside an iteration, the end of the iteration prepares the sleep.
+  // If this function is called inside an iteration, the end of that iteration prepares the sleep.
   if (!std::exchange(prepares, false) || turning) return;
   {
     const Turn turn(*this);
@@ -509,8 +519,8 @@ void EpollLoop::Impl::end_prepare() {
   core.rethrow();
 }
 
-/// Does what show() does, for the work that a nested call can serve. Returns true if there is no
-/// such work left.
+/// Makes the loop's descriptor readable like show() if there is work that a nested dispatch() can
+/// do. Returns true if there is no such work.
 bool EpollLoop::Impl::show_nested() {
   const bool quiet = arm();
   if (!hosted()) return quiet;
@@ -527,8 +537,8 @@ void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
   timers.set(alarm.get());
-  // From here on, a thread that posts sees `asleep` and wakes this one. An earlier post is found
-  // below.
+  // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
+  // was posted earlier is found by other_work_waiting() below.
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(left || files.has_ready() || work.other_work_waiting());
   loop.set_host_may_sleep(true);
@@ -552,10 +562,10 @@ void EpollLoop::Impl::wake_up() noexcept {
 
 void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(self)->wake_up(); }
 
-/// Replaces the descriptors that a child of fork() shares with its parent.
+/// Replaces the descriptors that this process, a child of fork(), shares with its parent.
 void EpollLoop::Impl::after_fork() {
   const bool was_hosted = hosted();
-  // This comes first, because the descriptors opened below may reuse numbers that the child has
+  // The files come first, because the descriptors opened below may reuse numbers that the child has
   // closed.
   files.after_fork();
   alarm.reset();
@@ -564,7 +574,7 @@ void EpollLoop::Impl::after_fork() {
   Descriptor its_wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up"));
   wake.take(its_wake);
   const Descriptor its_epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop"));
-  // dup3() keeps the number of the descriptor, which a host may watch.
+  // dup3() is used because it keeps the descriptor's number, which a host program may watch.
   checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");
   watch(wake.get(), EPOLLIN | EPOLLET, kWake);
   timers.forget_alarm();
@@ -619,7 +629,7 @@ HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
 void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
 void EpollLoop::add_source(Source& source) {
   impl_->work.sources.add(source);
-  nudge();  // the new source has not been armed yet
+  nudge();  // wakes the loop if it sleeps, because the new source has not been armed for the sleep
 }
 void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 

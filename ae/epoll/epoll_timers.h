@@ -28,7 +28,7 @@ class EpollTimers : public LoopTimers {
  public:
   using LoopTimers::LoopTimers;
 
-  /// Reads the clock and checks whether the next timer is due.
+  /// Reads the clock and records whether the next timer has expired.
   void look() {
     if (!queue_.has_waiting()) {
       expired_ = false;
@@ -38,7 +38,8 @@ class EpollTimers : public LoopTimers {
       expired_ = next_ <= looked_;
     }
   }
-  /// Like look(), but does not read the clock if the timerfd will signal the next timer in time.
+  /// Like look(), but does not read the clock if the timerfd will expire no later than the next
+  /// timer.
   void look_before_sleep() {
     alarm_tells_ =
         set_for_ != kNever && (!changed_ || !queue_.has_waiting() || queue_.next() >= set_for_);
@@ -62,7 +63,8 @@ class EpollTimers : public LoopTimers {
     }
     return ++sleeps_ > kSleepsOutlasted;
   }
-  /// Sets the timerfd `alarm` for the next timer, so that the sleeps until then need no time-out.
+  /// Sets the timerfd `alarm` to the next timer's expiry, so that the sleeps until then need no
+  /// time-out.
   void leave_to(int alarm) noexcept {
     set_alarm(alarm);
     alarm_tells_ = set_for_ == next_;
@@ -77,10 +79,11 @@ class EpollTimers : public LoopTimers {
     look();
     if (expired_ || !queue_.has_waiting() || next_ >= set_for_) return;
     set_alarm(alarm);
-    // Setting it failed: polling is better than missing the timer.
+    // The timerfd could not be set. The timer is treated as expired: polling is better than missing
+    // it.
     if (set_for_ != next_) expired_ = true;
   }
-  /// Whether a timer is due, or set() would make the timerfd expire earlier.
+  /// Whether a timer has expired, or set() would make the timerfd expire earlier than it does now.
   bool sooner() {
     if (!changed_) return false;
     look();
@@ -99,7 +102,8 @@ class EpollTimers : public LoopTimers {
 
  private:
   static constexpr TimePoint kNever = TimePoint::max();
-  // After this many sleeps before the same timer, the timerfd is used.
+  // After this many sleeps whose time-out was limited by the same timer, the timerfd is used
+  // instead of time-outs.
   static constexpr unsigned kSleepsOutlasted = 16;
 
   void set_alarm(int alarm) noexcept {
@@ -109,10 +113,11 @@ class EpollTimers : public LoopTimers {
   }
 
   TimePoint looked_{}, next_{};
-  TimePoint set_for_ = kNever;     // expiry of the timerfd; kNever: it is not set, or has expired
-  TimePoint outlasting_ = kNever;  // expiry of the timer that the last sleeps were limited by
-  unsigned sleeps_ = 0;            // the number of sleeps that were limited by that timer
-  bool alarm_tells_ = false;       // whether the timerfd expires no later than the next timer
+  // Time for which the timerfd is set; kNever: it is not set, or has expired.
+  TimePoint set_for_ = kNever;
+  TimePoint outlasting_ = kNever;  // expiry of the timer that limited the last sleeps; kNever: none
+  unsigned sleeps_ = 0;       // number of sleeps that the timer expiring at outlasting_ has limited
+  bool alarm_tells_ = false;  // whether the timerfd expires no later than the next timer
 };
 
 }}  // namespace ae

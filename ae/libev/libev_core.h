@@ -19,22 +19,23 @@ class LibevCore : public LoopCore {
 
   struct ev_loop* const loop;
   const bool owned;
-  ev_check tail;                // at the end of an iteration, runs posted functions and due timers
-  ev_idle no_sleep;             // prevents libev from sleeping until the next before_sleep()
-  unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() last completed
+  // Runs posted functions and the handlers of expired timers at the end of an iteration.
+  ev_check tail;
+  ev_idle no_sleep;  // while active, keeps libev from sleeping; lasts until the next before_sleep()
+  unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() was last completed
 
   void count_handler() noexcept {
     LoopCore::count_handler();
     come_back();
   }
-  /// Makes the watcher `tail` run at the end of this iteration.
+  /// Makes the watcher `tail` run at the end of the current iteration.
   void queue_tail() noexcept {
     if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
     come_back();
   }
 
-  /// Runs `body` as a handler. If it throws, ends ev_run(); run() or take_exception() reports the
-  /// exception.
+  /// Runs `body` as a handler. If it throws, ends ev_run(); the exception is then reported by run()
+  /// or take_exception().
   template <class Body>
   void guarded(Body&& body) noexcept {
     if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
@@ -56,8 +57,8 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// These start and stop a watcher that must not keep a borrowed ev_loop running. Starting an
-  /// active watcher or stopping an inactive one has no effect.
+  /// These functions start and stop a watcher that must not keep a borrowed ev_loop running.
+  /// Starting an active watcher or stopping an inactive one has no effect.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

@@ -69,7 +69,7 @@ void LibevFiles::remove(int fd, Mask mask) {
     if (due != 0) ev_feed_event(core_.loop, &file->io, due);
     mark_dirty(*file);
   }
-  // Cleared last, because the destructor of a handler may call this object again.
+  // The handler is destroyed last, because its destructor may call this object again.
   if ((gone & EV_READ) != 0) file->read.clear();
   if ((gone & EV_WRITE) != 0) file->write.clear();
 }
@@ -153,7 +153,7 @@ int LibevFiles::wanted(const File& file) noexcept {
 }
 
 LibevFiles::File* LibevFiles::find(int fd) const noexcept {
-  // A negative fd becomes an index beyond the end of any table.
+  // A negative fd becomes a number beyond the end of any table, so that no file is found.
   const auto at = static_cast<std::size_t>(fd);
   return at < files_.size() ? files_[at].get() : nullptr;
 }
@@ -186,7 +186,8 @@ void LibevFiles::mark_dirty(File& file) noexcept {
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kBoth : 0;
-  if (want == have || want == 0) return;  // if want is 0, remove() has stopped the watcher
+  // If `want` is 0, remove() has already stopped the watcher.
+  if (want == have || want == 0) return;
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
   if (!file.trusted && !is_open(fd)) {
@@ -202,7 +203,7 @@ void LibevFiles::dispatch(File& file, int revents) {
     core_.guarded([&] { run_handlers(file, revents); });
   } else if ((revents & EV_ERROR) != 0) {
     ev_io_stop(core_.loop, &file.io);
-    mark_dirty(file);  // sync() will start the watcher again, or find the descriptor closed
+    mark_dirty(file);  // sync() will start the watcher again, or find that the descriptor is closed
     return;
   }
   if ((revents & EV_ERROR) != 0) after_error(file);

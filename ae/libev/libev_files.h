@@ -32,19 +32,19 @@ class LibevFiles {
   void remove(int fd, Mask mask);
   Mask events(int fd) const;
 
-  /// Passes all changes of interest to libev. To be called before each sleep.
+  /// Tells libev all changes of the events that the files wait for. To be called before each sleep.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
-  /// Whether sync() has found closed descriptors, for which run_broken() is to be called.
+  /// Whether sync() has found closed descriptors, whose handlers run_broken() must run.
   bool has_broken() const noexcept { return broken_ != nullptr; }
   /// Runs the handlers of closed descriptors once, so that their next read or write reports the
   /// error.
   void run_broken();
-  /// Whether there are ready descriptors that an earlier iteration had no time to serve.
+  /// Whether an earlier iteration had no time to serve some of the ready descriptors.
   bool has_left() const noexcept { return left_ != nullptr; }
-  /// Serves the descriptors that has_left() announces, if they are still ready, before libev serves
-  /// others.
+  /// Serves the descriptors that an earlier iteration had no time for, if they are still ready,
+  /// before libev serves others.
   void run_left() {
     if (left_ != nullptr) run_all_left();
   }
@@ -62,10 +62,14 @@ class LibevFiles {
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
-    bool trusted = false;  // added with kTrusted: sync() does not check that it is open
-    bool dirty = false;    // whether the file is in the list dirty_
-    bool broken = false;   // whether the file is in the list broken_
-    bool left = false;     // whether the file is in the list left_
+    // Whether the file was added with kTrusted: sync() does not check that its descriptor is open.
+    bool trusted = false;
+    // Whether this file is in the list dirty_: sync() must tell libev what it waits for.
+    bool dirty = false;
+    // Whether this file is in the list broken_: run_broken() must run its handlers.
+    bool broken = false;
+    // Whether this file is in the list left_: it was ready, but there was no time to serve it.
+    bool left = false;
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -89,13 +93,14 @@ class LibevFiles {
   void after_error(File& file);
 
   LibevCore& core_;
-  std::vector<std::unique_ptr<File>> files_;  // indexed by descriptor; entries are never removed
+  // The files, indexed by descriptor. Entries are never removed.
+  std::vector<std::unique_ptr<File>> files_;
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
-  File* left_ = nullptr;  // ready files that an iteration had no time to serve, in order
+  File* left_ = nullptr;  // ready files that the last iteration had no time to serve, in order
   File** left_end_ = &left_;
-  // Set when the kernel has refused descriptors for lack of resources. When it expires, they are
-  // tried again.
+  // The timer that is started when the kernel has refused to watch descriptors for lack of
+  // resources. When it expires, their watchers are started again.
   ev_timer retry_;
 };
 

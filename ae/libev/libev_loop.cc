@@ -79,21 +79,22 @@ struct LibevLoop::Impl {
   void after_fork() noexcept;
   void refuse_reentry(const char* what) const;
 
-  // The parts of an iteration, in their order.
+  // These functions are the parts of an iteration, in order.
   void before_sleep();
   void set_sleep(bool allowed) noexcept;
   void after_sleep();
   void run_tail();
   static void wake_for_post(void* self) noexcept;
 
-  const OwnedLoop owned_loop;  // null if the ev_loop is borrowed
+  const OwnedLoop owned_loop;  // owns the ev_loop; null if the ev_loop belongs to the program
   LibevCore core;
   LibevFiles files{core};
   LibevTimers timers{core};
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
   ev_prepare prepare;
-  // Active for after_sleep hooks, idle measurement, and files that are broken or left.
+  // The watcher that runs after each sleep. Active while there are after_sleep hooks, idle times
+  // are measured, or files are in the lists of broken or left files.
   ev_check check;
   ev_async wake;
   bool serving = false;  // whether before_sleep() is on the stack
@@ -123,11 +124,12 @@ void LibevLoop::Impl::start() {
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
   ev_set_priority(&core.tail, EV_MINPRI);
-  ev_set_priority(&core.no_sleep, EV_MINPRI);  // so that the host program's idle watchers still run
+  // Lowest priority, so that the host program's idle watchers still run.
+  ev_set_priority(&core.no_sleep, EV_MINPRI);
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
-  // Starting the watcher `tail` once reserves its entry in libev's list, so that later starts do
-  // not allocate.
+  // Starting the watcher `tail` once makes libev reserve its list entry, so that later starts do
+  // not allocate memory.
   core.start_unreferenced(ev_check_start, core.tail);
   core.stop_unreferenced(ev_check_stop, core.tail);
 }
@@ -150,7 +152,7 @@ void LibevLoop::Impl::shut_down() {
 
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
-  if (impl.work.inherited()) return;  // in a child of fork() the write would wake the parent
+  if (impl.work.inherited()) return;  // in a child of fork(), the write would wake the parent
   ev_async_send(impl.core.loop, &impl.wake);
 }
 
@@ -166,7 +168,7 @@ void LibevLoop::Impl::run() {
   if (std::exchange(work.stop_requested, false)) return;
   work.running = true;
   work.idle.drop();
-  // Keeps ev_run() running until stop(), even without active watchers.
+  // The reference keeps ev_run() running until stop(), even without active watchers.
   if (!core.owned) ev_ref(core.loop);
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
@@ -182,7 +184,8 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   work.begin_single();
-  do {  // repeated while the loop spins: the polls of a spin are parts of one iteration
+  // Repeated while the event loop spins: all polls of a spin are parts of one iteration.
+  do {
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
   work.single = false;
@@ -209,7 +212,9 @@ void LibevLoop::Impl::stop() noexcept {
 // --- before the sleep ----------------------------------------------------------------------------
 
 void LibevLoop::Impl::before_sleep() {
-  if (serving) {  // called again, by a handler that runs the host's loop: only keep that loop awake
+  // before_sleep() is on the stack already: a handler runs the host's loop, which must only stay
+  // awake.
+  if (serving) {
     core.begin_slice();
     core.begin_files();
     files.sync();
@@ -266,7 +271,8 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
-  core.come_back();  // the handlers that run now may leave work for the next iteration
+  // Requests one more iteration, because the handlers that run now may leave work for it.
+  core.come_back();
   work.run_posts_and_timers();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
   // While work is left, the watcher `tail` runs in every iteration. Nothing else would start it:

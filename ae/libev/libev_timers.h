@@ -39,8 +39,8 @@ class LibevTimers : public LoopTimers {
   void sync_timer();
 
   LibevCore& below_;
-  ev_timer timer_;     // libev's timer; active only while a time event waits
-  TimePoint set_for_;  // the time for which timer_ is set, while it is active
+  ev_timer timer_;     // libev's timer; active only while a time event waits for its expiry
+  TimePoint set_for_;  // the time at which timer_ expires, while it is active
 };
 
 }}  // namespace ae

@@ -14,14 +14,15 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr unsigned kQuotaLooks = 64;  // the CPU quota is read in one of so many look() calls
+constexpr unsigned kQuotaLooks = 64;  // look() reads the CPU quota only in one of this many calls
 
 unsigned processors_of(pid_t thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(thread, sizeof set, &set) == 0)
     return static_cast<unsigned>(CPU_COUNT(&set));
-  // sched_getaffinity() has failed because the system has more processors than fit in cpu_set_t.
+  // This is reached if sched_getaffinity() has failed, because the system has more processors than
+  // fit in cpu_set_t.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return online > 0 ? static_cast<unsigned>(online) : 1;
 }
@@ -63,7 +64,8 @@ bool has_quota() noexcept {
 bool is_below_one_processor(const char* cpu_max) noexcept {
   char* end = nullptr;
   const unsigned long long quota = std::strtoull(cpu_max, &end, 10);
-  if (end == cpu_max) return false;  // the text is "max": no quota
+  // The file contains "max" instead of a number: there is no quota.
+  if (end == cpu_max) return false;
   const unsigned long long period = std::strtoull(end, nullptr, 10);
   return quota < period;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Finds out from the system whether it has CPU to spare for a thread that spins.
+// Finds out from the system whether there is CPU time to spare for a thread that spins.
 
 #include "ae/abi.h"
 #include "ae/spin/spin_governor.h"
@@ -20,7 +20,8 @@ class SpinEnvironment {
   bool quota_ = false;
 };
 
-/// Whether `cpu_max`, the text of the file cpu.max ("MAX PERIOD"), allows less than one processor.
+/// Whether `cpu_max`, the content of a cgroup's file cpu.max ("MAX PERIOD"), allows less CPU time
+/// than one processor has.
 bool is_below_one_processor(const char* cpu_max) noexcept;
 
 }}  // namespace ae

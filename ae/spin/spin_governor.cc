@@ -11,7 +11,8 @@ void SpinGovernor::set(const Prices& prices) noexcept {
 }
 
 void SpinGovernor::apply() noexcept {
-  if (price_ == 0) weight_.back() = kWeight;  // no gaps are known yet: assume that they are long
+  // No gaps between work are known yet: assume that they are long.
+  if (price_ == 0) weight_.back() = kWeight;
   const std::int64_t cost = prices_.sleep_cost.count(), latency = prices_.sleep_latency.count();
   price_ = cost + prices_.latency_weight * latency;
   cap_ = std::min(cost + 2 * latency, std::int64_t{prices_.most.count()});
@@ -21,7 +22,7 @@ void SpinGovernor::allow(bool allowed) noexcept {
   allowed_ = allowed;
   if (allowed) return;
   if (probe_left_ != 0) end_probe(began_);
-  idle_ = false;  // the current idle period does not count
+  idle_ = false;  // the current idle period is not recorded
   streak_ = retries_ = short_sleeps_ = 0;
 }
 
@@ -77,7 +78,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   if (periods_ < kMostProbePeriods) ++periods_;
   if (!probing_) return;
   --probe_left_;
-  // If the peer joins this probe with spins of its own, it has done so after kJoined spins.
+  // If the peer joins this probe with spins of its own, it has done so by the time this loop has
+  // made kJoined spins.
   if (probe_left_ == kProbeRun - kJoined) gain_joined_ = probe_gain_;
   const bool alone = probe_left_ == kProbeRun / 2 && probe_gain_ < gain_joined_;
   if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
@@ -138,7 +140,8 @@ void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
     return;
   }
   streak_ = 0;
-  // Raises the bound slowly, because the reason that lowered it may be gone, or was an accident.
+  // The bound on the latency rises slowly, because the reason that lowered it may be gone, or was
+  // an accident.
   if (latency_bound_ < prices_.sleep_latency.count())
     latency_bound_ += (prices_.sleep_latency.count() - latency_bound_) / 512 + 1;
   if (slept_ < kFirstSleeps) {

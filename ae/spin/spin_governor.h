@@ -38,13 +38,15 @@ class SpinGovernor {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Prices {
-    /// C: CPU time of one sleep and its wake-up.
+    /// C in the formulas: CPU time that one sleep and its wake-up cost.
     Duration sleep_cost = std::chrono::microseconds(5);
-    Duration sleep_latency = std::chrono::microseconds(10);  ///< L: latency that a sleep adds
-    /// Lambda: us of CPU time worth spending to save 1 us of latency; 0: none.
+    /// L in the formulas: latency that a sleep adds.
+    Duration sleep_latency = std::chrono::microseconds(10);
+    /// Lambda in the formulas: us of CPU time worth spending to save 1 us of latency; 0: none.
     unsigned latency_weight = 0;
-    Duration most = Spin{}.most;  ///< the longest spin
-    /// False: the governor lowers sleep_latency if it sees shorter wake-ups.
+    Duration most = Spin{}.most;  ///< length of the longest allowed spin
+    /// Whether sleep_latency is fixed. If false, the governor lowers it when it observes shorter
+    /// wake-ups.
     bool latency_is_given = false;
     friend bool operator==(const Prices&, const Prices&) = default;
   };
@@ -86,27 +88,31 @@ class SpinGovernor {
   /// idle period.
   void set(const Prices& prices) noexcept;
   const Prices& prices() const noexcept { return prices_; }
-  /// Allows or forbids spinning. While it is forbidden, idle_began() always returns 0, and idle
+  /// Allows or forbids spinning. While spinning is forbidden, idle_began() returns 0, and idle
   /// periods are not recorded.
   void allow(bool allowed) noexcept;
   bool allowed() const noexcept { return allowed_; }
 
-  /// Begins an idle period. Returns how long the loop may spin; 0: the loop must sleep at once.
+  /// Begins an idle period, in which the loop waits for work. Returns how long the loop may spin;
+  /// 0: the loop must sleep at once.
   Duration idle_began(TimePoint now) noexcept;
-  /// Ends the idle period: work arrived at `now`, found while spinning or after a sleep.
+  /// Ends the idle period because work arrived at time `now`. `how`: whether it was found while
+  /// spinning or after a sleep.
   void ended(TimePoint now, Found how) noexcept;
 
-  /// How long the loop may spin in this idle period: the result of the last idle_began() call.
+  /// How long the loop may spin in the current idle period: the last result of idle_began().
   Duration budget() const noexcept { return Duration(budget_); }
   /// The longest time that the loop may spin: the CPU time of a sleep plus twice its latency (C +
   /// 2L), or Prices::most if that is less.
   Duration cap() const noexcept { return Duration(cap_); }
-  /// The value of one spin that finds work: what a sleep would have cost, C + lambda * L.
+  /// The value of one spin that finds work, which is the cost of the sleep that it saves: C +
+  /// lambda * L.
   Duration price() const noexcept { return Duration(price_); }
   std::uint64_t probes() const noexcept { return probes_; }
-  /// The total loss of those probe spins that cost more than they saved.
+  /// The total CPU time lost by those spins of probes (series of trial spins) that cost more than
+  /// they saved.
   Duration spent_on_probes() const noexcept { return Duration(probe_spent_); }
-  /// The CPU time that spins outside probes may still lose: at least 0, at most kPurse.
+  /// The CPU time that spins other than trial spins may still lose: at least 0, at most kPurse.
   Duration purse() const noexcept { return Duration(purse_); }
 
  private:
@@ -119,9 +125,10 @@ class SpinGovernor {
   // Each new gap reduces the weight of older ones by 1/16 (2 to the power -kDecay), in a probe by
   // 1/8.
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;
-  static constexpr std::uint32_t kWeight = 1u << 20;  // the total weight of all recorded gaps
-  // A spin must save at least 1/kMargin of the price of sleeping; smaller savings are within the
-  // error of the histogram.
+  // Sum of the weights of all recorded gaps between work.
+  static constexpr std::uint32_t kWeight = 1u << 20;
+  // A spin must save at least 1/kMargin of the price of a sleep (see price()); smaller savings are
+  // within the error of the histogram.
   static constexpr std::int64_t kMargin = 8;
   // A probe has a chance if more than 1/kHope of the gaps are within the longest allowed spin. It
   // also has one if the usual sleep is at most twice as long as that spin: such a sleep consists of
@@ -153,19 +160,24 @@ class SpinGovernor {
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
-  // Weight of the gaps in each bin of the histogram. The last bin is for gaps above all edges.
+  // Total weight of the gaps (times without work) in each bin of the histogram. The last bin is for
+  // gaps longer than all edges.
   std::array<std::uint32_t, kEdges + 1> weight_{};
-  std::array<std::uint64_t, kEdges> sum_{};  // sum of weight * gap in each bin
+  // For each bin: sum of weight * length over the gaps in it, in ns.
+  std::array<std::uint64_t, kEdges> sum_{};
 
-  // usual_sleep_ starts as the shortest of this many sleeps.
+  // The first value of usual_sleep_ is the shortest of this many sleeps.
   static constexpr unsigned kFirstSleeps = 16;
-  std::int64_t usual_sleep_ = 0;  // running median of sleeps that no spin preceded, in ns
-  unsigned slept_ = 0;            // number of such sleeps seen, at most kFirstSleeps
+  // Running median of the lengths of sleeps that no spin preceded, in ns.
+  std::int64_t usual_sleep_ = 0;
+  // Number of sleeps without a preceding spin that were seen, at most kFirstSleeps.
+  unsigned slept_ = 0;
   unsigned short_sleeps_ = 0, streak_ = 0, retries_ = 0, vain_ = 0;
 
   std::int64_t purse_ = kPurse.count();
   unsigned probe_left_ = 0;
-  // The number of idle periods since the last probe, and the number required before the next.
+  // The number of idle periods since the last probe (a series of trial spins), and the number
+  // required before the next probe.
   std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};
@@ -173,8 +185,10 @@ class SpinGovernor {
   // What the current probe has earned less what it has lost, in ns of CPU time: now, and after its
   // first kJoined spins.
   std::int64_t probe_gain_ = 0, gain_joined_ = 0;
-  std::int64_t debt_ = 0;    // loss of probes in vain that hits have not earned back yet, in ns
-  unsigned probe_hits_ = 0;  // number of hits of the current probe; their gaps are in gaps_
+  // CPU time lost by probes in vain that hits have not earned back yet, in ns.
+  std::int64_t debt_ = 0;
+  // Number of spins of the current probe that found work; gaps_ has their lengths.
+  unsigned probe_hits_ = 0;
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
   std::uint64_t probes_ = 0;
@@ -188,10 +202,10 @@ class SpinRoom {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Seen {
-    unsigned processors = 1;  ///< processors that this thread may use
-    bool quota = false;       ///< a CPU quota below one processor applies
-    Duration spun{};          ///< total time spun so far
-    Duration lost{};          ///< part of `spun` in which another thread had the processor
+    unsigned processors = 1;  ///< number of processors that this thread may use
+    bool quota = false;       ///< whether a CPU quota below one processor applies to this process
+    Duration spun{};          ///< total time that the loop has spun so far
+    Duration lost{};          ///< the part of `spun` in which another thread had the processor
   };
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
   /// If other threads took the processor for more than kLostPercent of the time spun since the last
@@ -211,7 +225,8 @@ class SpinRoom {
   static constexpr Duration kMostRest = std::chrono::seconds(32);
 
   bool due(TimePoint now) const noexcept { return now >= next_look_; }
-  /// Evaluates what the system reported at `now`. Returns whether the loop may spin.
+  /// Evaluates what the system reported at time `now`. Returns whether the loop may spin from now
+  /// on.
   bool look(TimePoint now, const Seen& seen) noexcept;
 
  private:

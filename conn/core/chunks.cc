@@ -9,7 +9,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Number of unused small and large chunks that a pool keeps: at most 1.5 MiB.
+// How many unused small and large chunks a pool keeps for reuse: together at most 1.5 MiB.
 constexpr std::array<unsigned, 2> kKept{64, 8};
 
 }  // namespace

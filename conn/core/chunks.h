@@ -17,9 +17,11 @@ namespace conn { inline namespace AECONN_ABI {
 /// The header of a chunk. The bytes of the chunk follow it directly in memory.
 struct Chunk {
   Chunk* next = nullptr;
-  std::uint32_t size = 0;            ///< capacity of the chunk in bytes
-  std::uint32_t begin = 0, end = 0;  ///< the bytes in use: from index `begin` up to `end`
-  /// Number of users: segments that wait to be written, and the PendingOutput that fills the chunk.
+  std::uint32_t size = 0;  ///< number of bytes that the chunk can hold
+  /// The bytes in use: from index `begin` up to, but not including, `end`.
+  std::uint32_t begin = 0, end = 0;
+  /// Number of users of this chunk: segments of pending output whose bytes are in it, and the
+  /// PendingOutput that is filling it.
   std::uint32_t users = 0;
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
   std::uint32_t held() const noexcept { return end - begin; }
@@ -41,7 +43,7 @@ class ChunkPool {
   /// ran out.
   Chunk* acquire(std::size_t size) noexcept;
   void release(Chunk* chunk) noexcept;
-  /// Frees a chunk that does not return to a pool.
+  /// Frees the memory of a chunk that does not return to a pool.
   static void destroy(Chunk* chunk) noexcept { ::operator delete(chunk); }
 
  private:

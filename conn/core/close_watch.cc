@@ -24,20 +24,23 @@ void ConnectionCore::queue_close() noexcept {
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 
-/// Runs the close handler. Returns 1, or 0 if it may not run now.
+/// Runs the connection's close handler. Returns 1; or 0 if the handler may not run now.
 std::size_t CloseWatch::run_ready() {
   ConnectionCore& connection = connection_;
-  if (connection.connect_due()) {  // the connect handler is also due, and must run first
+  if (connection.connect_due()) {  // the connect handler has not run yet, and must run first
     connection.queue_close();
     return 0;
   }
   // This object is kept until the handler has returned, so that setting another handler inside it
   // needs no memory.
   const Connection::Handler due = std::exchange(handler, nullptr);
-  if (!due) return 0;  // the handler is running: this is a nested iteration
+  // The handler is on the stack already: this is a nested iteration of the loop.
+  if (!due) return 0;
   {
     ConnectionCore::Running running{connection.running_};
-    struct Then {  // also after an exception; the handler may have destroyed this object
+    // The destructor removes the CloseWatch of a handler that has run, even if the handler threw.
+    // It does not use this object, which the handler may have destroyed.
+    struct Then {
       ConnectionCore& connection;
       ~Then() {
         if (connection.close_watch_ && !connection.close_watch_->handler)

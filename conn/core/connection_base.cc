@@ -18,7 +18,7 @@ std::string usual_path(const Carrier& carrier) {
   std::string line(carrier.type().name());
   const std::string here = carrier.local_address(), there = carrier.peer_address();
   if (!here.empty()) line.append(" ").append(here);
-  // The two ends of a Unix socket have the same name, which is shown once.
+  // Both ends of a Unix socket have the same name, which is shown only once.
   if (there.empty() || there == here) return line;
   if (!here.empty()) line += " >";
   return line.append(" ").append(there);
@@ -30,12 +30,14 @@ std::string usual_path(const Carrier& carrier) {
 
 void ConnectionBase::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionBase&>(other);
-  move_to(State::kConnected);  // the last that counts for the type that it was created by
+  // This change of state still counts for the type that created the connection.
+  move_to(State::kConnected);
   exchange_carriers(from);
   place_ = std::move(from.place_);
   peer_gone_ = from.peer_gone_;
   leave_counters();
-  counters_ = std::exchange(from.counters_, nullptr);  // the connection that was open stays so
+  // The connection of `from` stays counted as open, now for this object.
+  counters_ = std::exchange(from.counters_, nullptr);
   carrier_changed();
   from.carrier_changed();
 }

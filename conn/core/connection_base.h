@@ -22,38 +22,47 @@ struct LoopCounters;
 class AECONN_API ConnectionBase : public CarrierHost {
  public:
   void take_over(CarrierHost& from) noexcept final;
-  /// Becomes what `from` was, with its carrier and its id. This host must have no carrier; `from`
-  /// has none from now on.
+  /// Takes over everything from `from`: its state, carrier, id and counters. This host must have no
+  /// carrier; `from` has none from now on.
   void become(ConnectionBase& from) noexcept;
 
-  // As those of Connection, by what is known here and by the carrier.
-  std::string path_and_origin() const;                                       ///< see path()
-  std::vector<std::pair<std::string, std::string>> info_and_origin() const;  ///< see info()
+  /// Returns the result of ConnectionFacts::path(): the path that the carrier reports, followed by
+  /// the text of the connection's origin().
+  std::string path_and_origin() const;
+  /// Returns the result of ConnectionFacts::info(): the facts of the connection's origin(),
+  /// followed by the details that the carrier reports.
+  std::vector<std::pair<std::string, std::string>> info_and_origin() const;
 
  protected:
   using CarrierHost::CarrierHost;
 
-  /// After take_over(), for both hosts.
+  /// Called by take_over() on both hosts, after they have exchanged their carriers.
   virtual void carrier_changed() noexcept {}
-  virtual const Origin* origin() const noexcept = 0;  ///< of set_origin(), or null
+  /// What set_origin() stored; null: it was not called.
+  virtual const Origin* origin() const noexcept = 0;
 
-  /// Begins to count for the carrier's type. Throws std::bad_alloc.
+  /// Begins to count this connection in the counters of its carrier's type on `loop`. Throws
+  /// std::bad_alloc.
   void enter_counters(ae::EventLoop& loop);
   void leave_counters() noexcept;
-  void count_state(State from) noexcept;  ///< after a change of the state
+  /// Updates the counters after the state has changed from `from`.
+  void count_state(State from) noexcept;
   void count_close() noexcept;
-  /// Bytes that were read or written.
+  /// Adds `size` bytes that were read (kReadable) or written (kWritable) to the counters.
   void count(ae::Mask direction, std::size_t size) noexcept;
 
-  // Call after a read or write of the carrier; finish_write() returns `n`.
+  // To be called with the result `n` of each read or write of the carrier. finish_write() returns
+  // `n`.
   void finish_read(ssize_t n) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
-  void refused_write() noexcept;  ///< a write failed with EAGAIN
+  void refused_write() noexcept;  ///< to be called when a write has failed with EAGAIN
 
-  /// As Carrier::connect_blocking(); fails if the time is over. False with errno.
+  /// Connects like Carrier::connect_blocking(), and fails the connection if the deadline passes.
+  /// Returns false with errno if the connection was not established.
   bool wait_to_connect(const Endpoint& to, ae::TimePoint deadline);
 
-  /// Calls `handler`, and notices whether it was called in vain.
+  /// Calls `handler`, and records whether the handler ran in vain, without reading or writing
+  /// anything.
   template <class Run>
   void run_watched(bool reads, Run&& handler) {
     const std::uint64_t before = reads ? bytes_read_ : bytes_written_;
@@ -63,9 +72,10 @@ class AECONN_API ConnectionBase : public CarrierHost {
       look_at_run(reads, before);
   }
 
-  LoopCounters* counters_ =
-      nullptr;             // the loop's set; null between two loops, and after the loop has ended
-  ae::TimePoint began_{};  // time at which connecting or accepting began
+  // The loop's counters for the carrier's type; null between two loops, and after the loop has
+  // ended.
+  LoopCounters* counters_ = nullptr;
+  ae::TimePoint began_{};  // time at which this side began to connect or to accept
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   SpuriousWakeups vain_;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The memory of a connection.
+// ConnectionBlock: one block of memory that contains a connection and its carrier.
 
 #include <cstddef>
 
@@ -12,13 +12,16 @@ namespace conn { inline namespace AECONN_ABI {
 /// when both are destroyed, in either order, because a connection can change its carrier.
 class AECONN_API ConnectionBlock {
  public:
-  /// Allocates a block for a connection and a carrier of this size. Throws std::bad_alloc.
+  /// Allocates memory for a connection together with a carrier of `size_of_carrier` bytes. Throws
+  /// std::bad_alloc.
   static ConnectionBlock& allocate(std::size_t size_of_carrier);
   static ConnectionBlock& of_core(void* core) noexcept;
   static ConnectionBlock& of_carrier(void* carrier) noexcept;
   void* core() noexcept;
   void* carrier() noexcept;
-  void part_gone() noexcept;  ///< to be called once for the connection and once for the carrier
+  /// To be called once for the connection and once for the carrier, when destroyed; the second call
+  /// frees the memory.
+  void part_gone() noexcept;
 
  private:
   std::size_t parts_ = 2;

@@ -16,7 +16,7 @@ Failure loop_gone() noexcept {
   try {
     failure.text = "the event loop is gone";
   } catch (const std::bad_alloc&) {
-    // Short enough for the string's internal buffer, which needs no allocation.
+    // The text is short enough for the string's internal buffer, so that it needs no allocation.
     failure.text = "no event loop";
   }
   return failure;
@@ -46,7 +46,8 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 }
 
 ConnectionCore::~ConnectionCore() {
-  carrier_.reset();  // first: the carrier may still read the memory that is released below
+  // The carrier is destroyed first, because it may still read the memory that is released below.
+  carrier_.reset();
   if (moves()) rare_->moving->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
@@ -76,13 +77,13 @@ void ConnectionCore::drop_handlers() noexcept {
 }
 
 void ConnectionCore::give_up() noexcept {
-  ending_ =
-      Ending::kGivenUp;  // first: destroying a handler may destroy the owner of this connection
+  // Set first, because destroying a handler may destroy the owner of this connection.
+  ending_ = Ending::kGivenUp;
   count_close();
   drop_handlers();
   close_watch_.reset();
   reserved_ = 0;
-  // Called inside abandon(), which completes the end of the connection.
+  // This is a call from inside abandon(), which completes the end of the connection itself.
   if (abandoned_ && loop_ != nullptr) return;
   if (aborts_) {
     if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
@@ -91,7 +92,7 @@ void ConnectionCore::give_up() noexcept {
   }
   ending_ = Ending::kClosing;
   if (loop_ == nullptr) {
-    delete this;  // without a loop, no handler of this connection can be on the stack
+    delete this;  // a connection without a loop has no handler on the stack
   } else if (inherited()) {
     leave_to_parent();
   } else {
@@ -99,8 +100,8 @@ void ConnectionCore::give_up() noexcept {
   }
 }
 
-// Closes a connection that a child of fork() has inherited: sends nothing and does not wait,
-// because the parent does that.
+// Closes a connection that a child of fork() has inherited. Sends nothing and does not wait,
+// because the parent process sends the data.
 void ConnectionCore::leave_to_parent() noexcept {
   carrier_->abandon();
   release();
@@ -114,17 +115,18 @@ void ConnectionCore::abandon() noexcept {
   if (ending_ != Ending::kReleased) carrier_->abandon();
   abandoned_ = true;
   leave_set();
-  // Done before the release functions of send() run, because these may use the connection.
+  // The connection fails before the release functions passed to send() run, because these may use
+  // it.
   if (!given_up()) fail(loop_gone());
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  // The program has closed the connection, so it has no other owner.
+  // A connection that the program has closed has no owner but itself.
   if (ending_ != Ending::kReleased && given_up()) delete this;
 }
 
 void ConnectionCore::carrier_changed() noexcept {
-  // Each connection is re-added to the set, because the set groups connections by their carrier's
-  // type.
+  // The connection is added to the set again, because the set groups connections by their carrier's
+  // type, which has changed.
   if (set_link_ != nullptr) {
     unlink();
     set_->add(*this);
@@ -209,14 +211,14 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
   return run(on_write_, false);
 }
 
-/// Called after a handler was replaced. Tells the carrier and the in-place state, which run the
-/// handlers.
+/// Called after a read or write handler was replaced. Informs the carrier and the in-place state,
+/// which run the handlers. If the carrier cannot watch for the event, removes the handler.
 void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (events_wanted()) {
     try {
       carrier_->interest_changed();
     } catch (...) {
-      put(slot, flag);  // removes the handler, which would never run without the event
+      put(slot, flag);  // removes the handler, which would never run without the carrier's event
       throw;
     }
   }
@@ -225,7 +227,8 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
 
 // --- data ----------------------------------------------------------------------------------------
 
-/// Whether write() may call the carrier: data committed or sent before goes first.
+/// Whether write() may call the carrier now. Data that was committed or sent in place before must
+/// be handed to the carrier first.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;

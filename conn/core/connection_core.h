@@ -22,7 +22,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch;
-// CloseWatch is not complete here.
+// Calls watch.unqueue(), for code that sees only the declaration of class CloseWatch.
 void unqueue(CloseWatch& watch) noexcept;
 struct DropCloseWatch {
   void operator()(CloseWatch* watch) const noexcept;
@@ -30,7 +30,7 @@ struct DropCloseWatch {
 class ConnectionSet;
 class InPlace;
 
-/// A program's connection. To be used on the thread of its loop.
+/// The implementation of a Connection of a program. To be used on the thread of its loop.
 class AECONN_API ConnectionCore final : public Connection, public ConnectionBase {
  public:
   /// Creates a connection in state kNone and adds it to the loop's ConnectionSet. Throws
@@ -38,19 +38,22 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop);
   ~ConnectionCore() override;
 
-  /// Returns the core of a connection. Every Connection is a ConnectionCore.
+  /// Returns the ConnectionCore that implements `connection`; every Connection is one.
   static ConnectionCore& of(Connection& connection) noexcept {
     return static_cast<ConnectionCore&>(connection);
   }
   static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
-  static void operator delete(void* core) noexcept;        ///< of memory of a ConnectionBlock
-  Carrier& carrier() const noexcept { return *carrier_; }  ///< the carrier that it has now
+  /// Frees this object's part of the memory that it shares with its carrier (ConnectionBlock).
+  static void operator delete(void* core) noexcept;
+  /// Returns the carrier that carries this connection's bytes now.
+  Carrier& carrier() const noexcept { return *carrier_; }
   /// Sets the handler that runs when the connection is established or has failed. For a layer (such
   /// as TLS) that is set up on another connection. Throws std::bad_alloc.
   void set_connect_handler(Handler done);
-  /// Moves the connection like rebind(), or like leave() if `to` is null. Returns false with errno.
+  /// Moves the connection to the loop `to` like rebind(); if `to` is null, detaches it like
+  /// leave(). Returns false with errno.
   bool move(ae::EventLoop* to);
   /// `layer` becomes what `connection` was, see ConnectionBase::become(), and the connection is
   /// gone, with its handlers. Returns the bytes that were read ahead. Throws Error if output waits,
@@ -71,15 +74,17 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   /// post may run immediately, until the connection has left its old loop.
   struct Moving {
     ae::Mutex leaving;
-    ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
+    // The connection to move; null: none arrives, or it has arrived.
+    ConnectionCore* connection = nullptr;
   };
-  struct Rare {       // what an established connection hardly ever has
-    Slot on_connect;  // connect handler; empty once it has run
-    // How the connection got its carrier, if the carrier was changed; else null.
+  struct Rare {       // the members that an established connection hardly ever needs
+    Slot on_connect;  // handler passed to connect(); empty once it has run
+    // How the connection got its present carrier; null: it still has its first carrier.
     std::unique_ptr<const Origin> origin;
-    std::shared_ptr<Moving> moving;  // set while the connection moves to another loop
+    // Shared with the post that moves the connection; null: not moving.
+    std::shared_ptr<Moving> moving;
   };
-  struct Running {  // counts a handler of this connection as being on the stack
+  struct Running {  // while it exists, a handler of this connection counts as being on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
     Running(const Running&) = delete;
@@ -108,7 +113,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   using ConnectionBase::refused_write;
   using ConnectionBase::wait_to_connect;
 
-  /// Replaces a handler. `flag` is the member of wanted_ that belongs to the slot.
+  /// Stores `handler` in `slot`, replacing the previous handler. `flag` is the member of wanted_
+  /// that says whether this slot has a handler.
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
     flag = static_cast<bool>(handler);
     slot.set(std::move(handler));
@@ -121,13 +127,14 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void drop_handlers() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
-  /// Whether the carrier is to be told when the wanted events change.
+  /// Whether the carrier must be informed when the events that the connection waits for have
+  /// changed.
   bool events_wanted() const noexcept {
     return !closing() && !abandoned_ && loop_ != nullptr && !moves();
   }
 
   bool moves() const noexcept { return rare_ != nullptr && rare_->moving != nullptr; }
-  Rare& rare();  ///< returns rare_, which it creates if necessary; throws std::bad_alloc
+  Rare& rare();  ///< returns *rare_, and creates it if there is none; throws std::bad_alloc
 
   void give_up() noexcept;
   void leave_to_parent() noexcept;
@@ -135,7 +142,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void unlink() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
-  /// Whether the event for which the close handler waits has happened.
+  /// Whether the close handler's event (the peer's end of stream, or a failure) has happened.
   bool close_due() const noexcept;
   void queue_close() noexcept;
 
@@ -143,18 +150,20 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   int end_output(bool both);
   InPlace* borrow() noexcept;
 
-  const ConnectionType& type_;  // the type by which the program created it
-  ConnectionSet* set_;  // the loop's set; null between two loops, and after the loop has ended
-  InPlace* in_place_ = nullptr;  // exists while data is read ahead or in-place output is pending
-  std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // exists while a close handler is set
+  const ConnectionType& type_;  // the type that the program used to create the connection
+  // The ConnectionSet of the loop; null between two loops, and after the loop has ended.
+  ConnectionSet* set_;
+  InPlace* in_place_ = nullptr;  // null unless data is read ahead or in-place output is pending
+  std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // null unless a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
   bool reads_fill_ = false;
-  bool abandoned_ = false;    // the loop has ended, or is about to end
-  std::size_t reserved_ = 0;  // size of the buffer that reserve() returned; 0 after commit()
+  bool abandoned_ = false;  // whether the loop has ended, or is about to end
+  // Size of the buffer that reserve() returned; 0: no buffer is reserved.
+  std::size_t reserved_ = 0;
   void* private_data_ = nullptr;
-  ConnectionCore* set_next_ = nullptr;  // next connection in the loop's ConnectionSet
+  ConnectionCore* set_next_ = nullptr;  // next connection in the loop's ConnectionSet; null: none
   ConnectionCore** set_link_ = nullptr;
 
  private:

@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 // time before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
-/// Sends what the connection still holds, like Carrier::drain(); output that waits above the
-/// carrier goes first. Returns true if further waiting would make no difference.
+/// Sends what the connection has not sent yet, like Carrier::drain(), beginning with output that
+/// waits above the carrier. Returns true if further waiting would make no difference.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
     try {
@@ -29,7 +29,8 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
         if (std::chrono::steady_clock::now() >= until) return false;
         connection.carrier_->wait_for(ae::kWritable, until);
       }
-    } catch (const std::exception&) {  // no memory to wait for the output: it is given up
+    } catch (
+        const std::exception&) {  // there is no memory to wait for the output, so it is given up
     }
   }
   return connection.carrier_->drain(until);
@@ -37,7 +38,8 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
 
 }  // namespace
 
-/// The close handlers of one loop that are due. Member of its ConnectionSet.
+/// The list of the close handlers of one loop that are due to run. Owned by the loop's
+/// ConnectionSet.
 class DueToClose final : public ReadyList {
  public:
   explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
@@ -68,7 +70,8 @@ ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
   drain();
-  // This is repeated, because the release functions of an abandoned connection may create others.
+  // Connections are abandoned repeatedly, because the release functions of an abandoned connection
+  // may create new ones.
   for (bool more = true; more;) {
     more = false;
     for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
@@ -120,7 +123,8 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-        // The change failed: the carrier keeps watching, and its events then find nothing to do.
+        // The carrier could not change what it watches for. It keeps watching, and finds nothing to
+        // do at the events.
       } catch (const std::exception&) {
       }
     }
@@ -129,17 +133,19 @@ void ConnectionSet::after_fork() noexcept {
 
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
-  drain();  // first: layers need the transport below, whose per-loop state may be destroyed soon
+  // Data is sent first: layers need the transport below, whose per-loop state may be destroyed
+  // soon.
+  drain();
   for (auto& [each, kind] : kinds_) {
-    const bool any = kind.head != nullptr;  // else the type may be gone
+    const bool any = kind.head != nullptr;  // if it has none, the type may have been destroyed
     if (any && (each == &type || Transport::of(*each).is_over(type))) (void)abandon(kind);
   }
 }
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {
   const bool any = kind.head != nullptr;
-  // Starts at the head each time: abandoning one connection may destroy others that its handlers
-  // own.
+  // Each round begins at the head of the list: abandoning one connection may destroy others, which
+  // its handlers own.
   while (kind.head != nullptr) kind.head->abandon();
   return any;
 }
@@ -169,14 +175,15 @@ void ConnectionSet::drain() noexcept {
         if (drain(*each, began, began)) continue;
         try {
           waiting.push_back(each);
-          // No memory for the list of connections that wait: give up.
+          // There is no memory for the list of connections that wait, so their data is given up.
         } catch (const std::bad_alloc&) {
           return;
         }
       }
     }
     if (waiting.empty()) return;
-    // The connections take turns: one waits for a short while (kTurn), then all are checked again.
+    // The connections that still have data take turns: the loop waits for one of them for a short
+    // while (kTurn), and then checks all of them again.
     for (std::size_t turn = 0; !waiting.empty(); ++turn) {
       ConnectionCore& one = *waiting[turn % waiting.size()];
       (void)drain(one, began, Clock::now() + kTurn);

@@ -20,8 +20,8 @@ class DueToClose;
 class InPlacePool;
 class ReadyList;
 
-/// An object that is notified once, just before its loop ends, while everything on the loop still
-/// works.
+/// An object that is notified once, just before the event loop ends, while everything on this loop
+/// still works.
 class AECONN_API LoopEndWatcher {
  public:
   LoopEndWatcher() = default;
@@ -30,7 +30,8 @@ class AECONN_API LoopEndWatcher {
   /// Called on the loop's thread, just before the loop ends. The watcher is no longer in the set,
   /// and may destroy itself or others.
   virtual void on_loop_end() noexcept = 0;
-  void stop_watching() noexcept;  ///< cancels the notification, like the destructor
+  /// Cancels the notification about the end of the loop, as the destructor does.
+  void stop_watching() noexcept;
 
  protected:
   virtual ~LoopEndWatcher() { stop_watching(); }
@@ -41,20 +42,22 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
-/// The state of conn/ for one loop, created and owned by the loop. To be used on the loop's thread.
+/// The state that conn/ keeps for one event loop, which creates and owns it. To be used on the
+/// loop's thread.
 class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
   /// Returns the set of `loop`. Creates it on first use, and may then throw std::bad_alloc. If the
   /// destructor of other per-loop state uses the set, call of() before that state is created, so
   /// that the set outlives it.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet();  ///< called by of()
+  ConnectionSet();  ///< called by ConnectionSet::of(); other code calls of()
   ~ConnectionSet() override;
   /// In a child of fork(): leaves the pending output of inherited connections to the parent.
   /// Inherited connections that the program had already closed end here.
   void after_fork() noexcept override;
 
-  /// Adds a watcher, without owning it, until it is notified or destroyed. It must not be in a set.
+  /// Adds a watcher, without owning it, until it is notified or destroyed. The watcher must not be
+  /// in any ConnectionSet.
   void add(LoopEndWatcher& watcher) noexcept;
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
   /// call it first, because that state may be destroyed before this set.
@@ -67,8 +70,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// loops. No value if the loop is in no group. If it is in several groups, the value is that of
   /// the last.
   std::optional<std::size_t> index_in_group;
-  /// Returns the counters of a type on this loop. The reference stays valid as long as the loop
-  /// exists.
+  /// Returns the counters of the connections of `type` on this loop. The reference stays valid as
+  /// long as the loop exists.
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
   /// Drains all connections, then ends those of `type` and those over it (Transport::is_over()) as
@@ -79,20 +82,22 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
  private:
   friend class ConnectionCore;
   friend class Connection;
-  struct Kind {  // the counters and connections of one type
+  struct Kind {  // the counters and the connections of one type on this loop
     LoopCounters counters;
     ConnectionCore* head = nullptr;
   };
   void add(ConnectionCore& connection);
-  /// Abandons the connections of one type, because the loop ends. Returns false if there were none.
+  /// Ends all connections of one type, because the event loop ends. Returns false if there were
+  /// none.
   static bool abandon(Kind& kind) noexcept;
-  /// Returns the pool for in-place reading and sending, which is created on first use. Throws
-  /// std::bad_alloc.
+  /// Returns the loop's pool for in-place reading and sending. Creates the pool on first use, and
+  /// may then throw std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
-  /// Returns the list of close handlers that are due, and of connect handlers of attempts that
-  /// failed inside connect(). It is created on first use. Throws std::bad_alloc.
+  /// Returns the list of close handlers that are due to run, and of connect handlers of attempts
+  /// that failed inside connect(). Creates the list on first use, and may then throw
+  /// std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  /// The same list; null if it was not created yet.
+  /// Returns the same list; null if it has not been created yet.
   ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
@@ -100,7 +105,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;
-  std::map<const ConnectionType*, Kind> kinds_;  // a map, so that the counters keep their address
+  // A map, because counters() returns references that must stay valid.
+  std::map<const ConnectionType*, Kind> kinds_;
 };
 
 }}  // namespace conn

@@ -36,8 +36,10 @@ class InPlace {
   ReadAhead read_ahead{*this};
   // connection(), pool() and put() are called by the member read_ahead.
   ConnectionCore& connection() noexcept { return *connection_; }
-  InPlacePool* pool() noexcept { return pool_; }  ///< null while the connection moves between loops
-  void put(Chunk* chunk) noexcept;                ///< returns a chunk to the pool, or frees it
+  /// The pool of the loop; null while the connection moves between loops.
+  InPlacePool* pool() noexcept { return pool_; }
+  /// Returns a chunk to the loop's pool, or frees it if there is no pool.
+  void put(Chunk* chunk) noexcept;
 
   /// To be called after the read or write handler was set or removed. Queues the handlers that this
   /// object runs.
@@ -59,12 +61,13 @@ class InPlace {
   /// Hands pending output to the carrier. Returns true if the carrier accepts even more, so that a
   /// write would not fail with EAGAIN.
   bool has_room();
-  /// Reports that the carrier no longer needs the oldest `count` segments that Carrier::send()
-  /// took.
+  /// Reports that the carrier no longer needs the oldest `count` of the segments that
+  /// Carrier::send() has taken.
   void references_done(std::size_t count, std::error_code error) noexcept;
-  /// Discards all pending output, with `error` as the reason.
+  /// Discards all output that the carrier has not taken. Its release functions get `error` as the
+  /// reason.
   void drop(std::error_code error) noexcept;
-  /// Drops pending output in a child of fork(), because the parent sends it.
+  /// Discards pending output in a child of fork(), because the parent process sends it.
   void leave_to_parent() noexcept;
   /// Postpones shutdown() until pending output is sent. Meanwhile write() fails, and the write
   /// handler runs so that the program learns of it.
@@ -73,13 +76,14 @@ class InPlace {
     queue_refusing();
   }
   bool shutdown_due() const noexcept { return shutdown_due_; }
-  /// Called by close(). Returns true if the connection must first send pending output.
+  /// Called by close(). Returns true if pending output must be sent before the carrier is closed.
   bool begin_drain() noexcept;
 
   // --- both --------------------------------------------------------------------------------------
-  /// Returns this object to the pool if it holds nothing.
+  /// Returns this object to the pool if it holds no data and has nothing left to do.
   void settle() noexcept;
-  /// Releases everything with an error, because the connection is being destroyed.
+  /// Releases all data and output, which ends with `error`, because the connection is being
+  /// destroyed.
   void end(std::error_code error) noexcept;
   void leave_loop() noexcept;
   void arrive(InPlacePool& pool) noexcept;
@@ -107,33 +111,34 @@ class InPlace {
   void finish_close() noexcept;
   void clear_timer() noexcept;
 
-  InPlacePool* pool_;  // null while the connection moves between loops
+  InPlacePool* pool_;  // the pool of the loop; null while the connection moves between loops
   ConnectionCore* connection_ = nullptr;
 
   PendingOutput output_;
-  // The timer that limits how long close() waits for pending output; 0: none.
+  // Timer that limits how long a closed connection waits for its pending output to be sent; 0: no
+  // timer.
   ae::TimerId timer_ = 0;
   bool shutdown_due_ = false;
-  // Functions of this object are on the stack, so it must not return to the pool.
+  // Whether functions of this object are on the stack, so that it must not return to the pool yet.
   bool busy_ = false;
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};
   Item<&InPlace::run_refusing> refusing_{*this};
 };
 
-/// The in-place states and chunks of one loop. A member of the loop's ConnectionSet.
+/// The InPlace objects and memory chunks of one loop, for reuse. Owned by the loop's ConnectionSet.
 class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
   ~InPlacePool() override;
 
-  /// Returns a state for the connection; null if memory ran out.
+  /// Returns an InPlace object for the connection; null if memory has run out.
   InPlace* acquire(ConnectionCore& connection) noexcept;
   void release(InPlace* state) noexcept;
   ChunkPool& chunks() noexcept { return chunks_; }
-  /// The read handlers, write handlers and release functions that are due.
+  /// The list of the read handlers, write handlers and release functions that are due to run.
   ReadyList& ready() noexcept { return ready_; }
-  /// The connections whose output is to be sent at the end of the iteration.
+  /// The list of the connections whose output is to be sent at the end of the iteration.
   ReadyList& sending() noexcept { return sending_; }
 
   bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
@@ -145,7 +150,8 @@ class InPlacePool final : public ae::Source {
   ae::EventLoop& loop_;
   ChunkPool chunks_;
   ReadyList ready_{loop_}, sending_{loop_};
-  // Unused states; capacity for kKept is reserved at construction.
+  // InPlace objects that no connection uses. Capacity for kKept of them is reserved at
+  // construction.
   std::vector<std::unique_ptr<InPlace>> idle_;
 };
 

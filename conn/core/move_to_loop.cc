@@ -65,7 +65,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
         if (moving->connection != nullptr) moving->connection->arrive(*to);
       });
     }
-    if (!carrier_->leave(to)) return false;  // the post then finds that no connection is moving
+    if (!carrier_->leave(to)) return false;  // the posted function then finds no connection to move
     leave_set();
     if (in_place_ != nullptr) in_place_->leave_loop();
     loop_ = to;
@@ -79,13 +79,15 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
-  rare_->moving.reset();  // the calling post holds another reference; join() needs none
+  // Tells a posted function that has not run yet to do nothing.
+  rare_->moving->connection = nullptr;
+  // If a posted function is the caller, it holds another reference; join() needs none.
+  rare_->moving.reset();
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_) (void)set_->due_to_close(loop);
-    set_->add(*this);  // only this loop's thread may access the set
+    set_->add(*this);  // only the thread of this loop may use the set
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
     abandon();  // the connection is in no set, so the end of the loop would not find it

@@ -22,7 +22,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Adds up the sizes of the vectors. Returns false with errno EINVAL if the vectors are invalid.
+/// Adds up the sizes of the vectors into `size`. Returns false with errno EINVAL if the vectors are
+/// invalid.
 bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   bool fit = count == 0 || (count > 0 && vectors != nullptr);
   for (int i = 0; fit && i < count; ++i) {
@@ -194,7 +195,8 @@ void Connection::flush() noexcept {
   if (c.in_place_ != nullptr && c.in_place_->waits()) {
     try {
       (void)c.in_place_->flush();
-    } catch (const std::bad_alloc&) {  // the loop tries again at the end of the iteration
+    } catch (const std::bad_alloc&) {
+      // There is no memory: the event loop flushes again at the end of the iteration.
     }
   }
   if (c.state_ == State::kConnected || c.state_ == State::kClosed)
@@ -243,7 +245,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   try {
     c.carrier_->interest_changed();
   } catch (...) {
-    // Removes the handler, which would never run without the event.
+    // The close handler is removed, because it would never run without the carrier's event.
     before = std::move(c.close_watch_);
     throw;
   }
@@ -257,7 +259,9 @@ void Connection::clear_handlers() noexcept {
   if (!c.events_wanted()) return;
   try {
     c.carrier_->interest_changed();
-  } catch (const std::bad_alloc&) {  // the carrier keeps watching; its events then find no handler
+  } catch (const std::bad_alloc&) {
+    // There is no memory to change what the carrier watches for. It finds no handler at its next
+    // event.
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();
 }

@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The deadline of a blocking operation. With a time-out of zero or less, the operation still polls
-/// once.
+/// The time at which a blocking operation must give up. Even with a time-out of zero or less, the
+/// operation polls once.
 class Deadline {
  public:
   explicit Deadline(ae::Duration timeout) {
@@ -57,7 +57,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());
-  // Data that was committed or sent in place must be handed to the carrier first.
+  // Data that was committed or sent in place before must be handed to the carrier first.
   while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
     (void)c.in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() &&
@@ -146,7 +146,7 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
       if (errno == 0) errno = ECONNRESET;
       return -1;
     }
-    // Only the line is consumed; what follows it stays unread.
+    // Only the bytes of the line are consumed; those after the newline stay unread.
     const std::size_t room = std::min(view.pieces[0].iov_len, size - 1 - length);
     const void* const end = std::memchr(view.pieces[0].iov_base, '\n', room);
     const std::size_t taken =

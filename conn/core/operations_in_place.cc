@@ -21,7 +21,7 @@ InPlace* ConnectionCore::borrow() noexcept {
     }
   }
   if (in_place_ != nullptr && set_ != nullptr) return in_place_;
-  errno = ENOMEM;  // no memory, or no loop to borrow from
+  errno = ENOMEM;  // there is no memory, or no loop to borrow chunks from
   return nullptr;
 }
 
@@ -80,7 +80,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     (void)c.refuse(ae::kWritable);
     return {};
   }
-  // In a child of fork(), flush() would drop the output, because the parent sends it.
+  // In a child of fork(), flush() would discard the output, because the parent process sends it.
   if (c.inherited()) {
     errno = ECANCELED;
     return {};

@@ -13,13 +13,13 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// In one iteration, a closed connection that still sends makes at most this many reads, which
-// discard input.
+// A closed connection that still sends output also reads and discards input. This is the maximum
+// number of its reads in one iteration.
 constexpr int kDiscards = 16;
 
 std::error_code code_of(int err) { return {err, std::generic_category()}; }
 
-/// Keeps the object from returning to the pool while one of its functions runs.
+/// Keeps an InPlace object from returning to the pool while one of its functions is on the stack.
 class Busy {
  public:
   explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -77,7 +77,8 @@ bool InPlace::flush() {
     leave_to_parent();
   bool blocked = false;
   while (waits() && !blocked) {
-    // The output is from a buffer that was reserved before the connection ended: drop it.
+    // The connection has ended since the program reserved the buffer for this output, so the output
+    // is discarded.
     if (connection_->state_ != State::kConnected) {
       drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
       break;
@@ -114,7 +115,7 @@ bool InPlace::flush() {
 
 bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
 
-/// Sets whether the carrier must signal when it accepts more data.
+/// Sets whether output waits for the carrier, which must then signal when it accepts more data.
 void InPlace::set_blocked(bool blocked) {
   connection_->wanted_.blocked = blocked;
   ask_carrier(blocked);
@@ -125,7 +126,7 @@ void InPlace::ask_carrier(bool for_an_event) {
   try {
     connection_->carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // Without an event, this object would not run again, so the connection fails.
+    // Without the carrier's event, the output would never be sent, so the connection fails.
     if (for_an_event) connection_->fail(out_of_memory());
   }
 }
@@ -165,8 +166,8 @@ void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
 }
 
-/// Schedules the release of finished segments. It runs from the loop, in an iteration that does not
-/// sleep.
+/// Schedules the calls of the release functions of finished segments. They are called from the
+/// event loop, which does not sleep until then.
 void InPlace::queue_telling() noexcept {
   const bool to_tell = output_.has_release();
   const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
@@ -174,8 +175,8 @@ void InPlace::queue_telling() noexcept {
   if (connection_->wanted_.full) look_at_room();
 }
 
-/// Calls the release functions of finished segments, in order. Called from the loop, and when the
-/// connection ends.
+/// Calls the release functions of finished segments, in the order of the segments. Called from the
+/// event loop, and when the connection ends.
 void InPlace::tell() noexcept {
   const Busy busy(busy_);
   while (output_.has_release()) {
@@ -185,7 +186,7 @@ void InPlace::tell() noexcept {
   look_at_room();
 }
 
-/// Hands pending output to the carrier. Runs at the end of an iteration.
+/// Hands pending output to the carrier. Called by the event loop at the end of an iteration.
 std::size_t InPlace::run_sending() {
   ConnectionCore& connection = *connection_;
   if (waits() && !connection.wanted_.blocked) {
@@ -219,7 +220,7 @@ void InPlace::queue_refusing() noexcept {
 std::size_t InPlace::run_refusing() {
   ConnectionCore& connection = *connection_;
   if (!connection.on_write_ || !shutdown_due_ || connection.given_up()) return 0;
-  struct Requeue {  // its destructor also runs if the handler throws
+  struct Requeue {  // the destructor queues the handler again, even if it throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)
@@ -247,7 +248,8 @@ bool InPlace::begin_drain() noexcept {
                      [](Connection& one) { ConnectionCore::of(one).in_place_->discard(); });
     connection_->carrier_->interest_changed();
     return true;
-  } catch (const std::exception&) {  // no memory to wait for the output: it is given up
+  } catch (const std::exception&) {
+    // There is no memory to wait for the output, so it is discarded.
     clear_timer();
     connection_->put(connection_->on_read_, connection_->wanted_.read);
     drop(code_of(ENOMEM));

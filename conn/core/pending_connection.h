@@ -36,12 +36,14 @@ class AECONN_API PendingConnection {
   /// object next.
   virtual void refuse(std::string_view /*why*/) noexcept {}
 
-  /// Place in the quota of the listener (max-connections); moves to the connection with occupy().
+  /// The connection's place in the listener's quota (option max-connections). CarrierHost::occupy()
+  /// passes it on to the connection.
   Quota::Place place;
-  /// Its place among the pending connections that wait for a loop.
+  /// The connection's place among the pending connections that wait for a loop; null: none.
   std::shared_ptr<const void> slot;
 };
-using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owns a pending connection
+/// Owns a pending connection; destroying it refuses the peer.
+using PendingConnectionPtr = std::unique_ptr<PendingConnection>;
 /// Called with each new pending connection on the port listener's loop, at a point where handlers
 /// of the program must not run.
 using PendingHandler = std::function<void(PendingConnectionPtr)>;
@@ -76,18 +78,19 @@ class AECONN_API LoopAcceptor : public Listener {
   /// Called on the loop's thread when a pending connection was refused or lost before it reached
   /// this acceptor, so that the transport can count it like one rejected by its own listener.
   virtual void count_rejected() noexcept {}
-  /// Returns what prepares pending connections for this acceptor; null if they need no preparation.
+  /// Returns the object that prepares pending connections for this acceptor's thread; null: no
+  /// preparation is needed.
   virtual std::shared_ptr<const Handoff> handoff() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }
 };
-using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns an acceptor
+using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns an acceptor of one loop
 
 /// A listener on a port that can move to another loop, together with the pending connections in its
 /// backlog.
 class AECONN_API PortListener : public Listener {
  public:
-  /// The value of option max-connections. The port listener does not enforce it; the user of this
-  /// class does.
+  /// Returns the value of option max-connections. The port listener itself does not enforce this
+  /// limit; the object that uses the listener does.
   virtual std::uint64_t max_connections() const = 0;
   /// Detaches the listener from its loop, which is about to end; it then does nothing until
   /// arrive(). Called again, for another loop, if the target loop has ended meanwhile. Called on
@@ -100,6 +103,7 @@ class AECONN_API PortListener : public Listener {
   /// Empty if they are unknown or there is no device; contains -1 if there are several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
-using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owns a port listener
+/// Owns a port listener; destroying it stops listening.
+using PortListenerPtr = std::unique_ptr<PortListener>;
 
 }}  // namespace conn

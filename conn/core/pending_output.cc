@@ -119,7 +119,7 @@ void PendingOutput::done(Segment& segment, std::error_code error) noexcept {
   segment.stage = Stage::kDone;
   if (!segment.error) segment.error = error;
   if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 && !reserved_)
-    stop_filling();  // all data in the chunk has been sent
+    stop_filling();  // the chunk is no longer filled, because all its data has been sent
   unuse(std::exchange(segment.chunk, nullptr));
 }
 
@@ -129,13 +129,14 @@ void PendingOutput::given_back(std::size_t count, std::error_code error) noexcep
     done(at(i), error);
     --count;
   }
-  given_back_early_ = count;  // these belong to the segment that the carrier is about to take
+  // The rest of `count` belongs to the segment that the carrier is about to take.
+  given_back_early_ = count;
 }
 
 void PendingOutput::drop(std::error_code error) noexcept {
   for (; next_ != last_; ++next_) {
     Segment& segment = at(next_);
-    if (segment.begun) {  // the carrier still reads the part that it has taken
+    if (segment.begun) {  // the carrier still reads the part of the segment that it has taken
       segment.stage = Stage::kLent;
       segment.error = error;
     } else {

@@ -25,10 +25,11 @@ namespace conn { inline namespace AECONN_ABI {
 class PendingOutput {
  public:
   static constexpr std::size_t kSegments = 64;
-  /// Limit for copied bytes that are not sent yet. Once it is reached, reserve() refuses more.
+  /// Limit on copied bytes that are not sent yet. Once this limit is reached, reserve() returns no
+  /// buffer.
   static constexpr std::size_t kMostHeld = 4 * kMaxContiguous;
 
-  /// A release function of the program that is to be called, and its arguments.
+  /// A release function that the program passed to send(), to be called with these arguments.
   struct Release {
     Outgoing::Release call = nullptr;
     void* context = nullptr;
@@ -44,12 +45,12 @@ class PendingOutput {
   /// between loops.
   void set_pool(ChunkPool* pool) noexcept { pool_ = pool; }
 
-  /// Whether some output has not been handed on yet.
+  /// Whether there is output that has not been handed to the carrier yet.
   bool waits() const noexcept { return next_ != last_; }
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
-  /// Whether the program was notified of all output.
-  bool all_told() const noexcept { return first_ == last_; }  ///< and nothing is to be released
-  bool lends() const noexcept;  ///< the carrier has memory that was not given back
+  /// Whether the program was notified of all output, so that no release function is left to call.
+  bool all_told() const noexcept { return first_ == last_; }
+  bool lends() const noexcept;  ///< whether the carrier still uses memory that was passed to send()
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }
 
@@ -60,7 +61,8 @@ class PendingOutput {
   /// Queues the first `size` bytes of the buffer that reserve() returned last. Returns false if
   /// `size` is 0.
   bool commit(std::size_t size) noexcept;
-  /// Gives back the buffer that reserve() returned, without using it.
+  /// Stops using the chunk in which reserve() returns buffers. A buffer that was not committed is
+  /// given back unused.
   void stop_filling() noexcept;
   /// Queues memory of the program. `by_reference`: whether the carrier may send it without copying,
   /// so that it is offered first. Returns false if all segments are in use.
@@ -71,47 +73,49 @@ class PendingOutput {
   /// it.
   bool next_is_reference() const noexcept { return at(next_).stage == Stage::kWaiting; }
   Outgoing offer() const noexcept;
-  /// Records that the carrier took `size` bytes of offer(), and reads them from the program's
-  /// memory.
+  /// Records that the carrier took `size` bytes of the segment from offer(), and reads them from
+  /// the program's memory.
   void lent(std::size_t size) noexcept;
-  /// Records that the carrier cannot send the segment in offer() without copying.
+  /// Records that the carrier cannot send the segment from offer() without copying it.
   void refused() noexcept { at(next_).stage = Stage::kRefused; }
   /// Stores the segments that are to be written together in `vectors`, which has kSegments places.
   /// Returns how many there are.
   int gather(iovec* vectors) const noexcept;
-  /// Records that `size` bytes of the segments from gather() were written.
+  /// Records that the carrier accepted `size` bytes of the segments from gather().
   void written(std::size_t size) noexcept;
 
   // --- done --------------------------------------------------------------------------------------
   /// Records that the carrier no longer needs the oldest `count` segments that were lent to it.
   void given_back(std::size_t count, std::error_code error) noexcept;
-  /// Discards the segments that wait. One that was lent in part ends when the carrier gives it
-  /// back.
+  /// Discards the segments that wait to be handed to the carrier. A segment that the carrier has
+  /// taken in part ends when the carrier no longer needs it.
   void drop(std::error_code error) noexcept;
-  /// Ends all segments, including those lent to the carrier.
+  /// Ends all segments, including those whose memory the carrier uses.
   void end(std::error_code error) noexcept;
-  /// Whether take_release() returns a release function.
+  /// Whether there is a finished segment with a release function, which take_release() would
+  /// return.
   bool has_release() noexcept;
-  /// Removes the oldest segment, which is done, and returns its release function.
+  /// Removes the oldest segment, which is finished, and returns its release function.
   Release take_release() noexcept;
 
  private:
   enum class Stage : std::uint8_t {
-    kWaiting,  ///< a segment to be offered to the carrier without copying
-    kRefused,  ///< a segment to be written by the carrier's writev()
-    kLent,     ///< taken by the carrier, which still reads the program's memory
-    kDone,     ///< a segment that is no longer needed: its release function is due
+    kWaiting,  ///< the segment is to be offered to the carrier without copying
+    kRefused,  ///< the segment is to be written with the carrier's writev()
+    kLent,     ///< the carrier has taken the segment, and still reads the program's memory
+    kDone,     ///< the segment is no longer needed: its release function is due
   };
   struct Segment {
     const std::byte* data = nullptr;
     std::size_t size = 0;
-    Chunk* chunk = nullptr;  // the chunk with the bytes, if they were copied; else null
+    // The chunk that contains the bytes; null: they are in the program's memory.
+    Chunk* chunk = nullptr;
     Outgoing::Release release = nullptr;
     void* context = nullptr;
     const Memory* memory = nullptr;
     std::error_code error;
     Stage stage = Stage::kWaiting;
-    bool begun = false;  // a part of it was lent to the carrier
+    bool begun = false;  // whether the carrier has taken a part of the segment
   };
 
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
@@ -120,14 +124,14 @@ class PendingOutput {
   void unuse(Chunk* chunk) noexcept;
 
   ChunkPool* pool_ = nullptr;
-  Chunk* filling_ = nullptr;  // the chunk whose free end reserve() returns; null: none
-  bool reserved_ = false;     // reserve() was called, and commit() not yet
-  std::size_t held_ = 0;      // number of copied bytes that wait
+  Chunk* filling_ = nullptr;  // the chunk in whose free part reserve() returns buffers; null: none
+  bool reserved_ = false;     // whether a buffer that reserve() returned was not committed yet
+  std::size_t held_ = 0;      // number of copied bytes that wait to be sent
   std::array<Segment, kSegments> segments_;
   // Indexes into segments_, modulo its size: of the oldest segment that was not released, of the
   // first that was not handed on, and of the first free place.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  // Number of segments given back before lent() was called for them.
+  // Number of segments that the carrier gave back before lent() was called for them.
   std::size_t given_back_early_ = 0;
 };
 

@@ -23,17 +23,18 @@ class ReadAhead final : public ReadyItem {
   View peek(std::size_t together);
   std::size_t consume(std::size_t size) noexcept;
   std::size_t read(void* into, std::size_t size) noexcept;
-  /// Forgets the number of bytes that peek() asked for: the read handler may run for fewer bytes.
+  /// Forgets how many bytes peek() asked for, so that the read handler runs for any number of
+  /// bytes.
   void peek_anything() noexcept { wanted_ = 1; }
-  /// Queues the read handler if it is due, because no descriptor signals the unread bytes in the
-  /// chunk.
+  /// Queues the read handler if it is due. Otherwise it would not run, because no descriptor
+  /// signals bytes that have already been read into the chunk.
   void queue() noexcept;
-  /// Called by shutdown_both(): reading has ended, and the read handler runs so that the program
-  /// learns of it.
+  /// Called by shutdown_both(). Ends reading, and queues the read handler, so that the program
+  /// learns that reading has ended.
   void end() noexcept;
   bool ended() const noexcept { return ended_; }
-  void drop() noexcept;   ///< discards the unread bytes
-  void reset() noexcept;  ///< prepares the object for the next connection
+  void drop() noexcept;   ///< discards the bytes that the program has not read
+  void reset() noexcept;  ///< prepares this object for use by another connection
 
  private:
   std::size_t run_ready() override;
@@ -41,7 +42,7 @@ class ReadAhead final : public ReadyItem {
 
   InPlace& its_;
   Chunk* unread_ = nullptr;
-  std::size_t wanted_ = 1;  // number of unread bytes from which the read handler is due
+  std::size_t wanted_ = 1;  // the read handler is due when at least this number of bytes is unread
   bool ended_ = false;
 };
 

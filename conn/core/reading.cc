@@ -16,7 +16,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// Makes sure that `together` bytes fit in one piece with the unread bytes at its beginning.
 /// Returns false if memory ran out.
 bool ReadAhead::make_room(std::size_t together) noexcept {
-  if (its_.pool() == nullptr) return false;  // the connection moves between loops
+  // There is no pool while the connection moves between loops.
+  if (its_.pool() == nullptr) return false;
   if (unread_ == nullptr) {
     unread_ =
         its_.pool()->chunks().acquire(its_.connection().reads_fill_ ? ChunkPool::kLarge : together);
@@ -50,7 +51,8 @@ View ReadAhead::peek(std::size_t together) {
       return view;
     }
     while (unread() < together && unread_->room() != 0) {
-      // If the carrier can show bytes itself, only as many as needed are copied, in growing steps.
+      // If the carrier can show bytes in its own memory, only as many bytes as needed are copied,
+      // in growing steps.
       std::size_t room = unread_->room();
       if (its_.connection().carrier_->peeks_in_place())
         room = std::min(room, std::max(together - unread(), unread()));
@@ -130,7 +132,7 @@ void ReadAhead::queue() noexcept {
 std::size_t ReadAhead::run_ready() {
   ConnectionCore& connection = its_.connection();
   if (!connection.on_read_ || (unread() < wanted_ && !ended_) || connection.given_up()) return 0;
-  struct Requeue {  // its destructor also runs if the handler throws
+  struct Requeue {  // the destructor queues the handler again, even if it throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)
@@ -143,7 +145,7 @@ std::size_t ReadAhead::run_ready() {
 
 void ReadAhead::reset() noexcept {
   unqueue();
-  ended_ = false;  // if reading has ended, the connection's state reports it from now on
+  ended_ = false;  // from now on, the connection's state says whether reading has ended
 }
 
 }}  // namespace conn

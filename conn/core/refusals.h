@@ -18,16 +18,17 @@ namespace conn { inline namespace AECONN_ABI {
 /// tell(), so its owner is destroyed through destroy_later().
 class Refusals {
  public:
-  /// Sets the handler; null removes it.
+  /// Sets the handler that is called for each refusal; null removes it.
   void set(const RefusedHandler& handler) { handler_.set(handler); }
-  /// Removes the handler and the queued refusals.
+  /// Removes the handler, and drops the refusals that wait for it.
   void clear() {
     waiting_.clear();
     handler_.clear();
   }
-  /// Whether a handler is set.
+  /// Whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
-  /// Runs the handler for a refusal. If the handler is already running, queues the refusal.
+  /// Calls the handler for a refusal. If the handler is already running, the refusal waits until it
+  /// has returned.
   void tell(const Failure& why) {
     if (handler_.running()) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(why);

@@ -14,17 +14,19 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Counts the runs in vain of one connection's handlers.
+/// Counts how often in succession a connection's handlers ran in vain, without reading or writing
+/// anything.
 class SpuriousWakeups {
  public:
-  /// To be called before a handler runs.
+  /// To be called before a read or write handler of the connection runs.
   void begin() noexcept { bits_ &= kRows; }
-  /// To be called when a read (or else a write) has failed with EAGAIN.
+  /// To be called when a read (`reading` is true) or a write (false) has failed with EAGAIN.
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
-  /// Whether look() must be called after the run.
+  /// Whether look() must be called after the handler has run.
   bool worth_a_look() const noexcept { return bits_ != 0; }
-  /// To be called after the run. `moved`: whether bytes were read (or else written). Returns the
-  /// number of consecutive runs in vain.
+  /// To be called after a handler has run. `moved`: whether the read handler (`reading` is true)
+  /// has read, or the write handler (false) has written, any bytes. Returns the number of
+  /// consecutive runs in vain.
   unsigned look(bool reading, bool moved) noexcept {
     const unsigned shift = reading ? 0 : 3;
     const bool refused = (bits_ & (reading ? kReadRefused : kWriteRefused)) != 0;
@@ -37,13 +39,16 @@ class SpuriousWakeups {
     return !moved && refused ? row : 0;
   }
 
-  /// The longest row of runs in vain of all connections since this was last set to 0.
+  /// The highest number of consecutive runs in vain of any connection's handler, since the program
+  /// last set it to 0.
   static inline std::atomic<unsigned> longest_row{0};
 
  private:
-  static constexpr unsigned kMost = 7;  // the highest count, at which counting stops
+  // The highest number of consecutive runs in vain that is counted.
+  static constexpr unsigned kMost = 7;
   static constexpr std::uint8_t kRows = 0x3f, kReadRefused = 0x40, kWriteRefused = 0x80;
-  // Two counts of three bits, and which kinds of call have failed in this run.
+  // Two counters of three bits, for consecutive runs in vain of the read and the write handler; and
+  // two bits for the kinds of call (read, write) that failed with EAGAIN in the current run.
   std::uint8_t bits_ = 0;
 };
 

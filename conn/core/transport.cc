@@ -80,7 +80,7 @@ ConnectionPtr Transport::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
-// The handlers are passed by value, because overrides keep them.
+// These functions take the handlers by value, because overrides of them keep the handlers.
 ListenerPtr Transport::adopt_listener(ae::EventLoop&, int, AcceptHandler, const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }

@@ -15,24 +15,27 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The base class of transports. Programs see its base, ConnectionType.
+/// The base class of all transports. Programs use its base class ConnectionType.
 class AECONN_API Transport : public ConnectionType {
  public:
-  // Protected in the base, because programs do not delete transports.
+  // The destructor is protected in the base class, because programs do not delete transports.
   virtual ~Transport() = default;
-  /// Returns the transport behind a ConnectionType. Every ConnectionType is a Transport.
+  /// Returns the Transport that implements a ConnectionType; every ConnectionType is one.
   static const Transport& of(const ConnectionType& type) noexcept {
     return static_cast<const Transport&>(type);
   }
 
   // --- what every transport implements -----------------------------------------------------------
-  virtual std::string_view name() const noexcept = 0;      ///< scheme of URLs
-  virtual Capabilities capabilities() const noexcept = 0;  ///< what the transport can do
-  virtual void configure(const Options& options) = 0;      ///< sets the default options
-  /// Throws Error if the endpoint is not valid; see ConnectionType::check(). The core also calls it
-  /// before Carrier::connect(), with any endpoint that the program has filled in.
+  /// Name of the transport, used as the scheme of URLs.
+  virtual std::string_view name() const noexcept = 0;
+  /// The operations and properties that this transport supports.
+  virtual Capabilities capabilities() const noexcept = 0;
+  /// Sets the default values of the transport's options.
+  virtual void configure(const Options& options) = 0;
+  /// Throws Error if the endpoint is not valid for this transport; see ConnectionType::check(). The
+  /// core also calls it before Carrier::connect(), with any endpoint that a program has filled in.
   virtual void check(const Endpoint& endpoint) const = 0;
-  /// Listens on `endpoint`; see ConnectionType::listen().
+  /// Listens for connections on `endpoint`; see ConnectionType::listen().
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                            AcceptHandler accepted) const = 0;
   /// Creates a connection in state kNone; see ConnectionType::create().
@@ -41,15 +44,15 @@ class AECONN_API Transport : public ConnectionType {
   // --- what it may implement ---------------------------------------------------------------------
   virtual const OptionTable* option_table() const noexcept {
     return nullptr;
-  }  ///< the transport's options; null: none
+  }  ///< the table of the transport's options; null: it has none
   /// Returns an option of the transport or of a type below it; null: none. The default searches
   /// option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
-  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error, for
-  /// connections without a descriptor.
+  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error: the
+  /// transport has no connections with a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
-  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error,
-  /// for listeners without a descriptor.
+  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error:
+  /// the transport has no listeners with a descriptor.
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
@@ -57,19 +60,20 @@ class AECONN_API Transport : public ConnectionType {
   /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  /// Whether connections of this type may use carriers of `other`, which must then not outlive what
-  /// `other` keeps for the loop.
+  /// Whether connections of this type may use carriers of the type `other`. Such connections must
+  /// end before `other` frees what it keeps for the loop.
   virtual bool is_over(const ConnectionType& /*other*/) const noexcept { return false; }
+  /// Whether handlers are due on the loop that no descriptor announces.
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
-  virtual std::size_t process_pending_data(ae::EventLoop&) const {
-    return 0;
-  }                                              ///< does the work of has_pending_data()
-  virtual void cleanup(ae::EventLoop&) const {}  ///< frees the caches of one loop
+  /// Runs handlers that are due on the loop; returns how many ran.
+  virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }
+  /// Frees what the transport keeps for reuse on one loop.
+  virtual void cleanup(ae::EventLoop&) const {}
   /// Returns the limits on the number of connections; see ConnectionType::capacity(). The default
   /// returns the limit of descriptors, if a connection has one.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
-  /// Returns the counters on one loop by name. The default returns those in counters(); an override
-  /// appends its own.
+  /// Returns the names and values of the counters on one loop. The default returns those in
+  /// counters(); an override appends its own.
   virtual Statistics statistics(ae::EventLoop& loop) const;
 
   // --- one port, several loops: see conn/listener_group.h and conn/core/pending_connection.h ---

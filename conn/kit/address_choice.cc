@@ -16,11 +16,11 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// If an address has failed and is not used, its failure is forgotten after this time.
+// How long the failure of an address that no connection uses is remembered.
 constexpr ae::Duration kMemory = std::chrono::minutes(10);
 constexpr unsigned kAllBits = 128;
 
-/// Returns the bytes of an IPv4 or IPv6 address; empty for another family.
+/// Returns the bytes of an IPv4 or IPv6 address; empty for any other address family.
 std::span<const std::uint8_t> bytes_of(const sockaddr* address) noexcept {
   if (address->sa_family == AF_INET) {
     const auto* four = reinterpret_cast<const sockaddr_in*>(address);
@@ -108,7 +108,7 @@ Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noex
 // --- AddressBook ---------------------------------------------------------------------------------
 
 struct AddressBook::Rank {
-  // End of the time in which the address is tried last; the minimum: it is not deferred.
+  // Time until which the address is tried only after all others; the minimum: it is tried normally.
   ae::TimePoint rests_until;
   Distance distance;
   std::uint64_t connections;
@@ -163,7 +163,7 @@ Quota::Place AddressBook::choose(AddressOrder order, std::span<SocketAddress> le
       }
     }
     Known& known = known_[best->to_string()];
-    // Other connections wait for the result of this attempt.
+    // Until this attempt has a result, other connections try the address only after all others.
     if (known.failed) known.until = now + kRest;
     std::rotate(left.begin(), best, best + 1);
     return known.places.take();
@@ -182,7 +182,8 @@ void AddressBook::told(AddressOrder order, const SocketAddress& address,
     if (found == known_.end()) return;
     found->second.failed = static_cast<bool>(why);
     found->second.until = std::chrono::steady_clock::now() + kRest;
-  } catch (const std::exception&) {  // no memory to record it: the next attempt reports it again
+  } catch (const std::exception&) {
+    // There is no memory to record the failure: the next attempt will report it again.
   }
 }
 

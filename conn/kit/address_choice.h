@@ -22,32 +22,37 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The values of option spread.
+/// The order in which a client tries a server's addresses: the values of option spread.
 enum class AddressOrder : std::uint8_t {
-  kFirst,  ///< in the order of the URL and of the resolver
-  kLeast,  ///< the address with the fewest connections; of several such, a random one
-  kNear,   ///< this machine's addresses, then its own networks, then others; among equals as kLeast
+  kFirst,  ///< in the order of the URL, and for each host in that of the resolver
+  /// First the address with the fewest connections; if several have the fewest, a random one of
+  /// them.
+  kLeast,
+  /// First this machine's addresses, then those in its own networks, then others; equally near ones
+  /// as with kLeast.
+  kNear,
 };
 
-/// Returns the row of option spread for a transport's table. `fallback` is the transport's default.
+/// Returns the description of option spread for a transport's option table. `fallback` is the
+/// transport's default.
 AECONN_API OptionRow spread_row(AddressOrder fallback);
-/// Reads option spread. Throws Error for an unknown word.
+/// Reads the value of option spread. Throws Error if it is none of the option's words.
 AECONN_API AddressOrder spread_from(OptionReader& options);
 
-/// One of this machine's addresses, with the prefix length of its network.
+/// One of this machine's IP addresses, with the prefix length of its network.
 struct OwnAddress {
-  SocketAddress address;  ///< without a port
-  unsigned net_bits = 0;  ///< prefix length: 24 for 10.0.0.1/24
+  SocketAddress address;  ///< an IP address of this machine, without a port
+  unsigned net_bits = 0;  ///< prefix length of the address's network: 24 for 10.0.0.1/24
 };
 /// Returns the IPv4 and IPv6 addresses of all interfaces that are up; empty if the kernel does not
 /// report them.
 AECONN_API std::vector<OwnAddress> own_addresses();
 
-/// How far an address is from this machine, judged by this machine's own addresses.
+/// How far an address is from this machine, judged by the addresses that this machine has.
 enum class Distance : std::uint8_t {
-  kHere,  ///< it is an address of this machine
-  kLink,  ///< it is in one of this machine's networks, reachable without a router
-  kFar,   ///< it is elsewhere
+  kHere,  ///< the address belongs to this machine
+  kLink,  ///< the address is in a network of this machine, reachable without a router
+  kFar,   ///< the address is neither on this machine nor in its networks
 };
 /// Returns how far `to` is from this machine. `own` comes from own_addresses(). A loopback address
 /// is always kHere.
@@ -77,8 +82,9 @@ class AECONN_API AddressBook {
  private:
   struct Known {
     Quota places{Quota::kMost};
-    bool failed = false;  // whether the last attempt has failed
-    // End of the deferral after a failure, or of another connection's attempt.
+    bool failed = false;  // whether the last attempt to connect to the address has failed
+    // Time until which the address is tried only after all others: after a failure, or while
+    // another connection tries it.
     ae::TimePoint until{};
   };
   struct Rank;
@@ -86,7 +92,8 @@ class AECONN_API AddressBook {
   void forget_idle(ae::TimePoint now);
 
   ae::Mutex mutex_;
-  std::map<std::string, Known> known_;  // the key is the address with its port
+  // What is known about each address; the key is the address with its port.
+  std::map<std::string, Known> known_;
   std::size_t forget_at_ = 64;
   std::optional<std::minstd_rand> random_;
 };

@@ -27,7 +27,7 @@ std::uint64_t open_descriptors() {
   if (!folder) return 0;
   std::uint64_t count = 0;
   while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
-  return count - 1;  // the directory itself has a descriptor, which is not counted
+  return count - 1;  // the descriptor of the directory itself is not counted
 }
 
 }  // namespace

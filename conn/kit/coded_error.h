@@ -9,12 +9,13 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// An Error with an error code.
+/// An Error that also has an error code.
 class CodedError : public Error {
  public:
-  /// `sentence` is the text of the Error, for the user.
+  /// Creates an Error with the text `sentence`, for the user, and an error code for the program.
   CodedError(std::error_code code, const std::string& sentence) : Error(sentence), code_(code) {}
-  const std::error_code& code() const noexcept { return code_; }  ///< the code of the cause
+  /// The error code of the cause, such as EADDRINUSE.
+  const std::error_code& code() const noexcept { return code_; }
 
  private:
   std::error_code code_;

@@ -10,13 +10,15 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace defaults {
 
-/// Default backlog of listeners, as in Redis; the kernel limits it to somaxconn.
+/// Default backlog of a listening socket, as in Redis. The kernel limits it to the value of
+/// somaxconn.
 inline constexpr int kBacklog = 511;
-/// Default number of connections that are accepted in one iteration.
+/// Default limit on the connections that a listener accepts in one iteration of the loop.
 inline constexpr unsigned kAcceptBatch = 64;
-/// Default of option connect-timeout. The option's row of each transport says what the time covers.
+/// Default of option connect-timeout. The description of the option in each transport's table says
+/// what the time covers.
 inline constexpr ae::Duration kConnectTimeout = std::chrono::seconds(5);
-/// Default of option linger: how long close() may continue to deliver.
+/// Default of option linger: how long a closed connection may continue to deliver its data.
 inline constexpr ae::Duration kLinger = std::chrono::seconds(3);
 
 }}}  // namespace conn::defaults

@@ -10,9 +10,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The default value and the table row of option end-linger.
+/// The default value of option end-linger, and its row for a transport's option table.
 struct EndLinger {
-  /// The default value. If the option is zero, Carrier::drain() is not called.
+  /// Default value of option end-linger. If the option is zero, Carrier::drain() is not called.
   static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
   /// Returns the row for a transport's table; values go from 0 to an hour. `meaning` is the
   /// description, as in OptionRow::meaning().

@@ -7,7 +7,7 @@ namespace {
 struct State {
   Interruption::Ask ask = nullptr;
   void* context = nullptr;
-  int depth = 0;  // number of nested blocking calls
+  int depth = 0;  // number of blocking calls of this thread that are nested in each other
   bool ends = false;
 };
 thread_local State state;

@@ -8,12 +8,13 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Says for the calling thread whether a signal ends its blocking calls.
+/// Decides, for the calling thread, whether a signal ends its blocking calls with EINTR.
 class Interruption {
  public:
-  /// A callback that returns nonzero if the blocking call must end with EINTR.
+  /// A function that returns nonzero if the blocking call in progress must end with EINTR.
   using Ask = int (*)(void* context);
-  /// Sets the callback of this thread; null removes it.
+  /// Sets the function that decides whether a signal ends the blocking calls of the calling thread;
+  /// null: no signal ends them.
   static void ask(Ask ask, void* context) noexcept;
 
   /// Exists during a blocking call that the program has made; calls may be nested. The callback
@@ -28,7 +29,7 @@ class Interruption {
   /// To be called after a wait has failed with EINTR. Runs the callback, and returns whether the
   /// blocking call must end. Once true, the result stays true until that call ends.
   static bool came() noexcept;
-  /// Whether came() has already found that the blocking call must end.
+  /// Whether came() has already found that the current blocking call must end.
   static bool ends() noexcept;
 };
 

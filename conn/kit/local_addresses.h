@@ -11,7 +11,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A copy of an IPv4 or IPv6 address; empty for any other family.
+/// Returns a copy of an IPv4 or IPv6 address; an unset address for any other family.
 AECONN_API SocketAddress copy_address(const sockaddr* from) noexcept;
 
 /// Returns all IP addresses that this machine has at present; empty if they cannot be read.

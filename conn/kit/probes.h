@@ -55,12 +55,14 @@
 #include <sys/sdt.h>
 
 #include "ae/abi.h"
-/// Defines a probe with the arguments listed above: integers and pointers, preferably lvalues.
+/// Defines a tracing probe with the arguments listed above: integers and pointers, preferably
+/// lvalues.
 #define AECONN_PROBE(name, ...) STAP_PROBEV(aeconn, name, __VA_ARGS__)
 #else
 #define AECONN_PROBE(name, ...) static_cast<void>(sizeof(conn::probe_arguments(__VA_ARGS__)))
 namespace conn { inline namespace AECONN_ABI {
-/// Is never called, but lets the compiler count the arguments as used without evaluating them.
+/// A function that is never called. It lets the compiler count the arguments of a disabled probe as
+/// used, without evaluating them.
 template <class... Arguments>
 char probe_arguments(const Arguments&...) noexcept;
 }}  // namespace conn

@@ -20,23 +20,26 @@ class Quota {
   /// One connection's slot, held until the connection is destroyed, possibly on another thread.
   /// Null: none.
   using Place = std::shared_ptr<const void>;
-  static constexpr std::uint64_t kDefault = 65536;     ///< default of option max-connections
-  static constexpr std::uint64_t kMost = 100'000'000;  ///< largest value of option max-connections
+  static constexpr std::uint64_t kDefault = 65536;  ///< default value of option max-connections
+  /// Largest value that option max-connections accepts.
+  static constexpr std::uint64_t kMost = 100'000'000;
 
-  /// Creates a quota of `most` places. Throws std::bad_alloc.
+  /// Creates a quota that allows `most` connections. Throws std::bad_alloc.
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
-  std::uint64_t most() const noexcept { return most_; }  ///< number of places
-  /// Returns how many places are in use. This exceeds most() if take() was called without checking
-  /// full().
+  /// Number of connections that the quota allows at once.
+  std::uint64_t most() const noexcept { return most_; }
+  /// Returns the number of connections that hold a place. It exceeds most() if take() was called
+  /// without checking full().
   std::uint64_t taken() const noexcept {
     return static_cast<std::uint64_t>(places_.use_count()) - 1;
   }
-  bool full() const noexcept { return taken() >= most_; }  ///< whether all places are in use
+  /// Whether as many connections hold a place as the quota allows.
+  bool full() const noexcept { return taken() >= most_; }
   /// Returns a place, even if none is free: the caller must check full() before. Each copy of the
   /// result counts as another place.
   Place take() const noexcept { return places_; }
-  /// Returns the failure that Listener::on_refused() reports for a pending connection that gets no
-  /// place.
+  /// Returns the failure that Listener::on_refused() reports when the pending connection of `peer`
+  /// is refused because the quota is full.
   Failure refusal(std::string_view peer) const {
     return {std::make_error_code(std::errc::connection_refused),
             std::string(peer.empty() ? "a client" : peer) + ": " + std::to_string(most_) +
@@ -45,7 +48,7 @@ class Quota {
 
  private:
   std::uint64_t most_;
-  std::shared_ptr<const char> places_;  // each copy is one place in use
+  std::shared_ptr<const char> places_;  // each copy of this pointer is the place of one connection
 };
 
 }}  // namespace conn

@@ -20,8 +20,8 @@ class AECONN_API ReadyItem {
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }  ///< whether the item is in a list
-  void unqueue() noexcept;  ///< removes the item from its list; no effect if it is in none
+  bool queued() const noexcept { return next_ != nullptr; }  ///< whether this item is in a list now
+  void unqueue() noexcept;  ///< removes this item from its list; no effect if it is in no list
 
  protected:
   virtual ~ReadyItem() { unqueue(); }
@@ -41,15 +41,15 @@ class AECONN_API ReadyItem {
 /// between add_source() and remove_source(), which the list's owner must call.
 class AECONN_API ReadyList : public ae::Source {
  public:
-  /// Creates an empty list for `loop`, which must outlive it.
+  /// Creates an empty list that `loop` serves. The loop must outlive the list.
   explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
   /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
   /// program's loop and sleeps.
   void push(ReadyItem& item) noexcept;
-  /// Whether no items are queued.
+  /// Whether no item waits in this list.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
-  ae::EventLoop& loop() const noexcept { return loop_; }  ///< the loop that serves the list
+  ae::EventLoop& loop() const noexcept { return loop_; }  ///< the event loop that serves this list
 
   bool has_pending() const override { return !empty(); }
   /// Serves the items that are in the list at the start of the call: at least one, and more while
@@ -72,8 +72,8 @@ class AECONN_API ReadyList : public ae::Source {
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;
-  Head waiting_;  // items that the next call will serve
-  Head turn_;     // items that the current call has yet to serve
+  Head waiting_;  // items that the next call of process_pending() or process_all() will serve
+  Head turn_;     // items that the current call still has to serve
 };
 
 }}  // namespace conn

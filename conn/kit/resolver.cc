@@ -40,7 +40,7 @@ class ResolverCategory final : public std::error_category {
   std::string message(int code) const override { return gai_strerror(code); }
   std::error_condition default_error_condition(int code) const noexcept override {
     if (code == EAI_MEMORY) return std::errc::not_enough_memory;
-    return std::errc::host_unreachable;  // the errno that is closest to an unknown host
+    return std::errc::host_unreachable;  // the errno value that comes closest to "unknown host"
   }
 };
 
@@ -117,8 +117,8 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   return result;
 }
 
-/// Resolves what needs no lookup: wildcards, numeric addresses, and invalid ones. Returns no value
-/// for a host name.
+/// Resolves a host for which no lookup is needed: wildcards, numeric addresses, and invalid
+/// addresses. Returns no value for a host name.
 std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port, bool passive) {
   if (host == "*") {
     Resolved result;
@@ -143,24 +143,25 @@ using Clock = std::chrono::steady_clock;
 
 struct Job;
 
-/// One caller's request for the addresses of a name. The lookup's thread writes `result` and then
-/// calls answered().
+/// One caller's request for the addresses of a host name. The lookup's thread writes `result` and
+/// then calls answered().
 struct Request {
   explicit Request(std::uint16_t its_port) : port(its_port) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
-  /// Tells the caller that `result` is there. Called on the lookup's thread. May throw
-  /// std::bad_alloc; it is then called again.
+  /// Notifies the caller that `result` has been written. Called on the lookup's thread. May throw
+  /// std::bad_alloc, and is then called again.
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
   Resolved result;
-  std::weak_ptr<Job> job;  // the lookup that serves this request; guarded by the pool's mutex
+  // The lookup whose result this request waits for; guarded by the pool's mutex.
+  std::weak_ptr<Job> job;
 };
 
-/// One lookup of a name, shared by all requests for that name. Guarded by the pool's mutex, except
-/// `host`.
+/// One lookup of a host name, shared by all requests for that name. Guarded by the pool's mutex,
+/// except for the member `host`.
 struct Job {
   explicit Job(std::string name) : host(std::move(name)) {}
   const std::string host;
@@ -175,12 +176,12 @@ using JobPtr = std::shared_ptr<Job>;
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   static Pool& instance() {
-    // This is never destroyed, because fork handlers and lookup threads may outlive main().
+    // The pool is never destroyed, because fork handlers and lookup threads may outlive main().
     static const auto* const pool = [] {
       const auto* made = new std::shared_ptr<Pool>(std::make_shared<Pool>());
       the_pool = made->get();
-      // A child of fork() does not have the parent's lookup threads, so it starts with an empty
-      // pool.
+      // The parent's lookup threads do not exist in a child of fork(), so the child starts with an
+      // empty pool.
       pthread_atfork([] { the_pool->mutex_.lock(); }, [] { the_pool->mutex_.unlock(); },
                      [] { the_pool->begin_anew(); });
       return made;
@@ -206,14 +207,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
       return;
     }
     const int err = look_after_the_line();
-    if (err == 0 || threads_ > 0) return;  // a thread that already runs will serve the job
+    if (err == 0 || threads_ > 0) return;  // a lookup thread that already runs will serve the job
     line_.pop_back();
     lock.unlock();
     request->result.failure = errno_failure(err, "start a thread to resolve names");
     request->answered(request);
   }
 
-  /// Cancels a request. It may still be answered if the answer is just being delivered.
+  /// Cancels a request. It may still receive its answer if that is being delivered at this moment.
   void leave(const Request& request) noexcept {
     const std::lock_guard lock(mutex_);
     const JobPtr job = request.job.lock();
@@ -221,13 +222,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::erase_if(job->requests, [&](const auto& each) { return each.get() == &request; });
     if (!job->requests.empty()) return;
     std::erase(line_, job);
-    // A cancelled lookup does not count towards kPlaces, so another may start.
+    // A lookup without requests does not count towards kPlaces, so another lookup may start.
     changed_.notify_all();
   }
 
  private:
-  static constexpr int kPlaces = 4;  // limit of lookups, without slow or cancelled ones
-  // Limit of all lookups, including slow and cancelled ones.
+  // Limit on simultaneous lookups, apart from slow and cancelled ones.
+  static constexpr int kPlaces = 4;
+  // Limit on all simultaneous lookups, including slow and cancelled ones.
   static constexpr int kMostThreads = 64;
   static constexpr int kMostOfOneName = 8;
   // A lookup that takes longer than this is waiting for an unresponsive name server, and does not
@@ -238,12 +240,13 @@ class Pool : public std::enable_shared_from_this<Pool> {
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
   static inline Pool* the_pool = nullptr;
 
-  void begin_anew() noexcept {  // called with the mutex locked
+  void begin_anew() noexcept {  // called in a child of fork(), with the mutex locked
     threads_ = 0;
     watched_ = false;
     line_.clear();
     running_.clear();
-    std::construct_at(&changed_);  // the threads that waited for it exist only in the parent
+    // The threads that waited for this condition variable exist only in the parent process.
+    std::construct_at(&changed_);
     mutex_.unlock();
   }
 
@@ -254,7 +257,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int count = 0;
     for (const JobPtr& job : running_) {
       if (job->host != host) continue;
-      youngest = job;  // the list is in order of start, so the last one is the youngest
+      // Lookups are listed in the order of their start, so the last one is the youngest.
+      youngest = job;
       ++count;
     }
     const bool fresh = youngest != nullptr && Clock::now() - youngest->began < kFresh;
@@ -294,7 +298,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   }
 
-  /// Returns the time at which the next lookup may start; the minimum: it may start now.
+  /// Returns the earliest time at which another lookup may start; TimePoint::min(): it may start
+  /// now.
   ae::TimePoint next_place() const noexcept {
     const ae::TimePoint now = Clock::now();
     int taken = 0;
@@ -344,8 +349,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   }
 
-  // Delivers the result to a caller, who waits for it: if there is no memory to deliver it, tries
-  // again a little later, until it succeeds.
+  // Delivers the result of a lookup to a caller. Because the caller waits for it, delivery is tried
+  // again and again, with short pauses, while there is no memory for it.
   static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
     try {
       request->result = found;
@@ -392,7 +397,7 @@ class Lookup final : public Resolution {
   }
   static void deliver(LoopRequest& request) {
     if (request.owner == nullptr) return;
-    // The callback may destroy the Lookup, so it is moved into a local variable first.
+    // The callback may destroy the Lookup that owns it, so it is moved into a local variable first.
     const std::function<void(Resolved)> done = std::move(request.owner->done_);
     request.owner = nullptr;
     done(std::move(request.result));
@@ -419,8 +424,8 @@ struct BlockingRequest final : Request {
     there_.store(true, std::memory_order_release);
     (void)::eventfd_write(fd, 1);
   }
-  /// Waits for the answer. Returns false if the deadline passed first, or if a signal must end the
-  /// call.
+  /// Waits until the lookup has written the result. Returns false if the deadline passed first, or
+  /// if a signal must end the call.
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
     for (;;) {
@@ -436,11 +441,11 @@ struct BlockingRequest final : Request {
   const int fd;
 
  private:
-  // Whether `result` is valid; the descriptor only wakes the thread.
+  // Whether `result` has been written. The descriptor only wakes the thread, and does not say this.
   std::atomic<bool> there_{false};
 };
 
-/// Delivers an answer that needed no lookup, from the loop.
+/// Delivers, from the event loop, an answer for which no lookup was needed.
 class Immediate final : public Resolution {
  public:
   Immediate(ae::EventLoop& loop, Resolved result, std::function<void(Resolved)> done)
@@ -485,7 +490,8 @@ void SocketAddress::set_port(std::uint16_t port) noexcept {
 }
 
 std::string SocketAddress::host() const {
-  if (family() == AF_INET) {  // the common case, made here at a tenth of the cost of getnameinfo()
+  // IPv4 is the common case, and is formatted here at a tenth of the cost of getnameinfo().
+  if (family() == AF_INET) {
     std::array<unsigned char, 4> bytes{};
     std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in*>(get())->sin_addr, bytes.size());
     return fmt::format("{}.{}.{}.{}", bytes[0], bytes[1], bytes[2], bytes[3]);

@@ -22,30 +22,38 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// An address for the kernel's socket calls: IPv4, IPv6, or the path of a Unix socket.
 struct AECONN_API SocketAddress {
-  sockaddr_storage storage{};  ///< the address, beginning with its family
-  socklen_t size = 0;          ///< number of valid bytes in `storage`; 0: unset
+  /// The address as the kernel's calls use it, beginning with its family.
+  sockaddr_storage storage{};
+  socklen_t size = 0;  ///< number of valid bytes in `storage`; 0: unset
 
-  /// Returns the address for connect(2) and similar calls. Points into this object.
+  /// Returns the address for connect(2) and similar calls, as a pointer into this object.
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
-  /// Returns the memory for calls that write an address; the caller must set `size`.
+  /// Returns the memory of the address, for calls that write an address. The caller must then set
+  /// `size`.
   sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
-  /// AF_INET, AF_INET6 or AF_UNIX; AF_UNSPEC if unset.
+  /// Returns the family of the address: AF_INET, AF_INET6 or AF_UNIX; AF_UNSPEC if it is unset.
   int family() const noexcept { return storage.ss_family; }
-  std::uint16_t port() const noexcept;         ///< 0 if the address has no port
-  void set_port(std::uint16_t port) noexcept;  ///< no effect if the address has no port
-  std::string host() const;       ///< "10.0.0.1", "::1" (with %scope if the address has one)
-  std::string to_string() const;  ///< like host_port(); the path of a Unix socket; "" if unset
-  /// Whether both have the same host. An IPv4-mapped IPv6 address equals the IPv4 address.
+  std::uint16_t port() const noexcept;  ///< port number; 0: the address has no port
+  /// Sets the port; no effect if the address has no port.
+  void set_port(std::uint16_t port) noexcept;
+  /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one).
+  std::string host() const;
+  /// Address and port as host_port() joins them; a Unix socket's path; "" if unset.
+  std::string to_string() const;
+  /// Whether both addresses have the same host, regardless of the port. An IPv4-mapped IPv6 address
+  /// equals the IPv4 address.
   bool same_host(const SocketAddress& other) const noexcept;
 };
 
-/// The result of resolving a host name.
+/// The result of resolving a host name: its addresses, or a failure.
 struct Resolved {
-  std::vector<SocketAddress> addresses;  ///< in the order of RFC 6724; not empty on success
-  Failure failure;                       ///< why there are no addresses; empty on success
+  /// The host's addresses, in the order of RFC 6724; not empty on success.
+  std::vector<SocketAddress> addresses;
+  Failure failure;  ///< why no addresses were found; empty on success
 };
 
-/// Whether the address is in 127.0.0.0/8, is ::1, or is the IPv4-mapped form of one in 127.0.0.0/8.
+/// Whether the address is a loopback address: in 127.0.0.0/8, ::1, or the IPv4-mapped form of an
+/// address in 127.0.0.0/8.
 AECONN_API bool is_loopback(const SocketAddress& address) noexcept;
 
 /// Converts a numeric IPv4 or IPv6 address (with %scope if it has one). Returns true and sets `out`
@@ -61,7 +69,7 @@ AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool pa
 AECONN_API Resolved resolve_until(const std::string& host, std::uint16_t port,
                                   ae::TimePoint deadline);
 
-/// A lookup in progress. Destroying it cancels the callback.
+/// A request for the addresses of a host, in progress. Destroying it cancels the callback.
 class AECONN_API Resolution {
  public:
   virtual ~Resolution() = default;

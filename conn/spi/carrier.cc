@@ -13,7 +13,8 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// Whether the state may change from `from` to `to`. kClosed and kError are final.
+/// Whether a connection's state may change from `from` to `to`. The states kClosed and kError are
+/// final.
 constexpr bool allowed(State from, State to) noexcept {
   switch (from) {
     case State::kNone:
@@ -79,7 +80,7 @@ void CarrierHost::move_to(State next) {
 
 void CarrierHost::fail(Failure failure) {
   assert(failure);
-  // A later failure is a consequence of the first.
+  // Only the first failure is recorded; a later one is a consequence of it.
   if (state_ == State::kError || state_ == State::kClosed) return;
   failure_ = std::move(failure);
   failure_.text = printable(std::move(failure_.text));
@@ -144,7 +145,8 @@ ssize_t Carrier::readv(const iovec* vectors, int count) {
   for (int i = 0; i < count; ++i) {
     if (vectors[i].iov_len == 0) continue;
     const ssize_t n = read(vectors[i].iov_base, vectors[i].iov_len);
-    // End of stream or an error after some bytes: the next call reports it.
+    // If bytes were read before the end of stream or the error, the next call reports that end or
+    // error.
     if (n <= 0) return all != 0 ? all : n;
     all += n;
     if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;

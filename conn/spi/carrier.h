@@ -35,19 +35,22 @@ namespace conn { inline namespace AECONN_ABI {
 class Carrier;
 class ConnectionType;
 
-/// How a connection came to its present carrier, as text for people; see CarrierHost::set_origin().
+/// Describes how a connection came to its present carrier, as text for people; see
+/// CarrierHost::set_origin().
 struct Origin {
-  std::vector<std::pair<std::string, std::string>> facts;  ///< shown at the beginning of info()
-  std::string path;                                        ///< shown at the end of path()
+  /// Pairs of name and value, shown at the beginning of info().
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::string path;  ///< text about the origin, shown at the end of path()
 };
 
-/// The connection as its carrier sees it. The core implements it (conn/core/connection_core.h).
+/// A connection, as its carrier sees it. The core implements this class
+/// (conn/core/connection_core.h).
 class AECONN_API CarrierHost : public ae::Deferred {
  public:
-  /// Whether the connection still exists after a handler has run.
+  /// Says whether the connection still exists after one of its handlers has run.
   enum class [[nodiscard]] Alive : bool{
       kGone,  ///< the handler closed it: return without accessing the connection or the carrier
-      kYes,   ///< the connection is still open
+      kYes,   ///< the connection still exists: the handler has not closed it
   };
 
   // --- what the carrier asks ---------------------------------------------------------------------
@@ -55,16 +58,19 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// The loop of the connection; null after the loop has ended, and after Carrier::leave(nullptr)
   /// until the connection joins another one.
   ae::EventLoop* loop() const noexcept { return loop_; }
-  const Failure& failure() const noexcept { return failure_; }  ///< the first failure; empty: none
+  /// The connection's first failure; empty: it has not failed.
+  const Failure& failure() const noexcept { return failure_; }
   /// Number of the connection, unique in the process.
   std::uint64_t id() const noexcept { return id_; }
-  /// Whether a connect handler is set that has not run yet. No other handler may run before it.
+  /// Whether the program has set a connect handler that has not run yet. No other handler may run
+  /// before it.
   bool connect_due() const noexcept { return wanted_.connected; }
-  bool wants_read() const noexcept { return wanted_.read; }  ///< whether a read handler is set
+  /// Whether the program has set a read handler.
+  bool wants_read() const noexcept { return wanted_.read; }
   /// Whether the carrier must signal when it accepts data: for a write handler, or for output that
   /// waits above the carrier.
   bool wants_write() const noexcept { return (wanted_.write && !wanted_.full) || wanted_.blocked; }
-  /// Whether the write handler must run before the read handler if both are due.
+  /// Says whether the write handler must run before the read handler if both are due.
   Barrier barrier() const noexcept { return wanted_.barrier; }
   /// Whether a close handler waits for peer_gone() or a failure. The carrier must then watch for
   /// the end of the peer's stream even if nothing is read. With CloseOn::kFailure this stays true
@@ -81,9 +87,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool error_due() const noexcept {
     return (wants_read() && error_unread()) || (wants_write() && error_unwritten());
   }
-  /// Whether Carrier::close() was called.
+  /// Whether Carrier::close() was called for this connection's carrier.
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }
-  /// Whether abort() was called.
+  /// Whether the program has called Connection::abort().
   bool aborts() const noexcept { return aborts_; }
   /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return made_here_.inherited(); }
@@ -100,9 +106,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// before the failure. Carrier::read() is then called until it returns no_more_unread(). If there
   /// are no such data, a call of keep_unread() does no harm.
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
-  /// Whether data that arrived before the failure may still be read, see keep_unread().
+  /// Whether read() may still return data that arrived before the connection's failure, see
+  /// keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
-  ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
+  ssize_t no_more_unread() const noexcept;  ///< returns -1, and sets errno to that of the failure
   /// The peer sends nothing more, whether or not everything has been read. Call it again when
   /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
   /// end of stream when a read returns it.
@@ -122,7 +129,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// just been established and has not read or written anything. The state becomes kConnected.
   /// `from` gets the old carrier, and the caller must close it.
   virtual void take_over(CarrierHost& from) noexcept = 0;
-  /// Adds text to info() and path(); throws std::bad_alloc.
+  /// Sets the text that the origin of the carrier adds to info() and path(). Throws std::bad_alloc.
   virtual void set_origin(Origin origin) = 0;
 
   /// Runs the connect handler if it has not run yet.
@@ -139,64 +146,72 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
-  /// Has no carrier and no loop yet.
+  /// Creates a host that has no carrier and no loop yet.
   CarrierHost() noexcept;
-  /// Becomes the host of `carrier`, on `loop`.
+  /// Creates the host of `carrier`, for a connection on `loop`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
   ~CarrierHost() override;
 
   /// Called after each change of the state; `from` is the previous state.
   virtual void state_changed(State from) noexcept = 0;
-  /// Called by peer_gone(): the event for which a close handler waits may have happened.
+  /// Called by peer_gone() when the event that a close handler waits for may have happened.
   virtual void peer_gone_changed() noexcept = 0;
-  virtual void released() noexcept = 0;  ///< called by release(), at most once
+  /// Called by release(), at most once, when the carrier no longer needs its host.
+  virtual void released() noexcept = 0;
 
   /// Returns the result of a read or a write that the state forbids. Like a socket, each direction
   /// reports the failure once, and fails with ENOTCONN afterwards.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;                    ///< the errno that best matches failure()
-  void exchange_carriers(CarrierHost& other) noexcept;  ///< either may have none
-  /// Whether the end of the peer's stream is known.
+  int failed_errno() const noexcept;  ///< returns the errno value that best matches failure()
+  /// Exchanges the carriers of two hosts, each of which may have none.
+  void exchange_carriers(CarrierHost& other) noexcept;
+  /// Whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
-  /// How far the close of the connection has come. It only goes forward, and may skip steps.
+  /// How far the connection's close has come. The value only increases, and may skip steps.
   enum class Ending : std::uint8_t {
-    kOpen,     ///< the program owns the connection
+    kOpen,     ///< the program owns the connection and has not closed it
     kGivenUp,  ///< close() or abort() was called; output that waits above the carrier is sent first
     kClosing,  ///< Carrier::close() was called; no output waits above the carrier any more
     kReleased  ///< the loop will destroy the connection once no handler is on the stack
   };
-  struct Wanted {            // what the carrier must watch for
-    bool connected = false;  // a connect handler is set
-    bool read = false;       // a read handler is set
-    bool write = false;      // a write handler is set
-    bool blocked = false;    // output waits until the carrier accepts more data
-    bool full = false;       // send() and reserve() refuse more, even if the carrier accepts data
-    Barrier barrier = Barrier::kNo;
+  /// The events that the carrier must watch for.
+  struct Wanted {
+    bool connected = false;  ///< whether a connect handler is set
+    bool read = false;       ///< whether a read handler is set
+    bool write = false;      ///< whether a write handler is set
+    bool blocked = false;    ///< whether output waits until the carrier accepts more data
+    /// Whether send() and reserve() refuse more output, even if the carrier accepts data.
+    bool full = false;
+    Barrier barrier = Barrier::kNo;  ///< whether the write handler runs before the read handler
   };
-  struct Lost {  // the failure of an established connection, and which calls have returned it
-    bool established = false;  // an established connection has failed
-    bool read_told = false;    // a read has returned the failure
-    bool write_told = false;   // a write has returned the failure
-    bool unread_kept = false;  // the carrier still returns data that arrived before the failure
+  /// Whether an established connection has failed, and which of its calls have returned the
+  /// failure.
+  struct Lost {
+    bool established = false;  ///< whether an established connection has failed
+    bool read_told = false;    ///< whether a read has returned the failure
+    bool write_told = false;   ///< whether a write has returned the failure
+    /// Whether the carrier still returns data that arrived before the failure.
+    bool unread_kept = false;
   };
 
-  std::unique_ptr<Carrier> carrier_;
-  ae::EventLoop* loop_ = nullptr;
-  State state_ = State::kNone;
-  Ending ending_ = Ending::kOpen;
-  Wanted wanted_;
-  Lost lost_;
-  bool aborts_ = false;  // abort() was called
-  // The end of the peer's stream is known, though it may not have been read yet.
+  std::unique_ptr<Carrier> carrier_;  ///< what carries the connection; null: there is none
+  ae::EventLoop* loop_ = nullptr;     ///< see loop()
+  State state_ = State::kNone;        ///< see state()
+  Ending ending_ = Ending::kOpen;     ///< how far the connection's close has come
+  Wanted wanted_;                     ///< the events that the carrier must watch for
+  Lost lost_;                         ///< what is known and reported of a failure
+  bool aborts_ = false;               ///< whether the program has called abort()
+  /// Whether it is known that the peer sends nothing more, though the program may not have read
+  /// everything yet.
   bool peer_gone_ = false;
-  const ae::MadeHere made_here_;
-  std::uint64_t id_;
-  Failure failure_;
-  Quota::Place place_;
+  const ae::MadeHere made_here_;  ///< tells whether the process is a child of fork()
+  std::uint64_t id_;              ///< see id()
+  Failure failure_;               ///< see failure()
+  Quota::Place place_;            ///< the connection's slot of a quota, see occupy()
 };
 
-/// What every carrier has: its transport and its host.
+/// The members that every carrier has: its transport, and its host, which is the connection.
 class AECONN_API CarrierBase {
  public:
   CarrierBase(const CarrierBase&) = delete;
@@ -205,29 +220,34 @@ class AECONN_API CarrierBase {
   // make_connection() (conn/core/make_connection.h) creates a carrier together with its connection,
   // in one block of memory.
   static void* operator new(std::size_t) = delete;
+  /// Frees the block once the connection has been freed, too.
   static void operator delete(void* carrier) noexcept;
-  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
-  CarrierHost& host() const noexcept { return *host_; }          ///< the connection that it carries
+  /// The transport whose connection this carrier carries.
+  const ConnectionType& type() const noexcept { return type_; }
+  /// The connection that this carrier carries.
+  CarrierHost& host() const noexcept { return *host_; }
 
  protected:
   /// `type` must outlive this object. The host is set before any other function is called.
   explicit CarrierBase(const ConnectionType& type) noexcept : type_(type) {}
 
-  using Alive = CarrierHost::Alive;
+  using Alive = CarrierHost::Alive;  ///< whether the connection still exists after a handler ran
 
-  // The functions from here on call the function of the host that has the same name.
+  // Each of the following functions calls the function of the same name of the host.
 
-  State state() const noexcept { return host_->state(); }  ///< state of the connection
-  /// Loop of the connection, or null.
+  State state() const noexcept { return host_->state(); }  ///< current state of the connection
+  /// Event loop of the connection; null after the loop has ended, and while the connection moves to
+  /// another one.
   ae::EventLoop* loop() const noexcept { return host_->loop(); }
-  /// Whether Carrier::close() was called.
+  /// Whether Carrier::close() was called for this carrier.
   bool closing() const noexcept { return host_->closing(); }
-  /// Whether abort() was called.
+  /// Whether the program has called Connection::abort().
   bool aborts() const noexcept { return host_->aborts(); }
   /// Whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return host_->inherited(); }
-  void move_to(State next) { host_->move_to(next); }               ///< changes the state
-  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< changes the state to kError
+  void move_to(State next) { host_->move_to(next); }  ///< changes the connection's state to `next`
+  /// Changes the connection's state to kError, for the reason `failure`.
+  void fail(Failure failure) { host_->fail(std::move(failure)); }
 
  private:
   friend class CarrierHost;
@@ -238,17 +258,21 @@ class AECONN_API CarrierBase {
 /// The facts that a carrier reports; conn::ConnectionFacts has a function for each of them.
 class AECONN_API CarrierFacts : public CarrierBase {
  public:
-  virtual std::string local_address() const = 0;     ///< address of this end, or ""
-  virtual std::string peer_address() const = 0;      ///< address of the other end, or ""
-  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
-  virtual int fd() const noexcept { return -1; }     ///< descriptor of this connection alone, or -1
-  /// The way to the peer, for a connection that is or was established. Empty: the host shows the
-  /// name of the transport and both addresses.
+  /// Address of this end of the connection; "": unknown.
+  virtual std::string local_address() const = 0;
+  virtual std::string peer_address() const = 0;  ///< address of the peer; "": unknown
+  /// Whether the peer is on this host; no value: unknown.
+  virtual std::optional<bool> is_local() const = 0;
+  /// File descriptor that only this connection uses, or -1.
+  virtual int fd() const noexcept { return -1; }
+  /// The path to the peer, for a connection that is or was established. Empty: the host shows the
+  /// name of the transport and both addresses instead.
   virtual std::string path() const { return {}; }
-  /// Details as names and values, for logs.
+  /// Details about the connection for logs, as pairs of a name and a value.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }  ///< certificate in PEM format, or ""
-  /// User determined by option peer-user, or "".
+  /// The peer's certificate in PEM format; "": none.
+  virtual std::string peer_certificate() const { return {}; }
+  /// The user that option peer-user has determined for the peer; "": none.
   virtual std::string peer_user() const { return {}; }
 
  protected:
@@ -305,7 +329,8 @@ class AECONN_API Carrier : public CarrierFacts {
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
   /// Reads into several buffers like readv(2). The default calls read() for each of them.
   virtual ssize_t readv(const iovec* vectors, int count);
-  /// Ends both directions. The default calls shutdown(); the host refuses reads afterwards.
+  /// Ends both directions of the connection. The default calls shutdown(); the host refuses reads
+  /// afterwards.
   virtual int shutdown_both();
   /// Passes the bytes accepted by writev() to the layer below or to the device. May block, until
   /// `until` at the latest; never if `until` has passed. Returns true if no accepted bytes are left
@@ -316,9 +341,10 @@ class AECONN_API Carrier : public CarrierFacts {
   /// waiting would make no difference. Called repeatedly, often with a time that has passed,
   /// because the connections of the loop take turns. Runs no handler.
   virtual bool drain(ae::TimePoint /*until*/) noexcept { return true; }
-  /// For how long close() may continue to deliver data (option linger).
+  /// The time for which a closed connection may continue to deliver data (option linger).
   virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
-  /// The total time for all calls of drain() (option end-linger); zero: drain() is not called.
+  /// The total time that all calls of drain() may take (option end-linger); zero: drain() is not
+  /// called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
   /// Called by a protocol above that knows that the peer sends nothing more: close() need not wait
   /// for the peer.
@@ -330,33 +356,33 @@ class AECONN_API Carrier : public CarrierFacts {
   /// asks. On the new loop close() may come before join(), and abandon() instead of it if memory
   /// runs out.
   virtual bool leave(ae::EventLoop* to);
-  /// Called on the new loop after leave(); interest_changed() follows. Must not throw. Returns
-  /// false if the connection cannot continue; the core then fails it for lack of memory, unless the
-  /// carrier has called fail().
+  /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
+  /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
+  /// lack of memory, unless the carrier has called fail().
   virtual bool join(ae::EventLoop& /*loop*/) { return true; }
 
   // The functions from here on are for carriers that give programs access to the carrier's own
   // memory. For other carriers the core copies through chunks of memory, which it borrows from the
   // loop's pool.
 
-  /// Whether peek() and consume() are implemented: they show unread bytes in the memory where they
-  /// arrived.
+  /// Whether the carrier implements peek() and consume(), which show unread bytes in the memory
+  /// where they arrived.
   virtual bool peeks_in_place() const noexcept { return false; }
   /// Shows unread bytes in `view`, as Connection::peek() does. Returns 1; 0 at end of stream; -1
   /// with errno. EMSGSIZE means that `together` bytes have arrived, but not in one piece.
   virtual ssize_t peek(std::size_t /*together*/, View& /*view*/) { return 0; }
-  /// Forgets the number of bytes that peek() asked for: the next read handler may run for fewer
+  /// Forgets how many bytes peek() asked for, so that the read handler runs for any number of
   /// bytes.
   virtual void peek_anything() noexcept {}
   /// Marks the first `size` bytes that peek() showed as read. Returns how many that are: at most as
   /// many as were shown.
   virtual std::size_t consume(std::size_t /*size*/) noexcept { return 0; }
-  /// Whether reserve() and commit() are implemented. reserve() may still return an empty span with
-  /// EOPNOTSUPP; the core then provides a buffer this time.
+  /// Whether the carrier implements reserve() and commit(). reserve() may still return an empty
+  /// span with EOPNOTSUPP; the core then provides a buffer for this call.
   virtual bool reserves_in_place() const noexcept { return false; }
-  /// Returns a buffer like Connection::reserve().
+  /// Returns a buffer for output, like Connection::reserve().
   virtual std::span<std::byte> reserve(std::size_t /*size*/) { return {}; }
-  /// Writes the bytes in the reserved buffer like Connection::commit().
+  /// Sends the first bytes of the buffer that reserve() returned, like Connection::commit().
   virtual void commit(std::size_t /*size*/) noexcept {}
   /// Whether send() may accept these bytes. False if it is certain to refuse them; they are then
   /// written with writev(), together with the data before and after them.
@@ -373,7 +399,7 @@ class AECONN_API Carrier : public CarrierFacts {
   /// connection fails; empty: none.
   virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
-  /// Called when the carrier has got another host: see CarrierHost::take_over().
+  /// Called when another connection has become the carrier's host, see CarrierHost::take_over().
   virtual void host_changed() noexcept {}
 
  protected:

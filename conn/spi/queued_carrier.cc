@@ -13,7 +13,8 @@ bool QueuedCarrier::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      return true;  // so that the read handler learns of the end of the stream
+      // The read handler must run, so that the program learns of the end of the stream.
+      return true;
     case State::kError:
       return host()
           // This is true only until a read has reported the failure: a handler that stayed due
@@ -43,7 +44,7 @@ void QueuedCarrier::update_ready() noexcept {
 }
 
 std::size_t QueuedCarrier::run_ready() {
-  struct Requeue {  // its destructor also runs if a handler throws
+  struct Requeue {  // the destructor queues the carrier again, even if a handler throws
     QueuedCarrier& carrier;
     ~Requeue() { carrier.update_ready(); }
   } requeue{*this};

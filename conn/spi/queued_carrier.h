@@ -12,22 +12,22 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A carrier whose readiness is computed. Transports derive from it. To be used on the loop's
-/// thread.
+/// A carrier that computes when it is readable or writable, instead of watching a file descriptor.
+/// Transports derive from it. To be used on the loop's thread.
 class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
  protected:
-  /// `list` is the transport's list for the connection's loop. detach_list() must be called before
-  /// the list is destroyed.
+  /// Creates a carrier that `list` runs. `list` is the transport's ReadyList for the connection's
+  /// loop; detach_list() must be called before the list is destroyed.
   QueuedCarrier(const ConnectionType& type, ReadyList& list) : Carrier(type), list_(&list) {}
 
   // readable() and writable() are called only while the connection is connected or closed. In state
   // kError the host knows which handlers are due.
 
-  /// Whether read() would not fail with EAGAIN: there are bytes, end of stream or an error to
-  /// report.
+  /// Whether read() has something to return (bytes, end of stream or an error), so that it would
+  /// not fail with EAGAIN.
   virtual bool readable() const = 0;
-  /// Whether write() would not fail with EAGAIN: the transport accepts data, or has an error to
-  /// report.
+  /// Whether write() would not fail with EAGAIN, because the transport accepts data or has an error
+  /// to report.
   virtual bool writable() const = 0;
 
   /// Called just before the read handler runs. Returns false if readable() was wrong and read()
@@ -38,15 +38,16 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   /// Queues the carrier if a handler is due. To be called after anything that may have changed
   /// readable(), writable() or the state.
   void update_ready() noexcept;
-  /// Queues the carrier if a handler is due. An override must also call update_ready().
+  /// Puts the carrier into its list if a handler is due. An override must also call update_ready().
   void interest_changed() override { update_ready(); }
-  /// Runs the handlers that are due, in the order connect, read, write; with a barrier, write
-  /// before read.
+  /// Runs the handlers that are due, in the order connect, read, write. If the host has a barrier,
+  /// the write handler runs before the read handler.
   std::size_t run_ready() override;
   /// Ends the use of the list. To be called in abandon(), before the list is destroyed. (The
   /// destructor of a carrier takes it off the list.)
   void detach_list() noexcept;
-  /// Sets the list of the new loop. To be called after the connection has moved to another loop.
+  /// Sets the ReadyList of the new loop. To be called after the connection has moved to another
+  /// loop.
   void attach_list(ReadyList& list) noexcept { list_ = &list; }
 
  private:

@@ -22,7 +22,7 @@ bool is_secure(std::string_view scheme) noexcept {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
 
-/// Parses one URL. Every error message begins with the URL.
+/// Parses one URL. The text of every error that it throws begins with the URL.
 class Parser {
  public:
   explicit Parser(std::string_view url) : url_(url), rest_(url) {}
@@ -46,7 +46,8 @@ class Parser {
   [[noreturn]] void fail(const std::string& what) const {
     std::string shown(url_);
     for (char& c : shown) {
-      if (static_cast<unsigned char>(c) < ' ') c = '?';  // a NUL would end the message
+      // A NUL character would end the error message.
+      if (static_cast<unsigned char>(c) < ' ') c = '?';
     }
     throw Error(shown + ": " + what);
   }
@@ -194,7 +195,7 @@ class Parser {
     host.name = rest_.substr(1, end - 1);
     rest_.remove_prefix(end + 1);
     in6_addr address;
-    // The address without its scope, such as %eth0.
+    // The IPv6 address without its scope, which is a suffix such as %eth0.
     const std::string digits = host.name.substr(0, host.name.find('%'));
     if (inet_pton(AF_INET6, digits.c_str(), &address) != 1 || host.name.back() == '%' ||
         percent_encode(host.name, UrlPart::kAddress) != host.name) {

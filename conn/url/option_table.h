@@ -21,28 +21,28 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Which connections and listeners an option has an effect on.
+/// The connections and listeners on which an option has an effect.
 enum class OptionSide : std::uint8_t {
-  kBoth,        ///< all connections and listeners
-  kListener,    ///< listeners only
-  kConnecting,  ///< connections that this side establishes only
+  kBoth,        ///< the option affects all connections and listeners
+  kListener,    ///< the option affects listeners only, not connections
+  kConnecting,  ///< the option affects only connections that this side establishes
 };
 
-/// The kind of thing that an option's value refers to, for completion in shells.
+/// The kind of thing that an option's value refers to, for shell completion.
 enum class OptionPlace : std::uint8_t {
-  kNone,    ///< neither a file nor a folder
-  kFile,    ///< the path of a file
-  kFiles,   ///< the paths of several files, separated by commas
-  kFolder,  ///< the path of a folder
+  kNone,    ///< the value refers to no file or folder
+  kFile,    ///< the value is the path of a file
+  kFiles,   ///< the value consists of the paths of several files, separated by commas
+  kFolder,  ///< the value is the path of a folder
 };
 
-/// A word that an option accepts, and the value in the code that it selects.
+/// A word that an option accepts as its value, and the C++ value that the word stands for.
 template <class Value>
 struct OptionWord {
-  std::string_view word;  ///< the word as it is written in a URL
-  Value value;            ///< the value that the word selects
+  std::string_view word;  ///< the word, as it is written in a URL
+  Value value;            ///< the C++ value that this word stands for
 };
-/// Lets the compiler deduce Value, as in OptionWord{"no", 0}.
+/// Lets the compiler deduce the type Value, as in OptionWord{"no", 0}.
 template <class Value>
 OptionWord(std::string_view, Value) -> OptionWord<Value>;
 
@@ -50,14 +50,14 @@ OptionWord(std::string_view, Value) -> OptionWord<Value>;
 /// functions with && then add properties.
 class AECONN_API OptionRow {
  public:
-  /// The kind of value that an option has.
+  /// The kind of value that an option takes.
   enum class Kind : std::uint8_t {
-    kFlag,      ///< yes or no
-    kNumber,    ///< a count in decimal digits
-    kBytes,     ///< a size in bytes
-    kDuration,  ///< a time
-    kWord,      ///< one of the row's words
-    kText,      ///< any text that the transport's parser accepts
+    kFlag,      ///< the option's value is yes or no
+    kNumber,    ///< the option's value is a count in decimal digits
+    kBytes,     ///< the option's value is a size in bytes
+    kDuration,  ///< the option's value is a length of time
+    kWord,      ///< the option's value is one of the row's words
+    kText,      ///< the value is any text that the transport's parser accepts
   };
   /// Makes an option whose value is yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
@@ -88,45 +88,51 @@ class AECONN_API OptionRow {
   static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
                         std::string_view range, std::string_view meaning);
 
-  /// Adds words that are accepted in place of a number; the first of them is the default.
+  /// Adds words that the option accepts in place of a number. The first of the words becomes the
+  /// default.
   OptionRow or_word(std::initializer_list<std::string_view> words) &&;
-  /// Adds the words in `words`, a table that the parser reads, like the other or_word().
+  /// Adds the words of the array `words`, which the transport's parser also uses, like the other
+  /// or_word().
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] OptionRow or_word(
       const std::array<OptionWord<Value>, N>& words) && {
     for (const OptionWord<Value>& each : words) words_.emplace_back(each.word);
     return std::move(*this);
   }
-  /// Sets the kind of thing that the value refers to, such as a file.
+  /// Sets the kind of thing that the option's value refers to, such as a file.
   OptionRow of(OptionPlace place) &&;
-  /// Describes the default if it is not a constant, for example "the route's".
+  /// Sets the text shown as the option's default, for a default that is not a constant, for example
+  /// "the route's".
   OptionRow by_default(std::string_view words) &&;
-  /// Describes the minimum if it is the value of another option, for example "`window`".
+  /// Sets the text shown as the option's minimum, for an option whose minimum is the value of
+  /// another option: at_least("`window`").
   OptionRow at_least(std::string_view words) &&;
-  /// Marks an option that only experts need. The pages show such options apart from the others.
+  /// Marks the option as one that only experts need. The manual pages show such options separately.
   OptionRow tuning() &&;
 
-  /// The name of the option, as in a URL.
+  /// The name of this option, as in a URL.
   const std::string& name() const noexcept { return name_; }
-  Kind kind() const noexcept { return kind_; }  ///< the kind of value
-  /// Which connections and listeners the option has an effect on.
+  Kind kind() const noexcept { return kind_; }  ///< the kind of value that this option has
+  /// The connections and listeners on which this option has an effect.
   OptionSide side() const noexcept { return side_; }
   /// The smallest value that the option accepts: a number, a size in bytes, or a time in
   /// nanoseconds; 0 for other kinds.
   std::uint64_t min() const noexcept { return min_; }
-  std::uint64_t max() const noexcept { return max_; }  ///< the largest value, in the unit of min()
-  /// Returns the default as it would be given, or described in words; empty if there is none.
+  /// The option's largest value, in the unit of min().
+  std::uint64_t max() const noexcept { return max_; }
+  /// Returns the option's default, as it would be written or described in words; empty if there is
+  /// none.
   std::string default_text() const;
-  /// Describes the accepted values: "1ms to 24h", "flag", "no, optional, yes".
+  /// Describes the values that the option accepts: "1ms to 24h", "flag", "no, optional, yes".
   std::string range_text() const;
-  /// Returns the accepted words, which may be all values, or be accepted besides numbers; yes and
-  /// no for a flag.
+  /// Returns the words that the option accepts: all its values, or words accepted besides numbers;
+  /// yes and no for a flag.
   std::vector<std::string> words() const;
-  /// The kind of thing that the value refers to, such as a file.
+  /// The kind of thing that the option's value refers to, such as a file.
   OptionPlace place() const noexcept { return place_; }
-  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need the option
-  /// The description of the option, without a full stop. Names of options and C names are in
-  /// `backquotes`.
+  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need this option
+  /// The description of what this option does, without a full stop. Names of options and C names
+  /// are in `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
 
  private:
@@ -141,19 +147,21 @@ class AECONN_API OptionRow {
   OptionSide side_;
   OptionPlace place_ = OptionPlace::kNone;
   bool tuning_ = false;
-  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // a duration is in nanoseconds
+  // Default, smallest and largest value; durations are in nanoseconds.
+  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;
   std::string name_, meaning_, default_, least_, range_;
   std::vector<std::string> words_;
 };
 
-/// A group of related options with a title.
+/// A group of related options, with a title, in an option table.
 struct OptionGroup {
-  std::string title;            ///< title on the pages; empty if there is only one group
-  std::vector<OptionRow> rows;  ///< in the order in which the pages show them
+  std::string title;  ///< title of the group in the manual pages; empty if it is the only group
+  /// Options of the group, in the order in which the manual pages show them.
+  std::vector<OptionRow> rows;
 };
 
-/// An option that a table had in an earlier version of the library. Pages and messages do not list
-/// it.
+/// An option that a table had in an earlier version of the library. The manual pages and error
+/// messages do not list it.
 struct FormerOption {
   /// An old name that is still accepted for the option `now`, which is in the table. That option
   /// gets the given value, or `times` the given number.
@@ -166,32 +174,34 @@ struct FormerOption {
   static FormerOption gone(std::string_view name, std::string_view advice) {
     return {name, {}, 1, advice};
   }
-  bool is_gone() const noexcept { return now.empty(); }  ///< whether there is no replacement
+  bool is_gone() const noexcept { return now.empty(); }  ///< whether no option replaces this one
 
-  std::string_view name;    ///< name in the earlier version
+  std::string_view name;    ///< name of the option in the earlier version
   std::string_view now;     ///< name of the option that replaces it; empty: none
-  std::uint64_t times;      ///< factor for the value, see renamed()
-  std::string_view advice;  ///< end of the error message, see gone()
+  std::uint64_t times;      ///< factor by which the old value is multiplied, see renamed()
+  std::string_view advice;  ///< end of the error message for this option, see gone()
 };
 
-/// All options of one transport, in the order in which the pages show them.
+/// All options of one transport, in the order in which the manual pages show them.
 class AECONN_API OptionTable {
  public:
-  /// `owner` is the name of the transport, for messages.
+  /// Creates a table for the transport with the name `owner`, which error messages show.
   OptionTable(std::string_view owner, std::vector<OptionGroup> groups,
               std::vector<FormerOption> former = {})
       : owner_(owner), groups_(std::move(groups)), former_(std::move(former)) {}
 
-  const std::string& owner() const noexcept { return owner_; }  ///< name of the transport: "tcp"
-  /// The groups, in the order in which the pages show them.
+  /// Name of the transport that has these options: "tcp".
+  const std::string& owner() const noexcept { return owner_; }
+  /// The groups of options, in the order in which the manual pages show them.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
-  /// The options of earlier versions, which are not in groups().
+  /// The options that only earlier versions had. They are not in groups().
   const std::vector<FormerOption>& former() const noexcept { return former_; }
-  /// Returns the option with this name or this old name; null if there is none.
+  /// Returns the option that has this name, or had it in an earlier version; null if there is none.
   const OptionRow* find(std::string_view name) const noexcept;
-  /// Whether find() finds an option with this name.
+  /// Whether the table has an option that find() finds under this name.
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
-  /// Returns the error message for an option that has no replacement; empty for any other name.
+  /// Returns the error message for an option of earlier versions that has no replacement; empty for
+  /// any other name.
   std::string gone(std::string_view name) const;
   /// Returns `options` with the current names of the options; no value if there is no old name
   /// among them. Throws Error for an option that has no replacement, and for one that is given by
@@ -215,24 +225,27 @@ class AECONN_API OptionTable {
 /// table does not have.
 class AECONN_API OptionReader {
  public:
-  /// Reads `options` by `table`, which must both outlive this object. Throws Error like
-  /// OptionTable::renamed().
+  /// Reads the values in `options`, whose names and limits `table` describes. Both must outlive
+  /// this object. Throws Error like OptionTable::renamed().
   OptionReader(const OptionTable& table, const Options& options)
       : table_(table), renamed_(table.renamed(options)), options_(renamed_ ? *renamed_ : options) {}
   OptionReader(const OptionReader&) = delete;
   OptionReader& operator=(const OptionReader&) = delete;
 
-  bool given(std::string_view name);  ///< whether the option is given
-  bool flag(std::string_view name);   ///< the value of a yes-or-no option
-  /// Returns a count or a size. If the value is one of the row's words, returns the default number
-  /// of the row.
+  /// Whether the option is given a value in the options that are read.
+  bool given(std::string_view name);
+  bool flag(std::string_view name);  ///< returns the value of a yes-or-no option, or its default
+  /// Returns the value of an option that is a count or a size. If the value is one of the row's
+  /// words, returns the default number of the row.
   std::uint64_t number(std::string_view name);
-  /// Returns a count or a size, with a default and a minimum that depend on other options.
+  /// Returns the value of an option that is a count or a size, with a default and a minimum that
+  /// depend on other options.
   std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
-  ae::Duration duration(std::string_view name);  ///< the value of a time option
+  /// Returns the value of an option that is a time, or its default.
+  ae::Duration duration(std::string_view name);
   /// Whether the value is one of the row's words, or is not given and the default is a word.
   bool is_word(std::string_view name);
-  /// Returns the word that is given, or the default.
+  /// Returns the word given as the option's value, or the option's default.
   std::string word(std::string_view name);
   /// Returns the value that the given word selects. `words` must be the array from which the row
   /// was made.
@@ -244,11 +257,11 @@ class AECONN_API OptionReader {
       if (each.word == chosen) return each.value;
     throw std::logic_error("the option " + std::string(name) + " was made of other words");
   }
-  /// Returns the value of a text option as it is given; empty if it is not given.
+  /// Returns the value of a text option exactly as it is given; empty if it is not given.
   std::string text(std::string_view name);
 
-  /// Throws std::logic_error if a row of the table was never read, because that option would have
-  /// no effect.
+  /// Throws std::logic_error if the value of an option in the table was never read, because that
+  /// option would have no effect.
   void finish() const;
 
  private:

@@ -20,8 +20,8 @@ struct Unit {
 };
 
 constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
-// The units of sizes, largest first, as describe() requires. Messages use the first name of each
-// size.
+// The units of sizes, largest first, as describe() requires. If a unit has several names, error
+// messages use the first one.
 constexpr std::array kByteUnits{
     Unit{"t", kTiB},   Unit{"tb", kTiB},  Unit{"tib", kTiB}, Unit{"g", kGiB},   Unit{"gb", kGiB},
     Unit{"gib", kGiB}, Unit{"m", kMiB},   Unit{"mb", kMiB},  Unit{"mib", kMiB}, Unit{"k", kKiB},
@@ -56,7 +56,7 @@ std::optional<std::uint64_t> scaled(std::string_view text, const std::array<Unit
   return std::nullopt;
 }
 
-/// Formats a value in its largest whole unit, for messages: 65536 becomes "64k".
+/// Formats a value in the largest unit that divides it, for error messages: 65536 becomes "64k".
 template <std::size_t N>
 std::string describe(std::uint64_t value, const std::array<Unit, N>& units) {
   for (const Unit& unit : units) {
@@ -71,7 +71,7 @@ std::string describe(std::uint64_t value, const std::array<Unit, N>& units) {
   throw Error("option " + std::string(key) + "=" + value + ": must be " + allowed);
 }
 
-/// Decodes `part`, which is the key or the value of the option `item`.
+/// Decodes the percent-encoding of `part`, which is the name or the value of the option `item`.
 std::string decoded(std::string_view item, std::string_view part) {
   if (std::optional<std::string> text = percent_decode(part)) return *std::move(text);
   throw Error("option " + std::string(item) + ": " + std::string(kBadPercent));
@@ -116,7 +116,8 @@ std::string Options::to_string() const {
 
 Options Options::merged_with(const Options& winner) const {
   Options merged = winner;
-  merged.values_.insert(values_.begin(), values_.end());  // insert() keeps the values of `winner`
+  // insert() does not overwrite the values of `winner`.
+  merged.values_.insert(values_.begin(), values_.end());
   return merged;
 }
 

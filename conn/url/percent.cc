@@ -7,8 +7,8 @@ namespace {
 constexpr std::string_view kUnreserved =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 
-/// Returns the characters that may be written literally in this part of a URL, besides the
-/// unreserved ones.
+/// Returns the characters that this part of a URL may contain without percent-encoding, in addition
+/// to the unreserved characters of RFC 3986.
 std::string_view also_allowed(UrlPart part) noexcept {
   switch (part) {
     case UrlPart::kHost:

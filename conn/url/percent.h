@@ -11,10 +11,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The part of a URL in which a text will be written.
+/// The part of a URL that a text is written into. It decides which characters are encoded.
 enum class UrlPart : std::uint8_t {
-  kHost,     ///< a host name
-  kAddress,  ///< an IPv6 address in brackets, where '%' begins the scope
+  kHost,     ///< the name of a host, outside brackets
+  kAddress,  ///< an IPv6 address in brackets, in which '%' begins the scope
   kPath,     ///< the path of a Unix socket
   kKey,      ///< the name of an option
   kValue,    ///< the value of an option
@@ -24,7 +24,8 @@ enum class UrlPart : std::uint8_t {
 /// literally in `part` becomes %XX.
 std::string percent_encode(std::string_view text, UrlPart part);
 
-/// Decodes every %XX. Returns no value if two hexadecimal digits do not follow a '%'.
+/// Decodes every %XX in `text`. Returns no value if a '%' is not followed by two hexadecimal
+/// digits.
 std::optional<std::string> percent_decode(std::string_view text);
 
 /// The error message for a text that percent_decode() does not accept.
