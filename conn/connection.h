@@ -160,9 +160,9 @@ class AECONN_API Connection : public ConnectionFacts {
   ~Connection() = default;  // protected: a program ends a connection with close() or abort()
 };
 
-struct ConnectionCloser {  ///< the deleter of ConnectionPtr
-  /// Closes the connection gracefully with Connection::close().
-  void operator()(Connection* connection) const noexcept { connection->close(); }
+/// The deleter of ConnectionPtr.
+struct ConnectionCloser {
+  void operator()(Connection* it) const noexcept { it->close(); }  ///< closes it gracefully
 };
 /// An owning pointer to a connection, which it closes gracefully when it is destroyed.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;

@@ -308,8 +308,8 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
                                         "not_served"};
   std::set<std::string> known = others;
   for (const Entry& each : entries()) known.insert(each.name);
-  for (const char* header :
-       {"conn/connection.h", "conn/connection_facts.h", "conn/connection_type.h", "conn/listener.h", "conn/registry.h"}) {
+  for (const char* header : {"conn/connection.h", "conn/connection_facts.h",
+                             "conn/connection_type.h", "conn/listener.h", "conn/registry.h"}) {
     const std::set<std::string> names = public_functions(header);
     CHECK(names.size() >= 4);
     for (const std::string& name : names) {
