@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/core/transport.h"
 // What a TlsType creates on a loop, connections and listeners, and its queries about data that
 // waits there.
