@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/core/transport.h"
 // What a TlsType creates on a loop, connections and listeners, and its queries about data that
 // waits there.
 
 #include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
+#include "conn/core/transport.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
