@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Vain: detects handlers that run in vain. A read handler signals that there is something to read,
+// Detects handlers that run in vain. A read handler signals that there is something to read,
 // a write handler that the transport accepts data. If the corresponding call then fails with
 // EAGAIN, the handler ran for nothing; if that repeats, it uses a whole processor. Each connection
 // counts its consecutive runs in vain, and the process keeps the longest such row for the tests,
