@@ -106,7 +106,8 @@ class AECONN_API FallbackType final : public Transport {
   Options options_;
 };
 
-/// Returns the table of the options that a list of schemes has itself, such as fallback-delay.
+/// Returns the table of the options that apply to a list of schemes as a whole, such as
+/// fallback-delay, and not to one scheme in it.
 AECONN_API const OptionTable& list_options();
 
 }}  // namespace conn

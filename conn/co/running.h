@@ -162,8 +162,8 @@ class Waiter {
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
-  /// Returns the node of the task to resume. Null if it is not a task of this library, or if the
-  /// handle belongs to a Link, which has a node of its own.
+  /// Returns the node in the promise of the task that is to be resumed. Null if the coroutine is
+  /// not a task of this library, and for a Link, which uses a node of its own instead.
   Node* node() const noexcept { return node_; }
 
  private:

@@ -69,9 +69,10 @@ class AECONN_API AddressBook {
   /// caller reports a failure with told().
   static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
 
-  /// Moves the address to try next to the front of `left`, and counts a connection to it until the
-  /// returned place is destroyed. `source`: the source address of connections; unset: any. With
-  /// kFirst, or if memory runs out, it moves and counts nothing.
+  /// Chooses the address that is to be tried next, and moves it to the front of `left`. Counts a
+  /// connection to that address until the returned place is destroyed. `source`: the connections'
+  /// source address; unset: any. With kFirst, or if memory runs out, the order stays unchanged and
+  /// nothing is counted.
   Quota::Place choose(AddressOrder order, std::span<SocketAddress> left,
                       const SocketAddress& source) noexcept;
   /// Records the result of connecting to an address that choose() returned; an empty `why`: the

@@ -41,7 +41,7 @@ class SocketEvents final : public ae::LoopLocal {
     int fd_ = -1;
     unsigned what_ = kNothing;
     bool added_ = false;  // whether this item is registered with the epoll instance
-    bool over_ = false;   // whether the loop of this item has ended
+    bool over_ = false;   // whether the event loop of this item has been destroyed
   };
 
   /// Watches `fd` on `loop` for `what`, a bitwise OR of What; kNothing stops watching. Watching

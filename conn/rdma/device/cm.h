@@ -108,9 +108,9 @@ void let_go_of_device(ibv_context* its_handle) noexcept;
 /// True if the event ends the rdma_connect() or rdma_accept() that was in progress on its id, with
 /// success or failure. Other events, such as a changed address, do not.
 bool ends_connect(const CmEvent& event) noexcept;
-/// True if the peer's kernel rejected the connect request because it takes it for a connection that
-/// still exists there (IB CM reject reason 10). A request with another queue pair is not mistaken
-/// for it.
+/// True if the peer's kernel rejected the connect request as stale (IB CM reject reason 10): there
+/// is still a connection from a queue pair of the same number. A retry with a new queue pair is not
+/// rejected for this reason.
 bool is_stale(const CmEvent& event) noexcept;
 /// Describes an rdma_cm event for an error message, such as "no RDMA route to the address: ...".
 std::string describe(const CmEvent& event);

@@ -143,8 +143,8 @@ constexpr bool all_fit() noexcept {
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
-// The receives announced for the smallest queue that is used on iWARP must cover all control
-// messages.
+// On iWARP, even with the smallest receive queue, the number of receives that the peer is told of
+// must leave room for all control messages that can be under way at once.
 static_assert(reserve(told_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));

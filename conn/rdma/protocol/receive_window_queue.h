@@ -6,8 +6,8 @@
 //       front                          current                      last
 //
 // Outside this line there are spare windows: those that were read to their end, and those not
-// needed yet. StreamReceiver decides how many windows there are and how long; values from the peer are
-// passed to this class only after StreamReceiver has checked them.
+// needed yet. StreamReceiver decides how many windows there are and how long; values from the peer
+// are passed to this class only after StreamReceiver has checked them.
 
 #include <array>
 #include <cassert>
