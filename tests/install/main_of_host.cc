@@ -28,14 +28,14 @@ int main() {
       const auto got = from.read(bytes, sizeof bytes);
       if (got > 0) heard.append(bytes, static_cast<std::size_t>(got));
       if (got != 0) return;
-      from.close();
+      served.reset();
       loop.stop();
     });
   });
   auto client =
       registry.connect(loop, listener->endpoints().at(0).to_string(), [](conn::Connection& to) {
         to.write("hello", 5);
-        to.close();
+        to.shutdown();
       });
   loop.run();
   // With or without a device: the host's functions must not be called for it.
