@@ -207,9 +207,9 @@ Entry* Shard::adopt(Entry* existing, const Key& key, Entry*& block) {
 }
 
 Entry* Shard::lengthen(Entry* entry, std::size_t value_size) {
-  constexpr std::size_t kMostSpare = 1 << 20;
+  constexpr std::size_t kMostGrowth = 1 << 20;
   if (value_size > entry->value_capacity || entry->shared()) {
-    const std::size_t wanted = value_size + std::min(value_size, kMostSpare);
+    const std::size_t wanted = value_size + std::min(value_size, kMostGrowth);
     entry = move(entry, full_capacity(entry->key_size, wanted), entry->value_size);
   }
   entry->value_size = static_cast<std::uint32_t>(value_size);
