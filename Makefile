@@ -225,7 +225,7 @@ precompiled = $(if $(PRECOMPILES),$(OUT)/obj/precompiled/$(1).h)
 # libaeconn.so exports only what AECONN_API marks (ae/abi.h) and tools/libaeconn.map lists. Programs here are linked
 # statically and can use everything.
 $(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden $(addprefix -include ,$(call precompiled,library))
-PROGRAM_SRC := $(filter-out %_main.cc,$(KV_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC))
+PROGRAM_SRC := $(filter-out %_main.cc,$(KV_SRC) $(SERVICE_SRC) $(MANUAL_SRC))# what `make demo` builds
 $(call obj,$(PROGRAM_SRC)): EXTRA = $(addprefix -include ,$(call precompiled,programs))
 ifneq ($(PRECOMPILES),)
 $(call obj,$(LIB_SRC)): $(call precompiled,library).gch
