@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <fstream>
-#include <mutex>
 #include <sstream>
 
-#include "ae/core/fork.h"
 #include "conn/rdma/device/memory.h"
+#include "conn/rdma/device/remembered_text.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -202,29 +200,22 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  // Returns the last result again for one second: reading the limits takes milliseconds if there
-  // are many mappings, and failures come in bursts.
-  static ae::Mutex mutex;
-  static std::string known;
-  static std::chrono::steady_clock::time_point until{};
-  const std::lock_guard lock(mutex);
-  const auto now = std::chrono::steady_clock::now();
-  constexpr std::chrono::seconds kAgain(1);
-  if (now < until && until - now <= kAgain) return known;
-  until = now + kAgain;
-  known.clear();
-  // A limit counts as nearly reached if it allows fewer than this many more connections: the
-  // numbers are estimates, which may be wrong by a few connections.
-  constexpr std::uint64_t kFew = 16;
-  const auto add = [](const Capacity& each) {
-    if (each.connections < kFew) known += "; " + each.text(kFew);
-  };
-  if (device != nullptr)
-    for (const Capacity& each : capacities(*device, kFew, settings)) add(each);
-  else
-    for (const Limit& each : process_limits(name)) add(capacity_of(each, kFew, settings, {}));
-  add(descriptor_capacity(kFew, 1));
-  return known;
+  static RememberedText known;  // reading the limits is slow if there are many mappings
+  return known.get([&] {
+    // A limit counts as nearly reached if it allows fewer than this many more connections: the
+    // numbers are estimates, which may be wrong by a few connections.
+    constexpr std::uint64_t kFew = 16;
+    std::string words;
+    const auto add = [&words](const Capacity& each) {
+      if (each.connections < kFew) words += "; " + each.text(kFew);
+    };
+    if (device != nullptr)
+      for (const Capacity& each : capacities(*device, kFew, settings)) add(each);
+    else
+      for (const Limit& each : process_limits(name)) add(capacity_of(each, kFew, settings, {}));
+    add(descriptor_capacity(kFew, 1));
+    return words;
+  });
 }
 
 }}}  // namespace conn::rdma

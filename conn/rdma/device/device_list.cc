@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "ae/core/fork.h"
 #include "conn/kit/local_addresses.h"
+#include "conn/rdma/device/remembered_text.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -99,17 +97,8 @@ std::string devices_text(const std::vector<DeviceHere>& devices) {
 }
 
 std::string devices_text() {
-  static ae::Mutex mutex;
-  static std::string known;
-  static std::chrono::steady_clock::time_point until{};
-  const std::lock_guard lock(mutex);
-  const auto now = std::chrono::steady_clock::now();
-  constexpr std::chrono::seconds kAgain(1);
-  if (now >= until || until - now > kAgain) {
-    known = devices_text(devices_here(local_addresses()));
-    until = now + kAgain;
-  }
-  return known;
+  static RememberedText known;
+  return known.get([] { return devices_text(devices_here(local_addresses())); });
 }
 
 }}}  // namespace conn::rdma
