@@ -13,32 +13,17 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/post_send_driver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
-// Records posted requests, and returns what the test configured.
-struct Driver : ibv_qp {
-  Driver() : ibv_qp{} {
-    context = &table;
-    table.ops.post_send = post;
+// Records posted requests.
+struct Driver : testing::PostSendDriver {
+  void take(const ibv_send_wr& work) override {
+    seen.push_back(work);
+    pieces.push_back(work.sg_list != nullptr ? *work.sg_list : ibv_sge{});
+    lists.emplace_back(work.sg_list, work.sg_list + work.num_sge);
   }
-  static int post(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
-    auto& self = *static_cast<Driver*>(base);
-    for (; work != nullptr; work = work->next) {
-      if (self.takes == self.seen.size()) {
-        if (self.names) *bad = work;
-        return self.answer;
-      }
-      self.seen.push_back(*work);
-      self.pieces.push_back(work->sg_list != nullptr ? *work->sg_list : ibv_sge{});
-      self.lists.emplace_back(work->sg_list, work->sg_list + work->num_sge);
-    }
-    return 0;
-  }
-  ibv_context table{};
-  std::size_t takes = 100;
-  int answer = ENOMEM;
-  bool names = true;
   std::vector<ibv_send_wr> seen;
   std::vector<ibv_sge> pieces;  // the first piece of each request
   std::vector<std::vector<ibv_sge>> lists;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/post_send_driver.h"
 #include "tests/support/stream_bench.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
@@ -21,35 +22,16 @@ using test::Bench;
 using test::feature_message;
 using How = Sender::Posted::How;
 
-// Takes as many requests as the test says, in all.
-struct Driver : ibv_qp {
-  Driver() : ibv_qp{} {
-    context = &table;
-    table.ops.post_send = post;
+struct Driver : testing::PostSendDriver {
+  void take(const ibv_send_wr& work) override {
+    opcodes.push_back(work.opcode);
+    signaled.push_back((work.send_flags & IBV_SEND_SIGNALED) != 0);
+    if (work.opcode != IBV_WR_SEND) return;
+    const auto* bytes = reinterpret_cast<const std::byte*>(work.sg_list->addr);
+    const std::optional<ControlMessage> message = decode({bytes, work.sg_list->length});
+    REQUIRE(message);
+    controls.push_back(*message);
   }
-  static int post(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
-    auto& self = *static_cast<Driver*>(base);
-    ++self.doorbells;
-    for (; work != nullptr; work = work->next) {
-      if (self.takes == self.opcodes.size()) {
-        if (self.names) *bad = work;
-        return self.answer;
-      }
-      self.opcodes.push_back(work->opcode);
-      self.signaled.push_back((work->send_flags & IBV_SEND_SIGNALED) != 0);
-      if (work->opcode != IBV_WR_SEND) continue;
-      const auto* bytes = reinterpret_cast<const std::byte*>(work->sg_list->addr);
-      const std::optional<ControlMessage> message = decode({bytes, work->sg_list->length});
-      REQUIRE(message);
-      self.controls.push_back(*message);
-    }
-    return 0;
-  }
-  ibv_context table{};
-  std::size_t takes = 1000;
-  int answer = ENOMEM;
-  bool names = true;
-  int doorbells = 0;
   std::vector<ibv_wr_opcode> opcodes;
   std::vector<bool> signaled;
   std::vector<ControlMessage> controls;
