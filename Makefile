@@ -218,14 +218,15 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
-# Headers of the standard library and of libfmt are compiled once for the library and once for the programs, whose flags
-# differ: half of a compilation is reading them. Not with ccache and clang++, whose builds also show a missing include.
+# Headers of the standard library and of libfmt are compiled once for the library, and once for kv-server, kv-cli and what
+# all programs share, whose flags differ: half of a compilation is reading them. Not with ccache and clang++, whose builds
+# also show a missing include.
 PRECOMPILES := $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX) $(shell command -v $(CXX))),,yes)
 precompiled = $(if $(PRECOMPILES),$(OUT)/obj/precompiled/$(1).h)
 # libaeconn.so exports only what AECONN_API marks (ae/abi.h) and tools/libaeconn.map lists. Programs here are linked
 # statically and can use everything.
 $(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden $(addprefix -include ,$(call precompiled,library))
-PROGRAM_SRC := $(filter-out %_main.cc,$(KV_SRC) $(SERVICE_SRC) $(MANUAL_SRC))# what `make demo` builds
+PROGRAM_SRC := $(filter-out %_main.cc,$(KV_SRC) $(SERVICE_SRC) $(MANUAL_SRC))# main files have other flags
 $(call obj,$(PROGRAM_SRC)): EXTRA = $(addprefix -include ,$(call precompiled,programs))
 ifneq ($(PRECOMPILES),)
 $(call obj,$(LIB_SRC)): $(call precompiled,library).gch

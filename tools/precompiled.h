@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Headers that most sources of the library and of the programs include; the Makefile compiles them
+// Headers that most sources of the library and of kv-server include; the Makefile compiles them
 // once. Sources include what they use all the same: they must compile without this file.
 
 #include <algorithm>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The hash table of kv-server with 10,000 keys; each call uses the next key.
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/micro/cases.h"
 #include "examples/kv_server/store.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/rdma/stream: two streams that send to each other. Moving the bytes, which is the network's
+// conn/rdma/protocol/stream: two streams that send to each other. Moving the bytes, which is the network's
 // work, is free here; the work of the stream and its copy to the reader are counted.
 
 #include "bench/micro/cases.h"

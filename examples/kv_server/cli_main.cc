@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-cli: a client for every transport of the library, with the interface of redis-cli.
+// kv-cli: a client for every transport of the library, with some options of redis-cli.
 
 #include <fmt/format.h>
 #include <unistd.h>

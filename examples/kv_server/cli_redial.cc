@@ -34,7 +34,7 @@ bool CliRedial::run() {
   return all_good_;
 }
 
-/// The probe authenticates and selects the database, which each new connection needs.
+/// The probe authenticates and selects RESP3 where asked to, which each new connection needs.
 void CliRedial::prove(conn::Connection& connection, const conn::Redial::Proved& proved) {
   parser_ = {};
   input_.clear();

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "command.h"
@@ -121,6 +122,9 @@ void config_set_command(Call& call) {
   {
     const std::lock_guard lock(together.config_mutex);
     const std::string reason = configure(together.config, call.argv[2], call.argv[3]);
+    // The memory of a request is used again, and not freed: a password must not stay in it.
+    if (is_word(call.argv[2], "requirepass"))
+      explicit_bzero(const_cast<char*>(call.argv[3].data()), call.argv[3].size());
     if (!reason.empty()) {
       return call.reply.error(
           fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",

@@ -3,6 +3,7 @@
 // What INFO and GET /metrics report, and a server of GET /metrics over HTTP on any transport. Each
 // connection serves one request and is closed after the response: scrapes are seconds apart.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -259,9 +259,11 @@ int main(int argc, char** argv) try {
           "Unsent replies after which a client is closed", memory(config.client_output_limit));
   setting("--client-query-limit", "client-query-buffer-limit",
           "Longest request; a client that sends more is closed", memory(config.client_query_limit));
-  setting("--maxmemory-clients", "maxmemory-clients",
-          "Memory of all clients' requests and replies; the largest are closed beyond it",
-          memory(config.clients_memory_limit));
+  setting(
+      "--maxmemory-clients", "maxmemory-clients",
+      "Memory of all clients' requests and replies, divided evenly among the loops; the largest "
+      "clients are closed beyond it",
+      memory(config.clients_memory_limit));
   setting("--timeout", "timeout", "Close clients idle for so many seconds; 0: never",
           std::to_string(config.timeout_seconds));
   values.add(

@@ -79,7 +79,8 @@ void Server::close_largest() {
     if (buffer_bytes <= most) return;
     ++statistics.clients_evicted;
     together.log_limited(fmt::format(
-        "client {} closed: it holds {} bytes, and all clients together more than maxmemory-clients",
+        "client {} closed: it holds {} bytes, and the clients of its loop more than their part of "
+        "maxmemory-clients",
         session->id(), size));
     session->kill();
     session->drop_buffers();

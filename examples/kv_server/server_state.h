@@ -29,7 +29,7 @@ class Session;
 class Together;
 
 inline constexpr std::string_view kVersion = AECONN_VERSION;
-/// The version of Redis whose commands and error texts are implemented; clients check it.
+/// The version of Redis whose replies and error texts the commands have; clients check it.
 inline constexpr std::string_view kRedisVersion = "7.0.15";
 
 /// The words of --loglevel; the first two log the path of each client's connection.
@@ -42,7 +42,8 @@ struct Config {
   std::uint64_t maxmemory = 0;                   ///< 0: no limit
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
   std::uint64_t client_query_limit = 1 << 30;    ///< bytes of one request; 0: no limit
-  /// Bytes of all clients' buffers; beyond it the largest clients are closed. 0: no limit.
+  /// Bytes of all clients' buffers, the same part for each loop; beyond it the loop's largest
+  /// clients are closed. 0: no limit.
   std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
   std::int64_t timeout_seconds = 0;  ///< after which idle clients are closed; 0: never
   std::string loglevel{kLogLevels[2]};
@@ -234,7 +235,7 @@ class Together {
   std::vector<Server*> servers_;  ///< each used on its loop's thread
   std::atomic<std::uint64_t> last_session_id_{0};
   std::atomic<std::int64_t> clients_{0};
-  service::LimitedLog limited_{"refused"};
+  service::LimitedLog limited_{"lines like these"};
 };
 
 template <class Answer>

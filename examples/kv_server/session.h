@@ -51,7 +51,8 @@ class Session {
   /// Tells how many bytes were read into room().
   void arrived(std::size_t size);
   /// Passes bytes that were read elsewhere. They are parsed in place and belong to the caller again
-  /// after the next execute(), which copies what it has not run.
+  /// after the next execute(), which copies what it has not run. The memory must be writable:
+  /// passwords in it are overwritten after use.
   void show(std::string_view bytes);
   /// The same, but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
@@ -104,7 +105,6 @@ class Session {
   void shrink();
 
   // --- facts -------------------------------------------------------------------------------------
-  Server& server() noexcept { return server_; }
   std::uint64_t id() const noexcept { return id_; }
   const SessionInfo& info() const;
   std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }

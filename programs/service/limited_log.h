@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Rate limit for log lines about failed connections, which peers can cause in any number: ten lines
-// per second, then the number of suppressed ones.
+// Rate limit for log lines that peers can cause in any number: ten lines per second, then the number
+// of suppressed ones.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace service {
 
-/// Thread-safe. Seconds may come from any monotonic clock.
+/// Thread-safe. Seconds may come from any clock.
 class LimitedLog {
  public:
   using Log = std::function<void(const std::string&)>;

@@ -137,6 +137,17 @@ TEST_CASE("session: without the password nothing but AUTH, HELLO and QUIT works"
   REQUIRE(call(other, {"HELLO", "3", "AUTH", "default", "secret"}).starts_with("%7\r\n"));
 }
 
+TEST_CASE("session: the password of CONFIG SET is overwritten in the request", "[kv][hostile]") {
+  Server server(test_clock);
+  Session session(server, info());
+  std::string bytes = kv_kit::request({"CONFIG", "SET", "REQUIREPASS", "secret"});
+  session.show(bytes);
+  session.execute();
+  REQUIRE(kv_kit::take(session) == "+OK\r\n");
+  REQUIRE(bytes.find("secret") == std::string::npos);
+  REQUIRE(call(session, {"AUTH", "secret"}) == "+OK\r\n");
+}
+
 TEST_CASE("session: guessing passwords is slowed down", "[kv][hostile]") {
   Server server(test_clock);
   server.config.requirepass = "secret";

@@ -10,7 +10,7 @@ UNIT, SIMULATION = 'unit-tests', 'sim-tests'
 _FIRST = [
     ('ae/*', ['ae']),
     ('conn/rdma/memory/blocks.*', ['blocks']),
-    ('conn/rdma/loop/ticks.*', ['ticks']),
+    ('conn/rdma/loop/tick_wheel.*', ['ticks']),
     ('conn/rdma/protocol/wire.*', ['wire']),
     ('conn/rdma/protocol/*', ['stream', 'steps']),
     ('conn/rdma/sender.*', ['sender', 'rdma']),
