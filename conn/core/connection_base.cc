@@ -58,12 +58,7 @@ void ConnectionBase::become(ConnectionBase& from) noexcept {
 }
 
 bool ConnectionBase::wait_to_connect(const Endpoint& to, ae::TimePoint deadline) {
-  try {
-    carrier_->connect_blocking(to, deadline);
-  } catch (const std::bad_alloc&) {
-    fail(out_of_memory());
-    throw;
-  }
+  carrier_->connect_blocking(to, deadline);
   const int why = Interruption::ends() ? EINTR : ETIMEDOUT;
   if (state_ == State::kConnecting) fail(errno_failure(why, "connect to " + to.to_string()));
   if (state_ == State::kConnected) return true;

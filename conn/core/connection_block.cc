@@ -38,7 +38,7 @@ void* ConnectionBlock::carrier() noexcept {
 }
 
 void ConnectionBlock::part_gone() noexcept {
-  if (--parts_ == 0) ::operator delete(this);
+  if (parts_.fetch_sub(1, std::memory_order_acq_rel) == 1) ::operator delete(this);
 }
 
 void ConnectionCore::operator delete(void* core) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 // ConnectionBlock: one block of memory that contains a connection and its carrier.
 
+#include <atomic>
 #include <cstddef>
 
 #include "ae/abi.h"
@@ -24,7 +25,7 @@ class AECONN_API ConnectionBlock {
   void part_gone() noexcept;
 
  private:
-  std::size_t parts_ = 2;
+  std::atomic<std::size_t> parts_{2};
 };
 
 }}  // namespace conn

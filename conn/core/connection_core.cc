@@ -136,6 +136,7 @@ void ConnectionCore::carrier_changed() noexcept {
 
 std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& layer) {
   ConnectionCore& core = of(*connection);
+  if (core.inherited()) throw Error("the connection below belongs to the parent process");
   if (core.state_ != State::kNone) core.clear_handlers();
   core.commit(0);
   std::string unread;
@@ -145,6 +146,7 @@ std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& 
     unread.resize(in_place->read_ahead.unread());
     if (!unread.empty()) (void)in_place->read_ahead.read(unread.data(), unread.size());
   }
+  if (core.origin() != nullptr) layer.set_origin(*core.origin());
   layer.become(core);
   (void)connection.release();
   core.release();

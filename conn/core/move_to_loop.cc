@@ -18,11 +18,10 @@ bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).
 
 bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
 
-// Completes leave(). Also called by a layer that arrives on its new loop, for the connection below
-// it; after rebind() that connection already knows its loop.
+// Completes leave(). After rebind() a function posted to the new loop completes the move instead.
 bool Connection::join(ae::EventLoop& loop) {
   ConnectionCore& c = ConnectionCore::of(*this);
-  if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {
+  if (c.given_up() || !c.moves() || c.loop_ != nullptr) {
     errno = EINVAL;
     return false;
   }
@@ -99,8 +98,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
   }
-  // This comes before carrier_->interest_changed(), which asks the connection below for events and
-  // needs its loop.
+  // This comes before carrier_->interest_changed(), which needs the carrier on its new loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
   if (events_wanted()) watch_or_fail();
 }

@@ -16,6 +16,7 @@
 #include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/in_place_state.h"
+#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/probes.h"
 
@@ -38,11 +39,6 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (timeout <= ae::Duration::zero()) return now;
   return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
-}
-
-/// The failure of an attempt to connect to an endpoint that is not valid.
-Failure mistake(const Error& error) {
-  return {std::make_error_code(std::errc::invalid_argument), error.what()};
 }
 
 /// Runs the connect handler of a connection that failed inside connect(), from the loop's list. The
@@ -115,10 +111,15 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
   const Interruption::Scope scope;
   c.move_to(State::kConnecting);
   try {
-    c.type_.check(to);
-    return c.wait_to_connect(to, deadline_after(timeout));
-  } catch (const Error& error) {
-    c.fail(mistake(error));
+    try {
+      c.type_.check(to);
+      return c.wait_to_connect(to, deadline_after(timeout));
+    } catch (const Error& error) {
+      c.fail(mistake(error));
+    }
+  } catch (const std::bad_alloc&) {
+    c.fail(out_of_memory());
+    throw;
   }
   errno = c.failed_errno();
   return false;

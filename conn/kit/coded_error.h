@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// CodedError: a set-up error with an errno, for callers that distinguish causes such as EADDRINUSE.
+// CodedError: a set-up error with an errno, for callers that distinguish causes such as EADDRINUSE;
+// and the failure of a connection that a set-up error stands for.
 
 #include <string>
 #include <system_error>
@@ -20,5 +21,10 @@ class CodedError : public Error {
  private:
   std::error_code code_;
 };
+
+/// Returns the failure EINVAL with the sentence of a set-up error, such as a bad option.
+inline Failure mistake(const Error& error) {
+  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+}
 
 }}  // namespace conn

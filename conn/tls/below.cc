@@ -42,7 +42,7 @@ void Below::connect(const Endpoint& to) {
   wanted_.connected = true;
   try {
     carrier_->connect(to);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // the connection above gets the reason
     wanted_.connected = false;
     fail(out_of_memory());
     throw;
@@ -51,7 +51,12 @@ void Below::connect(const Endpoint& to) {
 
 bool Below::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   move_to(State::kConnecting);
-  return wait_to_connect(to, deadline);
+  try {
+    return wait_to_connect(to, deadline);
+  } catch (...) {
+    fail(out_of_memory());
+    throw;
+  }
 }
 
 // --- bytes ---------------------------------------------------------------------------------------
@@ -217,11 +222,11 @@ bool Below::join(ae::EventLoop& loop) {
   loop_ = &loop;
   try {
     enter_counters(loop);
-    if (!carrier_->join(loop)) fail(out_of_memory());
   } catch (const std::bad_alloc&) {
-    fail(out_of_memory());
+    if (!closing()) fail(out_of_memory());
   }
-  watch_or_fail();
+  if (!carrier_->join(loop) && !closing()) fail(out_of_memory());
+  if (!closing()) watch_or_fail();
   return !stood || state_ != State::kError;
 }
 
@@ -237,7 +242,9 @@ void Below::close(bool abort) noexcept {
   aborts_ = abort;
   wanted_ = {};
   count_close();
-  carrier_->close();
+  if (!inherited()) return carrier_->close();
+  carrier_->abandon();  // a child of fork() sends nothing: the parent does
+  release();
 }
 
 void Below::released() noexcept {

@@ -40,10 +40,23 @@ Handshake& TlsCarrier::begin(ConnectionPtr below, Role role, std::shared_ptr<con
   return *handshake_;
 }
 
-void TlsCarrier::connect(const Endpoint& to) { new_handshake().connect(to); }
+void TlsCarrier::connect(const Endpoint& to) {
+  try {
+    new_handshake().connect(to);
+  } catch (...) {
+    handshake_.reset();
+    throw;
+  }
+}
 
 void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
-  Failure why = new_handshake().run(to, deadline);
+  Failure why;
+  try {
+    why = new_handshake().run(to, deadline);
+  } catch (...) {
+    handshake_.reset();
+    throw;
+  }
   handshake_.reset();
   if (why) {
     fail(std::move(why));

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/loop_state.h"
@@ -13,10 +14,6 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
-
-Failure mistake(const Error& error) {
-  return {std::make_error_code(std::errc::invalid_argument), error.what()};
-}
 
 /// Returns the result of make(), or out_of_memory() if it throws std::bad_alloc.
 template <class Make>
@@ -43,11 +40,10 @@ void Handshake::move_to(Stage next) noexcept {
 
 // --- beginning -----------------------------------------------------------------------------------
 
-/// Checks the options and creates the connection below, which is not connected yet. Returns why
+/// Reads the options and creates the connection below, which is not connected yet. Returns why
 /// that failed; an empty Failure means success.
 Failure Handshake::prepare(const Endpoint& to) {
   try {
-    type_.check(to);
     target_ = type_.below_endpoint(to);
     std::shared_ptr<const Context> context = type_.context_for(to.options);
     // loads the client's files, so that a missing file is reported before connecting

@@ -126,8 +126,8 @@ TEST_CASE("tls: wrap() takes no connection whose output waits above the transpor
   const bool by_reference = GENERATE(false, true);
   bool released = false;
   if (by_reference) {
-    const auto release = [](void* flag, std::error_code) noexcept {
-      *static_cast<bool*>(flag) = true;
+    const auto release = [](void* flag, std::error_code error) noexcept {
+      *static_cast<bool*>(flag) = !error;
     };
     REQUIRE(site.a->send({std::as_bytes(std::span(bytes)), release, &released, nullptr}) > 0);
   } else {
@@ -142,6 +142,7 @@ TEST_CASE("tls: wrap() takes no connection whose output waits above the transpor
   testing::Collector rest(*site.b);  // it is closed, which delivers all
   RUN_UNTIL(site.loop, rest.over());
   REQUIRE(rest.ended);
+  REQUIRE(rest.bytes == bytes.substr(0, by_reference ? bytes.size() : conn::kMaxContiguous));
   LOOK_UNTIL(site.loop, released == by_reference);
 }
 
@@ -182,17 +183,27 @@ TEST_CASE("tls: a list of schemes may be below TLS", "[tls][fallback]") {
       served.listen(loop, Endpoint::parse("tls://127.0.0.1:0"),
                     [&](ConnectionPtr one) { server = std::move(one); });
   Endpoint to = testing::address_of(*listener);
-  to.scheme = over_list.name();
-  to.options = conn::Options{{"server-name", "localhost"}};
-  ConnectionPtr client = over_list.create(loop);
-  client->connect(to, {});
+  ConnectionPtr client;
+  const bool wraps = GENERATE(false, true);
+  if (wraps) {
+    to.scheme = list.name();
+    ConnectionPtr plain = list.create(loop);
+    plain->connect(to, {});
+    RUN_UNTIL(loop, plain->state() == State::kConnected);
+    client = over_list.wrap(std::move(plain), Role::kClient, "localhost", {});
+  } else {
+    to.scheme = over_list.name();
+    to.options = conn::Options{{"server-name", "localhost"}};
+    client = over_list.create(loop);
+    client->connect(to, {});
+  }
   RUN_UNTIL(loop, client->state() != State::kConnecting);
   INFO(client->last_error());
   REQUIRE(client->state() == State::kConnected);
   RUN_UNTIL(loop, server != nullptr);
   CHECK(client->fd() >= 0);
   CHECK(info_of(*client, "carrier") == "tcp");
-  CHECK_THAT(client->path(), Contains("over tcp"));
+  CHECK_THAT(client->path(), Contains("over tcp") && Contains("rdma"));
   CHECK(tcp.counters(loop).open == 2);
   CHECK(list.counters(loop).open == 0);
   testing::send(loop, *client, "through a list");

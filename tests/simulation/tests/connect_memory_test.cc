@@ -103,6 +103,29 @@ void each_allocation(std::uint64_t count, Run run) {
 
 }  // namespace
 
+TEST_CASE("connect: a blocking one without memory has failed when it returns or throws",
+          "[torture]") {
+  testing::test_identity();
+  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::string option = GENERATE("", "colour");
+  CAPTURE(scheme, option);
+  each_allocation(1, [&](auto begin, auto end) -> std::string {
+    Bed bed(scheme);
+    ConnectionPtr client = bed.registry.create(bed.loop, bed.to);
+    conn::Endpoint to = bed.to;
+    if (!option.empty()) to.options.set(option, "red");
+    begin();
+    try {
+      (void)client->connect_blocking(to, 20ms);
+    } catch (const std::bad_alloc&) {
+    }
+    end();
+    if (client->state() != State::kConnected && client->state() != State::kError)
+      return "it is under way for ever";
+    return bed.serves();
+  });
+}
+
 TEST_CASE("connect: without memory the connect handler tells what became of it", "[torture]") {
   testing::test_identity();
   const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
