@@ -68,30 +68,8 @@ class Proxy {
     }
   }
 
-  void listen() {
-    const conn::MakeAcceptHandler make = [this](ae::EventLoop&, std::size_t i) {
-      return
-          [site = sites_[i].get()](conn::ConnectionPtr client) { site->accept(std::move(client)); };
-    };
-    for (const std::string& url : plan_.listen)
-      listeners_.push_back(conn::listen(registry_, loops_, url, make));
-    const int count = service::take_listening_descriptors();
-    for (int fd = 3; fd < 3 + count; ++fd)
-      listeners_.push_back(conn::adopt_listener(registry_.require(activated_.transport(fd)), loops_,
-                                                fd, make, conn::Spread::fewest(),
-                                                activated_.options()));
-    if (listeners_.empty())
-      throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
-    for (const auto& listener : listeners_) {
-      listener->on_refused([this](const conn::Failure& why) {
-        settings_.failures.add(service::LimitedLog::now(), "refused: " + why.text, write_log);
-      });
-      for (const conn::Endpoint& at : listener->endpoints())
-        service::print("listening on " + at.to_string() + '\n');
-    }
-  }
-
-  /// Serves until a signal asks to end, then until all relays have closed or --grace expires.
+  /// Listens and serves until a signal asks to end, then until all relays have closed or --grace
+  /// expires.
   void run() {
     ae::LibevLoop loop;
     bool ending = false;
@@ -104,6 +82,7 @@ class Proxy {
           drain(loop);
         },
         [this] { reload(); });
+    listen();  // whoever reads that the proxy listens may send it a signal
     loop.add_time_event(std::chrono::seconds(1), [this]() -> ae::Duration {
       settings_.failures.sum_up(service::LimitedLog::now(), write_log);
       return std::chrono::seconds(1);
@@ -138,6 +117,29 @@ class Proxy {
   }
 
  private:
+  void listen() {
+    const conn::MakeAcceptHandler make = [this](ae::EventLoop&, std::size_t i) {
+      return
+          [site = sites_[i].get()](conn::ConnectionPtr client) { site->accept(std::move(client)); };
+    };
+    for (const std::string& url : plan_.listen)
+      listeners_.push_back(conn::listen(registry_, loops_, url, make));
+    const int count = service::take_listening_descriptors();
+    for (int fd = 3; fd < 3 + count; ++fd)
+      listeners_.push_back(conn::adopt_listener(registry_.require(activated_.transport(fd)), loops_,
+                                                fd, make, conn::Spread::fewest(),
+                                                activated_.options()));
+    if (listeners_.empty())
+      throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
+    for (const auto& listener : listeners_) {
+      listener->on_refused([this](const conn::Failure& why) {
+        settings_.failures.add(service::LimitedLog::now(), "refused: " + why.text, write_log);
+      });
+      for (const conn::Endpoint& at : listener->endpoints())
+        service::print("listening on " + at.to_string() + '\n');
+    }
+  }
+
   void drain(ae::EventLoop& loop) {
     left_ = sites_.size();
     loops_.on_each([&](ae::EventLoop&, std::size_t i) {
@@ -273,9 +275,7 @@ int main(int argc, char** argv) try {
   plan.statistics = std::chrono::seconds(statistics);
   plan.grace = std::chrono::seconds(grace);
   service::allow_descriptors();
-  Proxy proxy(plan, settings);
-  proxy.listen();
-  proxy.run();
+  Proxy(plan, settings).run();
   return 0;
 } catch (const std::exception& error) {
   service::complain("aeconn-proxy", error.what());

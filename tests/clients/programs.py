@@ -218,6 +218,37 @@ def closed_streams(server, perf):
         check(f"{line[0]} without (0, 1, 2): it ends", one.wait(LIMIT) == 0, one.returncode)
 
 
+def told_to_end_at_once(server):
+    """A server that listens ends in order when SIGTERM comes, even before it has said so: here its
+    standard output takes nothing until the signal was sent."""
+    path = f"{WORK}/at_once.sock"
+    place = f"unix://{path}"
+    for line in (("kv-server", "--listen", place), ("conn-perf", "server", "--listen", place),
+                 ("aeconn-proxy", "--listen", place, "--connect", server.url),
+                 ("aeconn-doctor", "--serve", place)):
+        out_of, into = os.pipe()
+        os.set_blocking(into, False)
+        try:
+            while True:
+                os.write(into, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(into, True)
+        one = subprocess.Popen([program(line[0]), *line[1:]], stdin=subprocess.DEVNULL, stdout=into,
+                               stderr=subprocess.DEVNULL)
+        running.append(one)
+        os.close(into)
+        while one.poll() is None and not os.path.exists(path):
+            pass
+        one.terminate()
+        while os.read(out_of, 1 << 16):
+            pass
+        os.close(out_of)
+        check(f"{line[0]} told to end as soon as it listens: status", one.wait(LIMIT) == 0,
+              one.returncode)
+        check(f"{line[0]} told to end as soon as it listens: its socket is gone",
+              not os.path.exists(path))
+
+
 # ---- kv-cli --pipe -------------------------------------------------------------------------------
 
 def pipe():
@@ -346,6 +377,7 @@ def main():
         perf = Server("conn-perf", "server", "--listen", "tcp://127.0.0.1:0")
         for part in (lambda: full(server, perf), lambda: failing_input(server),
                      lambda: input_not_ready(server), lambda: closed_streams(server, perf),
+                     lambda: told_to_end_at_once(server),
                      arguments, pipe, doctor, names):
             part()
     finally:
