@@ -206,8 +206,8 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
     errno = EAGAIN;
     return -1;
   }
-  const std::size_t done =
-      link_.sender.append(vectors, count, link_.settings().limit(), link_.state().now());
+  const std::size_t done = link_.sender.append(vectors, count, link_.settings().limit(),
+                                               [this] { return link_.state().now(); });
   if (done == 0) {
     if (link_.sender.wants_memory()) wait_for_memory(1);
     errno = EAGAIN;

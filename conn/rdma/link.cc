@@ -44,11 +44,6 @@ void Link::set(QueuePair next) noexcept {
   state_of_pair_ = next;
 }
 
-ReceiveQueue* Link::receives() const noexcept {
-  if (receives_ != nullptr) return receives_.get();
-  return domain_ != nullptr ? domain_->shared_receives() : nullptr;
-}
-
 // --- set-up --------------------------------------------------------------------------------------
 
 void Link::configure(const Settings& settings) {

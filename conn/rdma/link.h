@@ -47,12 +47,11 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Link {
  public:
-  /// The objects that are called when the loop, the device or rdma_cm reports something about the
+  /// The objects that are called when the loop or the device reports something about the
   /// connection.
   struct Users {
     LoopConnection& loop;
     QueuePairUser& queue_pair;
-    CmUser& cm;
   };
   enum class QueuePair : std::uint8_t { kNone, kMade, kConnected, kDiscarded, kStopped };
 
@@ -72,7 +71,10 @@ class Link {
   DeviceContext* context() const noexcept { return context_.get(); }
   Domain* domain() const noexcept { return domain_.get(); }
   ibv_qp* queue_pair() const noexcept { return qp_.get(); }
-  ReceiveQueue* receives() const noexcept;
+  ReceiveQueue* receives() const noexcept {
+    if (receives_ != nullptr) return receives_.get();
+    return domain_ != nullptr ? domain_->shared_receives() : nullptr;
+  }
   /// Returns the route of the connection: read from the device if there is a queue pair, otherwise
   /// as it was known last.
   const Route& read_route() const noexcept {

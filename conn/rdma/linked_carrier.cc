@@ -24,7 +24,7 @@ constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
                              Role role, AcceptOwner* listener)
     : QueuedCarrier(type, state.ready()),
-      link_(state, settings, role, {*this, *this, *this}),
+      link_(state, settings, role, {*this, *this}),
       ending_(link_),
       deadline_(state, *this),
       listener_(listener) {
@@ -167,7 +167,8 @@ void LinkedCarrier::after_input() {
     return end_with({memory.code, fmt::format("{}: {}", why, memory.text)});
   }
   if (!link_.stage.open()) return;
-  if (link_.sender.queue().staged() != 0 || stream.next_control(link_.state().now()))
+  if (link_.sender.queue().staged() != 0 ||
+      (stream.may_have_control() && stream.next_control(link_.state().now())))
     link_.state().want_flush(*this);
   update_ready();
 }
@@ -175,9 +176,9 @@ void LinkedCarrier::after_input() {
 // --- requests that completed ---------------------------------------------------------------------
 
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
-  if (link_.sender.retire(sequence, link_.state().now(), link_.settings().limit()))
-    on_memory_back();
-  link_.stream.liveness().on_confirmed(link_.state().now());
+  const ae::TimePoint now = link_.state().now();
+  if (link_.sender.retire(sequence, now, link_.settings().limit())) on_memory_back();
+  link_.stream.liveness().on_confirmed(now);
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
   // The completed requests have freed slots in the send queue; requests may be waiting for them.
@@ -187,14 +188,14 @@ void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
 }
 
 void LinkedCarrier::on_memory_back() noexcept {
-  tell_references({});
+  tell_references();
   if (link_.sender.starved() && secure_memory()) update_ready();
   link_.state().memory_came_back();
 }
 
-void LinkedCarrier::tell_references(std::error_code error) noexcept {
+void LinkedCarrier::tell_references() noexcept {
   if (const std::size_t count = link_.sender.queue().take_done(); count != 0)
-    host().references_done(count, error);
+    host().references_done(count, {});
 }
 
 // --- memory to send from -------------------------------------------------------------------------
@@ -231,7 +232,7 @@ void LinkedCarrier::post_due() noexcept {
   try {
     while (post_chain()) {
     }
-    link_.sender.on_idle(link_.state().now());
+    if (link_.sender.has_idle_work()) link_.sender.on_idle(link_.state().now());
     // No timer is needed for a key change that must be alone on the send queue: it holds back
     // everything else, and its completion leads to the next call of this function.
     pace_.at = link_.keys_go_alone() && link_.windows.has_key_to_change()
@@ -263,7 +264,7 @@ bool LinkedCarrier::post_chain() {
   statistics.work_requests += posted.requests;
   statistics.control_sent += posted.control;
   AECONN_PROBE(post, host().id(), posted.bytes, posted.requests);
-  tell_references({});
+  tell_references();
   const ae::TimePoint ask_at = link_.sender.ask_at();
   if (posted.asks && due() > ask_at) link_.state().look_at(*this, ask_at);
   switch (posted.how) {

@@ -86,7 +86,7 @@ class LinkedCarrier : public QueuedCarrier,
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
   void on_no_memory() noexcept override;  // overrides DeadlineUser::on_no_memory() as well
-  void on_communication_established() override;
+  void on_communication_established() final;
   void on_refusal() override;
   void on_last_receive() override;
   void on_port_down(int port, ae::Duration since) override;
@@ -154,7 +154,8 @@ class LinkedCarrier : public QueuedCarrier,
   bool post_chain();
   bool secure_memory() noexcept;
   void on_memory_back() noexcept;
-  void tell_references(std::error_code error) noexcept;
+  /// Reports that the device has read the user's memory of the requests that are done.
+  void tell_references() noexcept;
   void peer_closed();
 
   // The listener that owns this connection; null if the connection was handed over to the user, or

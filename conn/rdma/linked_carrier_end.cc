@@ -286,6 +286,7 @@ void LinkedCarrier::reap() {
   if (ending_.has_reports_to_come() && deadline_.set(kQuietPatience, Deadline::Of::kQuiet))
     return ending_.wait();
   deadline_.clear(loop());
+  setup_.reset();  // the look-up of a name may still run
   tear_down();
   ending_.gone();
   link_.state().forget(*this);
@@ -311,10 +312,11 @@ void LinkedCarrier::tear_down() noexcept {
     }
     link_.stream.inbound().leave_windows(left_over_.get());
   }
-  tell_references({});
+  tell_references();
   link_.sender.drop_all();
   const std::error_code why = pending_failure_ ? pending_failure_.code : host().failure().code;
-  tell_references(why ? why : std::make_error_code(std::errc::operation_canceled));
+  if (const std::size_t count = link_.sender.queue().take_done(); count != 0)
+    host().references_done(count, why ? why : std::make_error_code(std::errc::operation_canceled));
   link_.release(reader_.viewed());
 }
 

@@ -35,26 +35,6 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
 
 // --- accepting bytes -----------------------------------------------------------------------------
 
-std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit,
-                           ae::TimePoint now) {
-  if (tx_.held() == 0) buffer_.on_idle_write(now);
-  std::size_t left = room();
-  std::size_t done = 0;
-  wants_memory_ = false;
-  short_of_room_ = left == 0;
-  for (int i = 0; i < count && left != 0; ++i) {
-    const std::size_t wanted = std::min(vectors[i].iov_len, left);
-    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
-    const std::size_t taken =
-        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, limit);
-    done += taken;
-    left -= taken;
-    wants_memory_ = taken < wanted;
-    if (wants_memory_) break;
-  }
-  return done;
-}
-
 std::span<std::byte> Sender::reserve(std::size_t size, const MemoryLimit& limit,
                                      ae::TimePoint now) {
   wants_memory_ = false;
@@ -96,7 +76,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     plan_keys_alone(chain, plan, windows);
   } else {
     plan_keys(chain, plan, windows);
-    plan_control(chain, plan);
+    if (stream_.may_have_control()) plan_control(chain, plan);
     plan_data(chain, plan);
     plan_probe(chain, plan);
   }

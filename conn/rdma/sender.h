@@ -64,8 +64,10 @@ class Sender {
 
   // --- accepting bytes ---------------------------------------------------------------------------
   /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() says
-  /// whether the reason is a lack of memory or a full buffer.
-  std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, ae::TimePoint now);
+  /// whether the reason is a lack of memory or a full buffer. `now`: a function that returns the
+  /// time, which is called only if nothing was held before.
+  template <class Now>
+  std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, Now now);
   /// Returns memory for about `size` bytes; they are sent by the queue's commit(). Empty with errno
   /// EAGAIN if there is no space now (wants_memory() is true if memory is lacking), or with errno
   /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
@@ -117,6 +119,8 @@ class Sender {
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
   /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
+  /// Returns true if on_idle() has something to do.
+  bool has_idle_work() const noexcept { return short_of_room_ || tx_.staged() != 0; }
   /// Call when post() has posted all that can be posted for now. If staged bytes are left because
   /// the peer has no window for them, the peer will be told; if none are left although the send
   /// buffer was full, the buffer may grow.
@@ -214,5 +218,25 @@ class Sender {
   bool short_of_room_ = false;
   bool wants_memory_ = false;
 };
+
+template <class Now>
+std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit, Now now) {
+  if (tx_.held() == 0) buffer_.on_idle_write(now());
+  std::size_t left = room();
+  std::size_t done = 0;
+  wants_memory_ = false;
+  short_of_room_ = left == 0;
+  for (int i = 0; i < count && left != 0; ++i) {
+    const std::size_t wanted = std::min(vectors[i].iov_len, left);
+    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
+    const std::size_t taken =
+        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, limit);
+    done += taken;
+    left -= taken;
+    wants_memory_ = taken < wanted;
+    if (wants_memory_) break;
+  }
+  return done;
+}
 
 }}}  // namespace conn::rdma

@@ -155,6 +155,12 @@ class Stream {
   /// if the peer would not understand that message; then none is sent.
   bool abort() noexcept;
   bool aborted() const noexcept { return aborted_; }
+  /// Returns false only if next_control() would return no message. For most messages of the peer
+  /// this is the answer, and it costs little.
+  bool may_have_control() const noexcept {
+    return mark_due_ || aborted_ || inbound_.line().unannounced() != 0 || reply_count_ != 0 ||
+           liveness_.keepalive_is_due() || proof_.probe_is_due(0);
+  }
   /// Returns the control message that is due after the first `planned` due ones, or no value if
   /// there are no more: next_control(now, 0), next_control(now, 1) ... are the due messages in
   /// order. They stay the same until on_control_posted() or new input.
