@@ -409,6 +409,16 @@ bench-programs-loop: $(OUT)/bench/loop-bench
 BENCH_RUN = AECONN_BUILD=$(OUT) VALKEY=$(VALKEY) CXX='$(CXX)' bench/run
 .PHONY: bench bench-exact bench-programs-loop
 
+# What a message costs over the simulation's devices. The library's objects come first, so that functions in headers
+# are those of the library's build, not of the tests'.
+MESSAGES_SRC := bench/messages/simulation.cc $(wildcard tests/simulation/*.cc) \
+                $(patsubst %,tests/support/%.cc,main any_loop testing certificates local_transport memory_transport)
+$(OUT)/bench/messages-simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
+$(OUT)/bench/messages-simulation: LIBRARY_FIRST := $(filter-out %/conn/rdma/device/libraries.o %/conn/rdma/device/numa.o,$(call obj,$(LIB_SRC)))
+$(OUT)/bench/messages-simulation: $(call obj,$(MESSAGES_SRC)) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK,$(SIM_WRAP),$(if $(CATCH),-lCatch2))
+
 bench-micro: $(OUT)/bench/micro  ## times of small parts, with Google Benchmark
 	@$<
 bench-instructions: $(OUT)/bench/micro  ## the same parts counted in instructions, under valgrind
