@@ -3,33 +3,13 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-void ReadyItem::unqueue() noexcept {
-  if (next_ == nullptr) return;
-  prev_->next_ = next_;
-  next_->prev_ = prev_;
-  prev_ = next_ = nullptr;
-}
-
 ReadyList::~ReadyList() {
   unqueue_all(turn_);
   unqueue_all(waiting_);
 }
 
-void ReadyList::append(Head& list, ReadyItem& item) noexcept {
-  item.prev_ = list.prev_;
-  item.next_ = &list;
-  list.prev_->next_ = &item;
-  list.prev_ = &item;
-}
-
 void ReadyList::unqueue_all(Head& list) noexcept {
   while (!list.alone()) list.next_->unqueue();
-}
-
-void ReadyList::push(ReadyItem& item) noexcept {
-  if (item.queued()) return;
-  append(waiting_, item);
-  loop_.nudge();
 }
 
 std::size_t ReadyList::process_pending() {

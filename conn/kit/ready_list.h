@@ -21,7 +21,13 @@ class AECONN_API ReadyItem {
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
   bool queued() const noexcept { return next_ != nullptr; }  ///< whether this item is in a list now
-  void unqueue() noexcept;  ///< removes this item from its list; no effect if it is in no list
+  /// Removes this item from its list; no effect if it is in no list.
+  void unqueue() noexcept {
+    if (next_ == nullptr) return;
+    prev_->next_ = next_;
+    next_->prev_ = prev_;
+    prev_ = next_ = nullptr;
+  }
 
  protected:
   virtual ~ReadyItem() { unqueue(); }
@@ -46,7 +52,11 @@ class AECONN_API ReadyList : public ae::Source {
   ~ReadyList() override;
   /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
   /// program's loop and sleeps.
-  void push(ReadyItem& item) noexcept;
+  void push(ReadyItem& item) noexcept {
+    if (item.queued()) return;
+    append(waiting_, item);
+    loop_.nudge();
+  }
   /// Whether no item waits in this list.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
   ae::EventLoop& loop() const noexcept { return loop_; }  ///< the event loop that serves this list
@@ -68,7 +78,12 @@ class AECONN_API ReadyList : public ae::Source {
   };
   void begin_turn() noexcept;
   std::size_t run_first();
-  static void append(Head& list, ReadyItem& item) noexcept;
+  static void append(Head& list, ReadyItem& item) noexcept {
+    item.prev_ = list.prev_;
+    item.next_ = &list;
+    list.prev_->next_ = &item;
+    list.prev_ = &item;
+  }
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;

@@ -145,7 +145,7 @@ void RdmaCarrier::reject_request(std::string_view why) noexcept {
 // --- reading -------------------------------------------------------------------------------------
 
 bool RdmaCarrier::readable() const {
-  return link_.stream.at_end() || pending_failure_ || reader_.is_due(link_.stream);
+  return reader_.is_due(link_.stream) || link_.stream.at_end() || pending_failure_;
 }
 
 // Returns false if the read handler must not be called in this iteration, because the connection's
@@ -153,6 +153,23 @@ bool RdmaCarrier::readable() const {
 // this connection already.
 bool RdmaCarrier::ready_to_read() {
   return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
+}
+
+// Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
+std::size_t RdmaCarrier::run_ready() {
+  if (!straight_ || !only_reads()) return QueuedCarrier::run_ready();
+  struct Requeue {  // the destructor queues the carrier again, even if the handler throws
+    RdmaCarrier& carrier;
+    ~Requeue() {
+      if (!carrier.only_reads())
+        carrier.update_ready();
+      else if (carrier.readable())
+        carrier.update_readable();
+    }
+  } requeue{*this};
+  if (!readable() || !ready_to_read()) return 0;
+  (void)(host().run_read_handler() == Alive::kGone);
+  return 1;
 }
 
 ssize_t RdmaCarrier::look_for_bytes() {
@@ -182,6 +199,13 @@ ssize_t RdmaCarrier::look_for_bytes() {
 }
 
 ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
+  if (straight_ && !reader_.has_view() && !inherited()) [[likely]] {
+    reader_.renew(link_.state().turn(), link_.settings().read_budget);
+    const std::size_t n = reader_.take_straight(link_.stream.inbound(),
+                                                static_cast<std::byte*>(buffer), size);
+    link_.state().statistics().bytes_copied_in += n;
+    if (n != 0) return static_cast<ssize_t>(n);
+  }
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const Reader::Taken taken = reader_.take(link_.stream.inbound(), static_cast<std::byte*>(buffer),
                                            std::min(size, reader_.left()));

@@ -70,6 +70,7 @@ class RdmaCarrier final : public LinkedCarrier {
   void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
   bool readable() const override;
   bool ready_to_read() override;
+  std::size_t run_ready() override;
   bool writable() const override;
 
   void begin_connect(const Endpoint& to, ae::Duration limit);

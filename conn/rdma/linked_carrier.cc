@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "conn/kit/probes.h"
+#include "conn/rdma/straight_path.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -27,6 +28,7 @@ LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state, const
       link_(state, settings, role, {*this, *this}),
       ending_(link_),
       deadline_(state, *this),
+      straight_(StraightPath::on),
       listener_(listener) {
   state.make_room(type.counters(state.loop()).open + 1);
 }
@@ -119,6 +121,13 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
 // --- messages that arrived -----------------------------------------------------------------------
 
 void LinkedCarrier::on_immediate(std::uint32_t length) {
+  if (straight_ && link_.stage.phase() == Phase::kOpen && !waits_for_first_message_ &&
+      link_.stream.take_straight(length, link_.state().now())) [[likely]] {
+    // The message may prove that the peer has free receives again; staged data may have waited for
+    // them.
+    if (link_.sender.queue().staged() != 0) link_.state().want_flush(*this);
+    return reader_.has_view() ? update_ready() : update_readable();
+  }
   on_communication_established();
   // iWARP: the accepting side may send once the first message of the connecting side has arrived.
   if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
@@ -129,9 +138,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
       link_.stage.phase() != Phase::kOpen)
     return after_input();
   if (link_.sender.queue().staged() != 0)
-    // The message may prove that the peer has free receives again; staged data may have waited for
-    // them.
-    link_.state().want_flush(*this);
+    link_.state().want_flush(*this);  // for the same reason as above
   update_ready();
 }
 
@@ -223,8 +230,26 @@ void LinkedCarrier::on_memory() noexcept {
 
 // --- posting -------------------------------------------------------------------------------------
 
+// Posts what is staged, if nothing else is due. Returns false if nothing was posted.
+bool LinkedCarrier::post_straight() noexcept {
+  if (!straight_ || link_.stage.phase() != Phase::kOpen || ending_.at() != EndStep::kNone ||
+      waits_for_first_message_ || delivering_ || link_.windows.may_have_key_to_change())
+    return false;
+  const std::uint32_t bytes = link_.sender.post_straight(link_.queue_pair(), link_.state().now());
+  if (bytes == 0) return false;
+  LoopStatistics& statistics = link_.state().statistics();
+  ++statistics.doorbells;
+  ++statistics.work_requests;
+  AECONN_PROBE(post, host().id(), bytes, std::size_t{1});
+  pace_.at.reset();
+  if (due() > link_.sender.ask_at()) link_.state().look_at(*this, link_.sender.ask_at());
+  return true;
+}
+
 void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
+  if (post_straight()) [[likely]]
+    return;
   if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
   // On iWARP the connecting side must send the first message (RFC 5044, 7.1), so the accepting side
   // posts nothing before that message has arrived.

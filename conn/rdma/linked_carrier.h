@@ -147,10 +147,13 @@ class LinkedCarrier : public QueuedCarrier,
   // True while drain() waits at the end of the loop: completions are then requested that prove that
   // all bytes are delivered.
   bool delivering_ = false;
+  // StraightPath::on when this object was created.
+  const bool straight_;
   // iWARP, accepting side: true until the connecting side has sent the first message, as it must.
   bool waits_for_first_message_ = false;
 
  private:
+  bool post_straight() noexcept;
   bool post_chain();
   bool secure_memory() noexcept;
   void on_memory_back() noexcept;

@@ -55,6 +55,14 @@ class Reader {
     return {n, inbound.window_turns() != turns};
   }
 
+  /// Like take(), if no receive window is read to its end. Otherwise it reads nothing and returns 0.
+  std::size_t take_straight(StreamReceiver& inbound, std::byte* into, std::size_t size) noexcept {
+    const std::size_t n = inbound.read_straight(into, std::min(size, left_));
+    left_ -= n;
+    shown_ -= std::min(n, shown_);
+    return n;
+  }
+
   // --- reading in place --------------------------------------------------------------------------
   /// Implements Carrier::peek() for the case that there are unread bytes: fills `view` and returns
   /// 1, or returns -1 with errno EMSGSIZE if `together` bytes can never be contiguous. `ended`: no

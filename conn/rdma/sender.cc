@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/sender.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <utility>
 
+#include "conn/rdma/straight_path.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-namespace {
-
-// Bounds of the length of a batch, which is otherwise a quarter of the send buffer. While one batch
-// is in flight, the user then has space to write the next, and the peer reads the previous one.
-constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
-
-}  // namespace
 
 // --- creation and end of the queue pair ----------------------------------------------------------
 
 void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;
+  signal_every_ = flow::signal_every(limits.requests);
+  if (tx_.held() == 0) tx_.use_cell(StraightPath::on ? limits.inline_bytes : 0);
   ring_.assign(std::bit_ceil(limits.requests), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
   data_ = Data::kNone;
@@ -119,6 +118,42 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   return posted;
 }
 
+std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
+  const std::size_t staged = tx_.staged();
+  if (!may_post_straight(staged)) return 0;
+  const auto bytes = static_cast<std::uint32_t>(staged);
+  const StagingQueue::Segment from = tx_.only_segment();
+  if (from.data == nullptr || !stream_.takes_straight(bytes)) return 0;
+  const bool copied = bytes <= limits_.inline_bytes;
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), bytes, from.lkey};
+  ibv_send_wr request;  // only the members that this opcode uses are set
+  request.wr_id = posted_ + 1;
+  request.next = nullptr;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.send_flags = copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
+  request.imm_data = htonl(stream_.immediate(bytes));
+  request.wr.rdma.remote_addr = stream_.peer_windows().position();
+  request.wr.rdma.rkey = stream_.peer_windows().current().key;
+  ibv_send_wr* bad = nullptr;
+  // The device has taken nothing of a request that it refuses; post() posts it again and handles
+  // the failure.
+  if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
+    return 0;
+  stream_.on_straight_posted(bytes, now);
+  const bool gone = copied && tx_.in_flight() == 0;
+  if (gone)
+    tx_.on_all_copied();
+  else
+    tx_.on_posted(bytes);
+  ring_[++posted_ & (ring_.size() - 1)] = {gone ? 0 : bytes, true};
+  last_data_ = posted_;
+  data_ = Data::kUnderWay;
+  if (!gone || ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
+  return bytes;
+}
+
 SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
   SendChain chain(limits_.requests, posted_);
   ChainPlan plan;
@@ -202,7 +237,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   std::span<const StagingQueue::Segment> left(segments.data(),
                                               tx_.segments(n, segments.data(), most));
   while (!left.empty()) {
-    const auto together = left.first(std::min<std::size_t>(left.size(), limits_.pieces));
+    const std::size_t pieces = tx_.is_in_cell(left.front()) ? 1 : limits_.pieces;
+    const auto together = left.first(std::min(left.size(), pieces));
     left = left.subspan(together.size());
     std::uint32_t bytes = 0;
     for (const StagingQueue::Segment& each : together) bytes += each.length;
@@ -252,7 +288,7 @@ std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
     const bool last = i + 1 == chain.size();
-    if (sequence - signaled < flow::signal_every(limits_.requests) && !(last && signal_last))
+    if (sequence - signaled < signal_every_ && !(last && signal_last))
       continue;
     chain.signal(i);
     signaled = sequence;

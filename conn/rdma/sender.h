@@ -117,6 +117,11 @@ class Sender {
   /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
   /// request completions for everything.
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
+  /// Posts the staged bytes as one request, if that is all that is due: they are contiguous, they do
+  /// not fill the peer's window, no control message is due, and no completion needs to be requested.
+  /// Returns their number; 0 if it has posted nothing: post() decides then. No key change may be
+  /// due.
+  std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
   /// Returns true if on_idle() has something to do.
@@ -175,6 +180,10 @@ class Sender {
     ae::TimePoint now{};
   };
   enum class Data : std::uint8_t { kNone, kUnderWay, kConfirmed };
+  // Bounds of the length of a batch, which is otherwise a quarter of the send buffer. While one
+  // batch is in flight, the user then has space to write the next, and the peer reads the previous
+  // one.
+  static constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
   std::size_t room() const noexcept {
     return buffer_.size() - std::min<std::size_t>(tx_.buffered(), buffer_.size());
@@ -188,6 +197,12 @@ class Sender {
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
   void commit(ChainPlan& plan, std::size_t posted);
   bool ask_later(ae::TimePoint now) noexcept;
+  bool may_post_straight(std::size_t staged) const noexcept {
+    return staged - 1 < kShortBatch && !wants_memory_ && !short_of_room_ && !post_again_ &&
+           tx_.referred() == 0 && tx_.held() <= buffer_.size() / 2 &&
+           requests_in_flight() + flow::kControlSlots < limits_.requests &&
+           posted_ + 1 - last_signaled_ < signal_every_;
+  }
   /// Updates data_ after done_ has changed. Sequence numbers wrap around, so last_data_ is compared
   /// only while its request is in flight.
   void look_at_last_data() noexcept {
@@ -201,6 +216,7 @@ class Sender {
   // Memory for control messages; null if they are short enough to be sent inline.
   Block* control_ = nullptr;
   Limits limits_;
+  std::uint32_t signal_every_ = 1;  // flow::signal_every() of the send queue
   // The requests on the send queue, indexed by their sequence number modulo the size of this ring.
   std::vector<Sent> ring_;
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
@@ -222,6 +238,11 @@ class Sender {
 template <class Now>
 std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit, Now now) {
   if (tx_.held() == 0) buffer_.on_idle_write(now());
+  if (count == 1 && vectors->iov_len <= room() &&
+      tx_.append_to_cell(vectors->iov_base, vectors->iov_len)) {
+    wants_memory_ = short_of_room_ = false;
+    return vectors->iov_len;
+  }
   std::size_t left = room();
   std::size_t done = 0;
   wants_memory_ = false;

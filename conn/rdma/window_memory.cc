@@ -84,6 +84,7 @@ WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* dom
     else if (changed == Changed::kNone)
       changed = Changed::kFreed;
   }
+  look_at_keys();
   return changed;
 }
 

@@ -47,6 +47,8 @@ class WindowMemory {
   const Failure& failure() const noexcept { return failure_; }
 
   // --- keys of the windows -----------------------------------------------------------------------
+  /// Returns false only if has_key_to_change() would.
+  bool may_have_key_to_change() const noexcept { return key_to_change_; }
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
     return key_to_change_;

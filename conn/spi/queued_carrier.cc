@@ -38,8 +38,12 @@ bool QueuedCarrier::write_due() const {
   }
 }
 
-void QueuedCarrier::update_ready() noexcept {
+void QueuedCarrier::look_if_ready() noexcept {
   if (list_ == nullptr || closing()) return;
+  if (only_reads()) {
+    if (readable()) list_->push(*this);
+    return;
+  }
   if (connect_due() || read_due() || write_due()) list_->push(*this);
 }
 

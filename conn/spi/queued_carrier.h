@@ -37,7 +37,23 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
 
   /// Queues the carrier if a handler is due. To be called after anything that may have changed
   /// readable(), writable() or the state.
-  void update_ready() noexcept;
+  void update_ready() noexcept {
+    if (!queued()) look_if_ready();
+  }
+  /// Does what update_ready() does if readable() is true: a short cut for the usual connection, with
+  /// a read handler only.
+  void update_readable() noexcept {
+    if (queued()) return;
+    if (only_reads() && list_ != nullptr && !closing())
+      list_->push(*this);
+    else
+      look_if_ready();
+  }
+  /// Whether the read handler is the only one that can be due, and the connection is established.
+  bool only_reads() const noexcept {
+    return state() == State::kConnected && host().wants_read() && !host().wants_write() &&
+           !host().connect_due();
+  }
   /// Puts the carrier into its list if a handler is due. An override must also call update_ready().
   void interest_changed() override { update_ready(); }
   /// Runs the handlers that are due, in the order connect, read, write. If the host has a barrier,
@@ -51,6 +67,7 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   void attach_list(ReadyList& list) noexcept { list_ = &list; }
 
  private:
+  void look_if_ready() noexcept;
   bool connect_due() const noexcept;
   bool read_due() const;
   bool write_due() const;

@@ -41,12 +41,13 @@ std::size_t CompletionPolling::poll_queue(CompletionQueue& queue, std::size_t bu
     }
     more = queue.end == kPollBatch;
     while (queue.next != queue.end) {
-      const ibv_wc completion = queue.polled[queue.next++];
+      const ibv_wc& completion = queue.polled[queue.next++];
+      const std::uint32_t qp_number = completion.qp_num;
       ++total;
       try {
-        dispatch(completion);
+        if (!dispatch_data(completion)) dispatch(ibv_wc(completion));
       } catch (const std::exception&) {  // no memory: ends only this queue pair's connection
-        if (QueuePairUser* user = users_.find(completion.qp_num)) user->on_no_memory();
+        if (QueuePairUser* user = users_.find(qp_number)) user->on_no_memory();
       }
     }
     // Receives are posted again before handlers run, because the peers' next messages need them.
@@ -73,6 +74,22 @@ void CompletionPolling::drain(CompletionQueue& queue) {
 
 void CompletionPolling::drain() {
   for (const auto& queue : queues_.all()) drain(*queue);
+}
+
+// Passes a message with data, which took a shared receive, to its owner. Returns false, and does
+// nothing, if the completion is another one. The owner may poll the queue, which overwrites
+// `completion`.
+bool CompletionPolling::dispatch_data(const ibv_wc& completion) {
+  constexpr std::uint64_t kKind = kReceiveId | kOwnReceiveId;
+  if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
+      (completion.wr_id & kKind) != kReceiveId)
+    return false;
+  QueuePairUser* user = users_.find(completion.qp_num);
+  ReceiveQueue* const receives = domains_.shared_receives();
+  if (user == nullptr || receives == nullptr || user->receives() != receives) return false;
+  if (receives->consumed(static_cast<std::uint32_t>(completion.wr_id)))
+    user->on_immediate(ntohl(completion.imm_data));
+  return true;
 }
 
 void CompletionPolling::dispatch(const ibv_wc& completion) {

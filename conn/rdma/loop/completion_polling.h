@@ -64,6 +64,7 @@ class CompletionPolling {
 
  private:
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
+  bool dispatch_data(const ibv_wc& completion);
   void dispatch(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion, QueuePairUser* user);
 

@@ -38,13 +38,6 @@ void DueConnections::forget(LoopConnection& user) noexcept {
   if (std::exchange(user.in_.reap, false)) std::erase(reap_, &user);
 }
 
-bool DueConnections::add_to_flush(LoopConnection& user) noexcept {
-  if (user.in_.flush) return false;
-  user.in_.flush = true;
-  dirty_.push_back(&user);
-  return true;
-}
-
 bool DueConnections::post_due() noexcept {
   flushing_.swap(dirty_);
   bool posted = false;

@@ -29,7 +29,12 @@ class DueConnections {
 
   // --- list of connections that have requests to post ---
   /// Adds `user` to the list of connections to post. Returns false if it is in that list already.
-  bool add_to_flush(LoopConnection& user) noexcept;
+  bool add_to_flush(LoopConnection& user) noexcept {
+    if (user.in_.flush) return false;
+    user.in_.flush = true;
+    dirty_.push_back(&user);
+    return true;
+  }
   bool has_to_flush() const noexcept { return !dirty_.empty(); }
   /// Empties the list of connections to post and calls post_due() of each. Connections that are
   /// added meanwhile wait for the next call. Returns false if there were none.

@@ -73,7 +73,13 @@ void LoopState::leave_loop() noexcept {
 
 void LoopState::after_fork() noexcept { leave_loop(); }
 
-ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now(); }
+ae::TimePoint LoopState::ask_time() const {
+  if (pumping_) return clock_now();
+  const ae::TimePoint now = loop_.now();
+  if (keeps_time_) now_ = now;
+  time_known_ = keeps_time_;
+  return now;
+}
 
 // --- connections ---------------------------------------------------------------------------------
 
@@ -106,6 +112,7 @@ void LoopState::reap(IterationBudget::Most most) {
 // --- work in each iteration ----------------------------------------------------------------------
 
 std::size_t LoopState::process_pending() {
+  const SameTime same_time(*this);
   iteration_.begin();
   listeners_.retry_if_asked();
   poll_more_ = devices_.poll();
@@ -116,10 +123,13 @@ std::size_t LoopState::process_pending() {
 }
 
 void LoopState::flush() {
+  if (!users_.has_to_flush()) return;
+  const SameTime same_time(*this);
   if (users_.post_due()) posted_ = true;
 }
 
 bool LoopState::arm() {
+  const SameTime same_time(*this);
   // Polls once, because a fast peer may already have answered what was just posted; then arming the
   // queues and sleeping are useless. If such answers are rare, polls only in some iterations.
   if (std::exchange(posted_, false) && (looks_missed_ < kLooks || turn() % kLooks == 0)) {
@@ -151,11 +161,17 @@ void LoopState::drain_cm() {
 
 void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
   if (inherited()) return;
-  struct Pumping {
-    bool& flag;
-    const bool before = std::exchange(flag, true);
-    ~Pumping() { flag = before; }
-  } pumping{pumping_};
+  struct Pumping {  // a handler of this iteration may be waiting, whose time then goes on
+    LoopState& state;
+    const bool before = std::exchange(state.pumping_, true);
+    const bool kept = std::exchange(state.keeps_time_, false);
+    explicit Pumping(LoopState& of) : state(of) { state.time_known_ = false; }
+    ~Pumping() {
+      state.pumping_ = before;
+      state.keeps_time_ = kept;
+      state.time_known_ = false;
+    }
+  } pumping(*this);
   for (;;) {
     iteration_.extend();
     cm_events_.take(IterationBudget::Most::kAll);

@@ -63,7 +63,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
   /// Returns the time at which this iteration began; inside pump(), the current time.
-  ae::TimePoint now() const;
+  ae::TimePoint now() const { return time_known_ ? now_ : ask_time(); }
   /// Returns the number of this iteration; each iteration has a different one. A connection renews
   /// its read budget when the number has changed.
   std::uint64_t turn() const noexcept { return iteration_.number(); }
@@ -124,6 +124,19 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
+  /// While an object of this class exists, the loop's time does not change, so now() asks for it
+  /// only once.
+  class SameTime {
+   public:
+    explicit SameTime(LoopState& state) noexcept : state_(state) { state_.keeps_time_ = true; }
+    SameTime(const SameTime&) = delete;
+    SameTime& operator=(const SameTime&) = delete;
+    ~SameTime() { state_.keeps_time_ = state_.time_known_ = false; }
+
+   private:
+    LoopState& state_;
+  };
+  ae::TimePoint ask_time() const;
   void reap(IterationBudget::Most most);
   void leave_loop() noexcept;
 
@@ -145,6 +158,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool poll_more_ = false;  // whether the last poll may have left completions in a queue
   bool posted_ = false;     // whether requests were posted since the queues were last polled
   bool pumping_ = false;
+  // Whether now() may keep the time in now_, and whether it has done so.
+  bool keeps_time_ = false;
+  mutable bool time_known_ = false;
+  mutable ae::TimePoint now_{};
   std::uint32_t looks_missed_ = 0;
 };
 

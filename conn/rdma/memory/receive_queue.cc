@@ -10,9 +10,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 ReceiveQueue::ReceiveQueue(RegisteredPool& pool, std::uint32_t depth, const MemoryLimit& limit)
-    : pool_(pool), slots_(depth) {
-  free_.reserve(depth);
-  for (std::uint32_t slot = depth; slot-- != 0;) free_.push_back(slot);
+    : pool_(pool), posted_(depth), free_(depth), free_count_(depth) {
+  for (std::uint32_t i = 0; i != depth; ++i) free_[i] = depth - 1 - i;
   Failure why;
   memory_ = pool_.acquire(std::size_t{depth} * kControlSize, limit, &why);
   if (memory_ == nullptr) throw VerbsError(std::move(why));
@@ -24,37 +23,11 @@ std::span<const std::byte> ReceiveQueue::buffer(std::uint32_t slot,
           std::min<std::size_t>(length, kControlSize)};
 }
 
-void ReceiveQueue::append(std::uint32_t slot) noexcept {
-  slots_[slot] = {++posts_, kNone, newest_};
-  (newest_ == kNone ? oldest_ : slots_[newest_].next) = slot;
-  newest_ = slot;
-}
-
-void ReceiveQueue::unlink(std::uint32_t slot) noexcept {
-  const Slot& gone = slots_[slot];
-  (gone.previous == kNone ? oldest_ : slots_[gone.previous].next) = gone.next;
-  (gone.next == kNone ? newest_ : slots_[gone.next].previous) = gone.previous;
-  slots_[slot] = {};
-}
-
-bool ReceiveQueue::consumed(std::uint32_t slot) noexcept {
-  if (slot >= slots_.size() || slots_[slot].posted == 0) return false;
-  newest_consumed_ = std::max(newest_consumed_, slots_[slot].posted);
-  unlink(slot);
-  free_.push_back(slot);
-  return true;
-}
-
-bool ReceiveQueue::has_overtaken() const noexcept {
-  return oldest_ != kNone && slots_[oldest_].posted < newest_consumed_;
-}
-
 std::size_t ReceiveQueue::take_lost() noexcept {
   std::size_t lost = 0;
-  while (oldest_ != kNone && slots_[oldest_].posted < overtaken_) {
-    const std::uint32_t slot = oldest_;
-    unlink(slot);
-    free_.push_back(slot);
+  for (std::uint32_t slot = 0; slot != depth(); ++slot) {
+    if (posted_[slot] == 0 || posted_[slot] >= overtaken_) continue;
+    put_back(slot);
     ++lost;
   }
   overtaken_ = newest_consumed_;
@@ -65,29 +38,24 @@ int ReceiveQueue::replenish() noexcept {
   constexpr std::size_t kChain = 64;
   std::array<ibv_recv_wr, kChain> requests;
   std::array<ibv_sge, kChain> buffers;
-  while (!free_.empty()) {
-    const std::size_t count = std::min(kChain, free_.size());
+  const auto base = reinterpret_cast<std::uintptr_t>(memory_->data);
+  const std::uint32_t key = RegisteredPool::lkey(*memory_);
+  const std::uint64_t kind = kReceiveId | (qp_ != nullptr ? kOwnReceiveId : 0);
+  while (free_count_ != 0) {
+    const std::size_t count = std::min(kChain, free_count_);
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t slot = free_[free_.size() - 1 - i];
-      const auto* at = memory_->data + std::size_t{slot} * kControlSize;
-      buffers[i] = {reinterpret_cast<std::uintptr_t>(at), kControlSize,
-                    RegisteredPool::lkey(*memory_)};
-      requests[i] = {};
-      requests[i].wr_id = kReceiveId | (qp_ != nullptr ? kOwnReceiveId : 0) | slot;
-      requests[i].sg_list = &buffers[i];
-      requests[i].num_sge = 1;
-      requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
+      const std::uint32_t slot = free_[free_count_ - 1 - i];
+      buffers[i] = {base + std::size_t{slot} * kControlSize, kControlSize, key};
+      requests[i] = {kind | slot, &requests[i] + 1, &buffers[i], 1};
     }
+    requests[count - 1].next = nullptr;
     ibv_recv_wr* bad = nullptr;
     const int err = post_error(srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
                                                : ibv_post_recv(qp_, requests.data(), &bad));
     const auto posted = err == 0         ? count
                         : bad == nullptr ? 0  // none, if the driver does not say which one failed
                                          : static_cast<std::size_t>(bad - requests.data());
-    for (std::size_t i = 0; i < posted; ++i) {
-      append(free_.back());
-      free_.pop_back();
-    }
+    for (std::size_t i = 0; i < posted; ++i) posted_[free_[--free_count_]] = ++posts_;
     if (err != 0) return err;
   }
   return 0;

@@ -38,12 +38,17 @@ class ReceiveQueue {
   std::span<const std::byte> buffer(std::uint32_t slot, std::uint32_t length) const noexcept;
   /// Records that the receive in `slot` has completed, so that the next replenish() posts it again.
   /// Returns false if it was not posted.
-  bool consumed(std::uint32_t slot) noexcept;
-  std::size_t missing() const noexcept { return free_.size(); }
+  bool consumed(std::uint32_t slot) noexcept {
+    if (slot >= posted_.size() || posted_[slot] == 0) return false;
+    if (posted_[slot] > newest_consumed_) newest_consumed_ = posted_[slot];
+    put_back(slot);
+    return true;
+  }
+  std::size_t missing() const noexcept { return free_count_; }
   /// Posts every receive of this queue that is not posted at present. Returns 0, or the errno of
   /// the call that failed.
   int replenish() noexcept;
-  std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(posted_.size()); }
 
   /// For a shared queue: declares those receives lost that a later one had overtaken (completed
   /// before them) at the last call and that still have not completed; replenish() posts them again.
@@ -51,27 +56,27 @@ class ReceiveQueue {
   std::size_t take_lost() noexcept;
   /// True if a receive was overtaken by a later one, which completed first, so that take_lost() may
   /// find it lost.
-  bool has_overtaken() const noexcept;
+  bool has_overtaken() const noexcept { return came_back_ != newest_consumed_; }
 
  private:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  struct Slot {
-    // Position of this receive in the order of posting, from 1; 0: it is not posted.
-    std::uint64_t posted = 0;
-    std::uint32_t next = kNone, previous = kNone;
-  };
-  void append(std::uint32_t slot) noexcept;
-  void unlink(std::uint32_t slot) noexcept;
+  void put_back(std::uint32_t slot) noexcept {
+    posted_[slot] = 0;
+    free_[free_count_++] = slot;
+    ++came_back_;
+  }
 
   RegisteredPool& pool_;
   Block* memory_;
-  std::vector<Slot> slots_;
+  // For each receive, its position in the order of posting, from 1; 0: it is not posted.
+  std::vector<std::uint64_t> posted_;
+  // The receives that are not posted are the first free_count_ elements.
   std::vector<std::uint32_t> free_;
-  // Slots of the receives that were posted first and last, of those posted now; kNone: none is
-  // posted.
-  std::uint32_t oldest_ = kNone, newest_ = kNone;
+  std::size_t free_count_;
   std::uint64_t posts_ = 0;
-  std::uint64_t newest_consumed_ = 0;  // highest Slot::posted of a receive that completed
+  std::uint64_t newest_consumed_ = 0;  // highest position of a receive that completed
+  // Number of receives that completed or were declared lost. If none was overtaken, these are the
+  // positions up to newest_consumed_.
+  std::uint64_t came_back_ = 0;
   // Value of newest_consumed_ at the last take_lost(); 0: not called yet.
   std::uint64_t overtaken_ = 0;
   ibv_srq* srq_ = nullptr;

@@ -33,11 +33,6 @@ Block* take_last_block(RegisteredPool& pool, const MemoryLimit& limit) noexcept 
   return pool.acquire(kSizes[0], limit, nullptr, kSizes[2]);
 }
 
-std::uint32_t lkey_of(const Block& block) noexcept {
-  return block.slab != nullptr ? RegisteredPool::lkey(block)
-                               : static_cast<const Reference&>(block).lkey;
-}
-
 }  // namespace
 
 // --- references ----------------------------------------------------------------------------------
@@ -81,11 +76,31 @@ Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit
   return block;
 }
 
+// Moves the bytes of the cell to the block that `more` bytes will be appended to, so that all are
+// sent with one request. Without memory for the block, they stay in the cell. Returns false if the
+// tail is not the cell, or its bytes stay.
+bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexcept {
+  if (tail_ != &cell_ || cell_.posted != 0) return false;
+  const std::uint32_t held = cell_.filled;
+  head_ = tail_ = nullptr;
+  staged_ -= held;
+  Block* block = take(held + more, held + 1, limit);
+  if (block != nullptr) {
+    std::memcpy(block->data, cell_.data, held);
+    block->filled = held;
+  }
+  add(block != nullptr ? block : &cell_);
+  staged_ += held;
+  return block != nullptr;
+}
+
 std::size_t StagingQueue::append(const std::byte* from, std::size_t size,
                                  const MemoryLimit& limit) noexcept {
+  if (append_to_cell(from, size)) return size;
+  (void)leave_cell(size, limit);
   std::size_t done = 0;
   while (done < size) {
-    if (tail_ == nullptr || tail_->filled == tail_->size) {
+    if (tail_ == nullptr || tail_ == &cell_ || tail_->filled == tail_->size) {
       Block* block = take(size - done, 1, limit);
       if (block == nullptr) break;
       add(block);
@@ -101,7 +116,10 @@ std::size_t StagingQueue::append(const std::byte* from, std::size_t size,
 
 bool StagingQueue::secure(std::size_t size, const MemoryLimit& limit) noexcept {
   assert(reserved_ == nullptr && size <= kSizes.back());
-  if (tail_ != nullptr && tail_->size - tail_->filled >= size) return true;
+  if (tail_ != nullptr && tail_ != &cell_ && tail_->size - tail_->filled >= size) return true;
+  if (size + kCell <= kSizes.back() && leave_cell(size, limit) &&
+      tail_->size - tail_->filled >= size)
+    return true;
   Block* block = take(size, size, limit);
   if (block != nullptr) add(block);
   return block != nullptr;
@@ -169,13 +187,14 @@ void StagingQueue::on_completed(std::size_t bytes) noexcept {
   for (Block* block = head_; bytes != 0; block = block->next) {
     const std::size_t part = std::min<std::size_t>(bytes, block->posted - block->completed);
     block->completed += static_cast<std::uint32_t>(part);
-    if (block->slab == nullptr) referred_ -= part;
+    if (block->slab == nullptr && block != &cell_) referred_ -= part;
     bytes -= part;
   }
   trim();
 }
 
 void StagingQueue::drop(Block* block) noexcept {
+  if (block == &cell_) return;
   if (block->slab != nullptr) return pool_->release(block);
   references_->release(static_cast<Reference*>(block));
   ++references_done_;

@@ -2,10 +2,16 @@
 #pragma once
 // The queue of data that a connection sends, in order. It consists of written bytes in registered
 // blocks, which the connection borrows from its domain while it has bytes to send, and of user
-// memory that is sent without a copy.
+// memory that is sent without a copy. A few bytes that are written while the queue is empty need no
+// block: they are kept in the cell, memory of the queue itself. The cell is not registered, so its
+// bytes can only be sent as an inline request of their own.
 
+#include <algorithm>
+#include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -57,6 +63,31 @@ class StagingQueue {
     references_ = references;
   }
 
+  /// Sets how many bytes the cell holds: at most kCell, and no more than an inline request sends.
+  /// 0: the cell is not used. Call it only while the queue is empty.
+  void use_cell(std::uint32_t bytes) noexcept {
+    assert(head_ == nullptr);
+    cell_.data = cell_bytes_.data();
+    cell_.size = std::min(bytes, kCell);
+  }
+  static constexpr std::uint32_t kCell = 128;
+  /// Copies all `size` bytes into the cell. Returns false, and copies nothing, unless the queue is
+  /// empty or consists of the cell, with space for them.
+  bool append_to_cell(const void* from, std::size_t size) noexcept {
+    if (head_ == nullptr) {
+      if (size > cell_.size) return false;
+      cell_.next = nullptr;
+      cell_.filled = cell_.posted = cell_.completed = 0;
+      head_ = tail_ = &cell_;
+    } else if (tail_ != &cell_ || cell_.posted != 0 || size > cell_.size - cell_.filled) {
+      return false;
+    }
+    std::memcpy(cell_bytes_.data() + cell_.filled, from, size);
+    cell_.filled += static_cast<std::uint32_t>(size);
+    staged_ += size;
+    return true;
+  }
+
   /// Copies bytes to the end of the queue and returns how many. It copies fewer than `size` only if
   /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
   /// reserved for empty queues, which get one small block each.
@@ -93,7 +124,32 @@ class StagingQueue {
   /// Describes up to `limit` bytes that are not yet posted as contiguous segments, at most `max`.
   /// Returns how many segments it wrote to `out`.
   std::size_t segments(std::size_t limit, Segment* out, std::size_t max) const noexcept;
+  /// Returns the bytes that are not yet posted if they are contiguous; otherwise the `data` of the
+  /// result is null.
+  Segment only_segment() const noexcept {
+    if (tail_ == nullptr || tail_->filled - tail_->posted != staged_) return {nullptr, 0, 0};
+    return {tail_->data + tail_->posted, static_cast<std::uint32_t>(staged_), lkey_of(*tail_)};
+  }
+  /// Returns true if `segment` is in the cell, so that it must be an inline request of its own.
+  bool is_in_cell(const Segment& segment) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(segment.data) -
+               reinterpret_cast<std::uintptr_t>(cell_bytes_.data()) <
+           kCell;
+  }
   void on_posted(std::size_t bytes) noexcept;
+  /// Does what on_posted() and then on_completed() do for all bytes that are not yet posted, while
+  /// none are in flight: they were copied into the request.
+  void on_all_copied() noexcept {
+    assert(in_flight_ == 0);
+    if (head_ == &cell_ && tail_ == &cell_) {
+      head_ = tail_ = nullptr;
+      staged_ = 0;
+      return;
+    }
+    const std::size_t bytes = staged_;
+    on_posted(bytes);
+    on_completed(bytes);
+  }
   /// Records that the device has finished with the oldest `bytes` bytes in flight. Empty blocks go
   /// back to the pool.
   void on_completed(std::size_t bytes) noexcept;
@@ -101,6 +157,11 @@ class StagingQueue {
   void clear() noexcept;
 
  private:
+  std::uint32_t lkey_of(const Block& block) const noexcept {
+    if (block.slab != nullptr) return RegisteredPool::lkey(block);
+    return &block == &cell_ ? 0 : static_cast<const Reference&>(block).lkey;
+  }
+  bool leave_cell(std::size_t more, const MemoryLimit& limit) noexcept;
   void add(Block* block) noexcept;
   void drop(Block* block) noexcept;
   Block* take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept;
@@ -113,6 +174,9 @@ class StagingQueue {
   Block* reserved_ = nullptr;
   std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
   std::size_t references_done_ = 0;
+  // The cell. It is the first block of the queue, or in no queue.
+  Block cell_;
+  std::array<std::byte, kCell> cell_bytes_;
 };
 
 }}}  // namespace conn::rdma

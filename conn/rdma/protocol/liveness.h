@@ -67,6 +67,8 @@ class Liveness {
   ae::TimePoint next_tick() const noexcept { return std::min(keepalive_at_, next_look()); }
 
   // --- keepalives and probes that are due --------------------------------------------------------
+  /// Returns true if neither a keepalive nor a probe of the peer's device is due.
+  bool has_nothing_due() const noexcept { return !keepalive_due_ && !probe_due_; }
   bool keepalive_is_due() const noexcept { return keepalive_due_; }
   void on_keepalive_posted() noexcept { keepalive_due_ = false; }
   /// Returns true if a zero-length write is due. It proves the path in place of a keepalive, when

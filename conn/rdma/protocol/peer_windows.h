@@ -66,6 +66,11 @@ class PeerWindows {
     }
     return true;
   }
+  /// Like use(), for fewer bytes than left().
+  void use_some(std::uint32_t length) noexcept {
+    assert(length < left());
+    used_ += length;
+  }
   void check() const { assert(used_ <= current().length && ahead_ < kMostAnnounced); }
 
  private:

@@ -73,6 +73,10 @@ class Proof {
   ae::TimePoint last_post_at() const noexcept { return last_post_at_; }
   bool takes_keepalive() const noexcept { return unproven() < flow::keepalive_below(receives_); }
 
+  /// Returns true if few_receives() and probe_is_due() are false for the next message. (A probe is
+  /// due before the receives are few: flow::fits().)
+  bool has_plenty() const noexcept { return unproven() < flow::probe_at(receives_); }
+
   // --- recording messages ------------------------------------------------------------------------
   void on_posted(ae::TimePoint now) noexcept {
     ++sent_;

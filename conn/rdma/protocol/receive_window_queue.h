@@ -9,10 +9,12 @@
 // needed yet. StreamReceiver decides how many windows there are and how long; values from the peer
 // are passed to this class only after StreamReceiver has checked them.
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "ae/abi.h"
@@ -128,6 +130,15 @@ class ReceiveWindowQueue {
     ++full_;
     return true;
   }
+  /// Like fill(), for bytes that neither begin nor end the current window. Returns that window, or
+  /// null, without a change, if `length` is another number.
+  const Window* take_some(std::uint32_t length) noexcept {
+    if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
+    Window& window = at(full_);
+    if (window.filled == 0 || length == 0 || length >= window.end - window.filled) return nullptr;
+    window.filled += length;
+    return &window;
+  }
   /// Makes the offer of the window that is added next ask the peer to leave the windows that it
   /// has, although they are not full.
   void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
@@ -159,6 +170,16 @@ class ReceiveWindowQueue {
     if (full_ == 0 || window.read != window.filled) return false;
     remove(0);
     return true;
+  }
+  /// Copies up to `size` of the oldest unread bytes if they are in the window that the peer writes
+  /// into now, so that no window is read to its end. Otherwise it copies nothing and returns 0.
+  std::size_t read_some(std::byte* into, std::size_t size) noexcept {
+    if (full_ != 0 || count_ == 0) return 0;
+    Window& window = at(0);
+    const std::size_t chunk = std::min<std::size_t>(size, window.filled - window.read);
+    std::memcpy(into, window.buffer.data + window.read, chunk);
+    window.read += static_cast<std::uint32_t>(chunk);
+    return chunk;
   }
   void copy_unread(std::byte* into) const noexcept;
 

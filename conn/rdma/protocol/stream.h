@@ -115,6 +115,16 @@ class Stream {
   /// Call when a WRITE_WITH_IMM of the peer arrived: its bytes are in our receive window.
   /// `immediate`: the immediate value, in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
+  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false, and
+  /// changes nothing, if it is another one: call on_data() instead.
+  bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
+    std::uint64_t announced_by = 0;
+    if (failure_ != nullptr || !inbound_.take_straight(immediate, now, announced_by)) return false;
+    liveness_.on_heard(now);
+    proof_.on_received();
+    proof_.prove(announced_by);
+    return true;
+  }
   /// Call when a SEND arrived. `bytes`: a private copy of the receive buffer, as long as the SEND
   /// was.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
@@ -145,6 +155,20 @@ class Stream {
   /// Records that writes of `length` bytes in total were posted, the last of them as
   /// WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
+  /// Returns true if `staged` bytes may be sent now as one message that does not fill the peer's
+  /// window, and no control message and no probe is due, so that this message is all there is to
+  /// send.
+  bool takes_straight(std::uint32_t staged) const noexcept {
+    return peer_windows_.left() > staged && failure_ == nullptr && !peer_closed_ && !aborted_ &&
+           !mark_due_ && inbound_.line().unannounced() == 0 && reply_count_ == 0 &&
+           liveness_.has_nothing_due() && proof_.has_plenty();
+  }
+  /// Does what on_write_posted() does for a message that takes_straight() allowed.
+  void on_straight_posted(std::uint32_t length, ae::TimePoint now) noexcept {
+    proof_.on_posted(now);
+    waited_ = false;
+    peer_windows_.use_some(length);
+  }
   /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
   /// wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;

@@ -78,6 +78,16 @@ class StreamReceiver {
     if (line_.fill(length, now)) on_full(*current, now);
     return nullptr;
   }
+  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false, and
+  /// changes nothing, if the immediate value says something else.
+  bool take_straight(std::uint32_t immediate, ae::TimePoint now,
+                     std::uint64_t& announced_by) noexcept {
+    const ReceiveWindowQueue::Window* const window = line_.take_some(immediate);
+    if (window == nullptr) return false;
+    size_.on_data(now);
+    announced_by = window->announced_by;
+    return true;
+  }
   /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
   bool expects_mark() const noexcept { return line_.leaving(); }
   /// Records the peer's mark, which says that it has left the windows that it was asked to leave.
@@ -93,6 +103,11 @@ class StreamReceiver {
   /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
   /// if none are unread now.
   std::size_t read(std::byte* into, std::size_t size);
+  /// Like read(), if that changes nothing but the number of unread bytes. Otherwise it reads nothing
+  /// and returns 0.
+  std::size_t read_straight(std::byte* into, std::size_t size) noexcept {
+    return line_.read_some(into, size);
+  }
   /// Fills `pieces` with the oldest unread bytes in place, in the order in which read() would
   /// return them, as many pieces as fit. Returns the number of pieces. They stay valid until they
   /// are read, or until leave_windows().
