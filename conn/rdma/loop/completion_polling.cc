@@ -15,6 +15,11 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
   const auto& queues = queues_.unarmed();
+  if (queues.size() == 1) {
+    const std::size_t taken = poll_queue(*queues.front(), budget);
+    if (more != nullptr && taken >= budget) *more = true;
+    return taken;
+  }
   // Each queue gets an equal share of the budget, so that a busy queue does not starve the others.
   const std::size_t share =
       std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
@@ -137,6 +142,15 @@ void CompletionPolling::on_receive(const ibv_wc& completion, QueuePairUser* user
 }
 
 bool CompletionPolling::arm() {
+  if (!needs_poll()) return true;
+  if (CompletionQueue* const queue = queues_.only_unarmed(); queue != nullptr) {
+    if (!queues_.arm(*queue)) return true;
+    ++counters_.arms;
+    // As below, for one queue.
+    const std::size_t taken = poll_queue(*queue, kArmBudget);
+    if (taken >= kArmBudget) queues_.look_again(*queue);
+    return taken == 0;
+  }
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();

@@ -8,8 +8,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 DeviceContext::DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
-                             std::optional<std::size_t> loop)
-    : device_(device, settings.inline_data),
+                             std::optional<std::size_t> loop, bool& to_clear)
+    : to_clear_(to_clear),
+      device_(device, settings.inline_data),
       domains_(device_, pages),
       completions_(device_, device_.completion_vector(settings.completion_vector, loop), users_,
                    domains_, counters_),

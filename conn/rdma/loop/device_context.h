@@ -28,9 +28,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class DeviceContext {
  public:
   /// Opens the device. `pages` must outlive this object. `loop`: the loop's index in its listener
-  /// group, if it is in one. Throws VerbsError.
+  /// group, if it is in one. `to_clear` must outlive this object, too; it is set when lost() or
+  /// has_parked() may have become true. Throws VerbsError.
   DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
-                std::optional<std::size_t> loop);
+                std::optional<std::size_t> loop, bool& to_clear);
   ~DeviceContext();
 
   Device& device() noexcept { return device_; }
@@ -39,11 +40,20 @@ class DeviceContext {
   CompletionPolling& completions() noexcept { return completions_; }
   /// True if the device was removed or has failed, so that it gets no new connections.
   bool lost() const noexcept { return events_.lost(); }
-  void set_lost() noexcept { events_.set_lost(); }
+  void set_lost() noexcept {
+    events_.set_lost();
+    to_clear_ = true;
+  }
 
   // --- rdma_cm ids that are "parked": to destroy them now would block the loop ---
-  void park(CmId id) noexcept { parked_.park(std::move(id)); }
-  void park_connecting(CmId id) noexcept { parked_.park_connecting(std::move(id)); }
+  void park(CmId id) noexcept {
+    parked_.park(std::move(id));
+    to_clear_ = true;
+  }
+  void park_connecting(CmId id) noexcept {
+    parked_.park_connecting(std::move(id));
+    to_clear_ = true;
+  }
   bool has_parked() const noexcept { return !parked_.empty(); }
   bool full_of_parked() const noexcept { return parked_.full(); }
   bool may_release_parked() const noexcept { return parked_.may_release(ports_that_matter()); }
@@ -95,7 +105,10 @@ class DeviceContext {
   /// Polls one queue until all completions that were in it at the call are taken.
   void drain(CompletionQueue& queue) { completions_.drain(queue); }
   /// Reads the device's asynchronous events and passes them to the owners they concern.
-  void on_async_event() noexcept { events_.take(); }
+  void on_async_event() noexcept {
+    events_.take();
+    if (lost()) to_clear_ = true;
+  }
 
   /// Call it about once a second. Posts shared receives that wait for a batch or were lost, and
   /// frees resources that are no longer used.
@@ -116,6 +129,7 @@ class DeviceContext {
     return lost() || !device_.any_port_down() ? nullptr : &device_;
   }
 
+  bool& to_clear_;
   ContextCounters counters_;
   Device device_;  // the opened device; destroyed after the objects below, which use it
   ParkedIds parked_;

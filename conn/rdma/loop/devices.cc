@@ -31,7 +31,7 @@ std::shared_ptr<DeviceContext> Devices::context(const CmId& id, const Settings& 
   std::shared_ptr<DeviceContext> made;
   try {
     made = std::make_shared<DeviceContext>(id->verbs->device, settings, pages_,
-                                           ConnectionSet::of(loop_).index_in_group);
+                                           ConnectionSet::of(loop_).index_in_group, to_clear_);
   } catch (const VerbsError& error) {
     Failure failure = error.failure();
     failure.text += limit_words(failure.code.value(), name, nullptr, settings);
@@ -79,6 +79,11 @@ std::size_t Devices::prepared() const noexcept {
 
 bool Devices::poll() {
   bool more = false;
+  if (contexts_.size() == 1) {
+    CompletionPolling& completions = contexts_.front()->completions();
+    if (completions.needs_poll()) (void)completions.poll(kPollBudget, &more);
+    return more;
+  }
   each([&](DeviceContext& context) {
     if (context.completions().needs_poll()) (void)context.completions().poll(kPollBudget, &more);
   });
@@ -96,6 +101,7 @@ void Devices::drain() {
 }
 
 bool Devices::arm() {
+  if (contexts_.size() == 1) return contexts_.front()->completions().arm();
   bool quiet = true;
   each([&](DeviceContext& context) { quiet = context.completions().arm() && quiet; });
   return quiet;
@@ -163,6 +169,12 @@ void Devices::drop_lost(IterationBudget& iteration) {
     }
     unwatch(*context);
     return true;
+  });
+}
+
+void Devices::look_if_clear() noexcept {
+  to_clear_ = std::any_of(contexts_.begin(), contexts_.end(), [](const auto& context) {
+    return context->lost() || context->has_parked();
   });
 }
 

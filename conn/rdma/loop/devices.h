@@ -66,6 +66,7 @@ class Devices {
   /// True if release_parked() or drop_lost() has something to do. This is called several times in
   /// each iteration, and is seldom true.
   bool has_to_clear() const noexcept {
+    if (!to_clear_) return false;
     for (const auto& context : contexts_)
       if (context->lost() || context->has_parked()) return has_parked_to_release() || has_lost();
     return false;
@@ -77,6 +78,8 @@ class Devices {
   /// Closes lost devices that are no longer in use. Where many connections left memory behind,
   /// freeing it may take several iterations.
   void drop_lost(IterationBudget& iteration);
+  /// Call it after release_parked() and drop_lost(): notes if nothing can be left for them to do.
+  void look_if_clear() noexcept;
   /// Closes all devices that are not in use.
   void drop_idle();
   /// Closes all devices that are not in use, and frees memory that is kept for future connections.
@@ -109,6 +112,8 @@ class Devices {
 
   ae::EventLoop& loop_;
   PagePool pages_;  // memory that the contexts register with their devices; outlives contexts_
+  // False: no context is lost or has parked ids. True: one may.
+  bool to_clear_ = false;
   std::vector<std::shared_ptr<DeviceContext>> contexts_;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;

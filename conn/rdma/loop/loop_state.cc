@@ -107,6 +107,7 @@ void LoopState::reap(IterationBudget::Most most) {
   if (!devices_.has_to_clear()) return;
   devices_.release_parked(iteration_, most);
   devices_.drop_lost(iteration_);
+  devices_.look_if_clear();
 }
 
 // --- work in each iteration ----------------------------------------------------------------------
@@ -116,8 +117,8 @@ std::size_t LoopState::process_pending() {
   iteration_.begin();
   listeners_.retry_if_asked();
   poll_more_ = devices_.poll();
-  wheel_.run_due();
-  reap(IterationBudget::Most::kShare);
+  wheel_.run_due(now());
+  if (users_.has_to_reap() || devices_.has_to_clear()) reap(IterationBudget::Most::kShare);
   if (users_.has_to_wake()) users_.wake_some();
   return ready_.process_pending();
 }
@@ -184,7 +185,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     // Does the work of the loop's timers, which do not run here: other peers still expect messages,
     // such as keepalives.
     wheel_.collect(now);
-    wheel_.run_due();
+    wheel_.run_due(now);
     maintenance_.run_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
     // A connection in the ready list, whose handlers are due, does not prevent sleeping, because

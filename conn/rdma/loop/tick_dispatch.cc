@@ -43,10 +43,10 @@ ae::Duration TickDispatch::on_timer() {
   return *next - now;
 }
 
-void TickDispatch::run_due() {
+void TickDispatch::run_some(ae::TimePoint began) {
   // Collects due connections here too if the timer is due but other timers, whose handlers may be
   // slow, have delayed it.
-  if (timer_ != 0 && !wheel_.has_due() && wakes_ <= loop_.now()) wheel_.collect(clock_now());
+  if (timer_ != 0 && !wheel_.has_due() && wakes_ <= began) wheel_.collect(clock_now());
   if (!wheel_.has_due()) {
     if (timer_ != 0) return;
     if (const auto next = wheel_.next(clock_now())) wake_at(*next);

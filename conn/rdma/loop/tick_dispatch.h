@@ -22,7 +22,10 @@ class TickDispatch {
   void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
   void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
   /// Calls on_tick() of the connections whose checks are due, at most 256 in one call.
-  void run_due();
+  /// `now`: the time at which the iteration began, or later.
+  void run_due(ae::TimePoint now) {
+    if (timer_ == 0 || wheel_.has_due() || wakes_ <= now) run_some(now);
+  }
   /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
   /// run, such as LoopState::pump().
   void collect(ae::TimePoint now) noexcept;
@@ -39,6 +42,7 @@ class TickDispatch {
   void stop() noexcept;
 
  private:
+  void run_some(ae::TimePoint now);
   void wake_at(ae::TimePoint when) noexcept;
   ae::Duration on_timer();
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -89,6 +90,18 @@ class CompletionQueues {
   /// Takes the pending events from the channel and returns their number. The queues of these events
   /// are no longer armed.
   std::size_t take_events() noexcept;
+  /// Returns the queue that is not armed, if there is exactly one such queue; otherwise null.
+  CompletionQueue* only_unarmed() const noexcept {
+    return unarmed_.size() == 1 ? unarmed_.front() : nullptr;
+  }
+  /// Arms that queue, which the caller must poll once more before the loop sleeps. Returns false if
+  /// the device does not respond.
+  bool arm(CompletionQueue& queue) noexcept {
+    if (!queue.cq.arm()) return false;
+    unarmed_.clear();
+    if (!std::exchange(queue.event_due, true)) ++events_due_;
+    return true;
+  }
   /// Arms all unarmed queues and returns them; the caller must poll them once more before the loop
   /// sleeps. Sets `lost` if the device does not respond.
   const std::vector<CompletionQueue*>& arm(bool& lost) noexcept;
