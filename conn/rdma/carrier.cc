@@ -144,15 +144,9 @@ void RdmaCarrier::reject_request(std::string_view why) noexcept {
 
 // --- reading -------------------------------------------------------------------------------------
 
-bool RdmaCarrier::readable() const {
+// Returns what readable() does, in the cases that it does not decide itself.
+bool RdmaCarrier::is_read_due() const {
   return reader_.is_due(link_.stream) || link_.stream.at_end() || pending_failure_;
-}
-
-// Returns false if the read handler must not be called in this iteration, because the connection's
-// read budget is used up: the write handler, or a handler of another connection, may have read from
-// this connection already.
-bool RdmaCarrier::ready_to_read() {
-  return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
 }
 
 // Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
@@ -201,11 +195,15 @@ ssize_t RdmaCarrier::look_for_bytes() {
 ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
   if (straight_ && !reader_.has_view() && !inherited()) [[likely]] {
     reader_.renew(link_.state().turn(), link_.settings().read_budget);
-    const std::size_t n = reader_.take_straight(link_.stream.inbound(),
-                                                static_cast<std::byte*>(buffer), size);
+    const std::size_t n =
+        reader_.take_straight(link_.stream.inbound(), static_cast<std::byte*>(buffer), size);
     link_.state().statistics().bytes_copied_in += n;
     if (n != 0) return static_cast<ssize_t>(n);
   }
+  return read_fully(buffer, size);
+}
+
+ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const Reader::Taken taken = reader_.take(link_.stream.inbound(), static_cast<std::byte*>(buffer),
                                            std::min(size, reader_.left()));
@@ -225,6 +223,16 @@ bool RdmaCarrier::writable() const {
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
+  if (count == 1 && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
+      link_.sender.append_straight(*vectors, [this] { return link_.state().now(); })) [[likely]] {
+    link_.state().statistics().bytes_copied_out += vectors->iov_len;
+    link_.state().want_flush(*this);
+    return static_cast<ssize_t>(vectors->iov_len);
+  }
+  return write_fully(vectors, count);
+}
+
+ssize_t RdmaCarrier::write_fully(const iovec* vectors, int count) {
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) return refuse_write();
   if (inherited()) {
     errno = EAGAIN;

@@ -68,8 +68,15 @@ class RdmaCarrier final : public LinkedCarrier {
   }
   void abandon() noexcept override;
   void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
-  bool readable() const override;
-  bool ready_to_read() override;
+  bool readable() const override {
+    return (!reader_.has_view() && link_.stream.inbound().has_unread()) || is_read_due();
+  }
+  // Returns false if the read handler must not be called in this iteration, because the
+  // connection's read budget is used up: the write handler, or a handler of another connection, may
+  // have read from this connection already.
+  bool ready_to_read() override {
+    return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
+  }
   std::size_t run_ready() override;
   bool writable() const override;
 
@@ -77,6 +84,9 @@ class RdmaCarrier final : public LinkedCarrier {
   /// Returns 1 if there are bytes that may be read in this iteration; otherwise returns, with errno
   /// set, what read() is to return (0 at the end of the stream, or -1).
   ssize_t look_for_bytes();
+  bool is_read_due() const;
+  ssize_t read_fully(void* buffer, std::size_t size);
+  ssize_t write_fully(const iovec* vectors, int count);
   ssize_t refuse_write();
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/sender.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -116,42 +114,6 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
                    ? Posted::How::kMore
                    : Posted::How::kDone;
   return posted;
-}
-
-std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
-  const std::size_t staged = tx_.staged();
-  if (!may_post_straight(staged)) return 0;
-  const auto bytes = static_cast<std::uint32_t>(staged);
-  const StagingQueue::Segment from = tx_.only_segment();
-  if (from.data == nullptr || !stream_.takes_straight(bytes)) return 0;
-  const bool copied = bytes <= limits_.inline_bytes;
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), bytes, from.lkey};
-  ibv_send_wr request;  // only the members that this opcode uses are set
-  request.wr_id = posted_ + 1;
-  request.next = nullptr;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  request.send_flags = copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
-  request.imm_data = htonl(stream_.immediate(bytes));
-  request.wr.rdma.remote_addr = stream_.peer_windows().position();
-  request.wr.rdma.rkey = stream_.peer_windows().current().key;
-  ibv_send_wr* bad = nullptr;
-  // The device has taken nothing of a request that it refuses; post() posts it again and handles
-  // the failure.
-  if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
-    return 0;
-  stream_.on_straight_posted(bytes, now);
-  const bool gone = copied && tx_.in_flight() == 0;
-  if (gone)
-    tx_.on_all_copied();
-  else
-    tx_.on_posted(bytes);
-  ring_[++posted_ & (ring_.size() - 1)] = {gone ? 0 : bytes, true};
-  last_data_ = posted_;
-  data_ = Data::kUnderWay;
-  if (!gone || ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
-  return bytes;
 }
 
 SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {

@@ -14,6 +14,7 @@
 // sizes recorded for them in the ring add up to the bytes in flight. This ends when a request
 // fails: from then on nothing is posted, and bytes in flight are dropped with the queue pair.
 
+#include <arpa/inet.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -68,6 +69,15 @@ class Sender {
   /// time, which is called only if nothing was held before.
   template <class Now>
   std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, Now now);
+  /// Does what append() does for a few bytes that need no block (StagingQueue::append_to_cell()).
+  /// Returns false, and copies nothing, if they do.
+  template <class Now>
+  bool append_straight(const iovec& bytes, Now now) {
+    if (tx_.held() == 0) buffer_.on_idle_write(now());
+    if (bytes.iov_len > room() || !tx_.append_to_cell(bytes.iov_base, bytes.iov_len)) return false;
+    wants_memory_ = short_of_room_ = false;
+    return true;
+  }
   /// Returns memory for about `size` bytes; they are sent by the queue's commit(). Empty with errno
   /// EAGAIN if there is no space now (wants_memory() is true if memory is lacking), or with errno
   /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
@@ -117,10 +127,10 @@ class Sender {
   /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
   /// request completions for everything.
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
-  /// Posts the staged bytes as one request, if that is all that is due: they are contiguous, they do
-  /// not fill the peer's window, no control message is due, and no completion needs to be requested.
-  /// Returns their number; 0 if it has posted nothing: post() decides then. No key change may be
-  /// due.
+  /// Posts the staged bytes as one request, if that is all that is due: they are contiguous, they
+  /// do not fill the peer's window, no control message is due, and no completion needs to be
+  /// requested. Returns their number; 0 if it has posted nothing: post() decides then. No key
+  /// change may be due.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
@@ -238,11 +248,6 @@ class Sender {
 template <class Now>
 std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit, Now now) {
   if (tx_.held() == 0) buffer_.on_idle_write(now());
-  if (count == 1 && vectors->iov_len <= room() &&
-      tx_.append_to_cell(vectors->iov_base, vectors->iov_len)) {
-    wants_memory_ = short_of_room_ = false;
-    return vectors->iov_len;
-  }
   std::size_t left = room();
   std::size_t done = 0;
   wants_memory_ = false;
@@ -258,6 +263,42 @@ std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& l
     if (wants_memory_) break;
   }
   return done;
+}
+
+inline std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
+  const std::size_t staged = tx_.staged();
+  if (!may_post_straight(staged)) return 0;
+  const auto bytes = static_cast<std::uint32_t>(staged);
+  const StagingQueue::Segment from = tx_.only_segment();
+  if (from.data == nullptr || !stream_.takes_straight(bytes)) return 0;
+  const bool copied = bytes <= limits_.inline_bytes;
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), bytes, from.lkey};
+  ibv_send_wr request;  // only the members that this opcode uses are set
+  request.wr_id = posted_ + 1;
+  request.next = nullptr;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.send_flags = copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
+  request.imm_data = htonl(stream_.immediate(bytes));
+  request.wr.rdma.remote_addr = stream_.peer_windows().position();
+  request.wr.rdma.rkey = stream_.peer_windows().current().key;
+  ibv_send_wr* bad = nullptr;
+  // The device has taken nothing of a request that it refuses; post() posts it again and handles
+  // the failure.
+  if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
+    return 0;
+  stream_.on_straight_posted(bytes, now);
+  const bool gone = copied && tx_.in_flight() == 0;
+  if (gone)
+    tx_.on_all_copied();
+  else
+    tx_.on_posted(bytes);
+  ring_[++posted_ & (ring_.size() - 1)] = {gone ? 0 : bytes, true};
+  last_data_ = posted_;
+  data_ = Data::kUnderWay;
+  if (!gone || ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
+  return bytes;
 }
 
 }}}  // namespace conn::rdma

@@ -81,22 +81,6 @@ void CompletionPolling::drain() {
   for (const auto& queue : queues_.all()) drain(*queue);
 }
 
-// Passes a message with data, which took a shared receive, to its owner. Returns false, and does
-// nothing, if the completion is another one. The owner may poll the queue, which overwrites
-// `completion`.
-bool CompletionPolling::dispatch_data(const ibv_wc& completion) {
-  constexpr std::uint64_t kKind = kReceiveId | kOwnReceiveId;
-  if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
-      (completion.wr_id & kKind) != kReceiveId)
-    return false;
-  QueuePairUser* user = users_.find(completion.qp_num);
-  ReceiveQueue* const receives = domains_.shared_receives();
-  if (user == nullptr || receives == nullptr || user->receives() != receives) return false;
-  if (receives->consumed(static_cast<std::uint32_t>(completion.wr_id)))
-    user->on_immediate(ntohl(completion.imm_data));
-  return true;
-}
-
 void CompletionPolling::dispatch(const ibv_wc& completion) {
   // `user` is null if the queue pair was destroyed: of the completions that it left behind only
   // those of receives matter, which are posted again.

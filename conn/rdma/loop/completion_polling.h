@@ -5,6 +5,8 @@
 // an owner polls that queue while it handles a completion. Shared receives are posted again before
 // any handler of the user runs.
 
+#include <arpa/inet.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -64,7 +66,21 @@ class CompletionPolling {
 
  private:
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
-  bool dispatch_data(const ibv_wc& completion);
+  // Passes a message with data, which took a shared receive, to its owner. Returns false, and does
+  // nothing, if the completion is another one. The owner may poll the queue, which overwrites
+  // `completion`.
+  bool dispatch_data(const ibv_wc& completion) {
+    constexpr std::uint64_t kKind = kReceiveId | kOwnReceiveId;
+    if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
+        (completion.wr_id & kKind) != kReceiveId)
+      return false;
+    QueuePairUser* const user = users_.find(completion.qp_num);
+    ReceiveQueue* const receives = domains_.shared_receives();
+    if (user == nullptr || receives == nullptr || user->receives() != receives) return false;
+    if (receives->consumed(static_cast<std::uint32_t>(completion.wr_id)))
+      user->on_immediate(ntohl(completion.imm_data));
+    return true;
+  }
   void dispatch(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion, QueuePairUser* user);
 

@@ -15,8 +15,11 @@ constexpr std::size_t kWokenInTurn = 16;
 }  // namespace
 
 void DueConnections::make_room(std::size_t connections) {
-  for (auto* list : {&dirty_, &flushing_, &reap_, &waiting_for_memory_, &paced_})
+  for (auto* list : {&reap_, &waiting_for_memory_, &paced_})
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
+  for (Dirty* list : {&dirty_, &flushing_})
+    if (list->users.size() < connections)
+      list->users.resize(std::max(connections, 2 * list->users.size()));
 }
 
 void DueConnections::attach(LoopConnection& user) noexcept {
@@ -28,8 +31,10 @@ void DueConnections::remove(LoopConnection& user) noexcept {
   if (std::exchange(user.in_.pace, false)) std::erase(paced_, &user);
   if (!user.in_.flush) return;
   user.in_.flush = false;
-  std::erase(dirty_, &user);
-  std::replace(flushing_.begin(), flushing_.end(), &user, static_cast<LoopConnection*>(nullptr));
+  LoopConnection** const dirty = dirty_.users.data();
+  dirty_.count = static_cast<std::size_t>(std::remove(dirty, dirty + dirty_.count, &user) - dirty);
+  LoopConnection** const flushing = flushing_.users.data();
+  std::replace(flushing, flushing + flushing_.count, &user, static_cast<LoopConnection*>(nullptr));
 }
 
 void DueConnections::forget(LoopConnection& user) noexcept {
@@ -39,17 +44,16 @@ void DueConnections::forget(LoopConnection& user) noexcept {
 }
 
 bool DueConnections::post_due() noexcept {
-  flushing_.swap(dirty_);
+  std::swap(flushing_, dirty_);
   bool posted = false;
-  // NOLINTNEXTLINE(modernize-loop-convert): post_due() may change the list
-  for (std::size_t i = 0; i < flushing_.size(); ++i) {
-    LoopConnection* user = std::exchange(flushing_[i], nullptr);
+  for (std::size_t i = 0; i < flushing_.count; ++i) {
+    LoopConnection* const user = std::exchange(flushing_.users[i], nullptr);
     if (user == nullptr) continue;
     user->in_.flush = false;
     user->post_due();
     posted = true;
   }
-  flushing_.clear();
+  flushing_.count = 0;
   return posted;
 }
 

@@ -6,6 +6,7 @@
 // called for all connections, so that being listed needs no memory; after forget() a connection is
 // in no list.
 
+#include <cassert>
 #include <cstddef>
 #include <vector>
 
@@ -32,7 +33,7 @@ class DueConnections {
   bool add_to_flush(LoopConnection& user) noexcept {
     if (user.in_.flush) return false;
     user.in_.flush = true;
-    dirty_.push_back(&user);
+    dirty_.add(user);
     return true;
   }
   bool has_to_flush() const noexcept { return !dirty_.empty(); }
@@ -72,7 +73,18 @@ class DueConnections {
   bool flush_paced(ae::TimePoint now) noexcept;
 
  private:
-  std::vector<LoopConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
+  // A list of connections whose space was made in advance.
+  struct Dirty {
+    void add(LoopConnection& user) noexcept {
+      assert(count < users.size());
+      users[count++] = &user;
+    }
+    bool empty() const noexcept { return count == 0; }
+    std::vector<LoopConnection*> users;  // its first `count` elements are the list
+    std::size_t count = 0;
+  };
+  Dirty dirty_, flushing_;
+  std::vector<LoopConnection*> reap_, waiting_for_memory_, paced_;
   std::size_t attached_ = 0;
   bool memory_came_back_ = false;
   // Number of connections in waiting_for_memory_ that are still to be woken.

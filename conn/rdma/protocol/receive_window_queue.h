@@ -135,7 +135,7 @@ class ReceiveWindowQueue {
   const Window* take_some(std::uint32_t length) noexcept {
     if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
     Window& window = at(full_);
-    if (window.filled == 0 || length == 0 || length >= window.end - window.filled) return nullptr;
+    if (window.filled == 0 || length - 1 >= window.end - window.filled - 1) return nullptr;
     window.filled += length;
     return &window;
   }
