@@ -223,7 +223,7 @@ bool RdmaCarrier::writable() const {
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
-  if (count == 1 && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
+  if (straight_ && count == 1 && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
       link_.sender.append_straight(*vectors, [this] { return link_.state().now(); })) [[likely]] {
     link_.state().statistics().bytes_copied_out += vectors->iov_len;
     link_.state().want_flush(*this);

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "conn/rdma/straight_path.h"
-
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 // --- creation and end of the queue pair ----------------------------------------------------------
@@ -15,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;
   signal_every_ = flow::signal_every(limits.requests);
-  if (tx_.held() == 0) tx_.use_cell(StraightPath::on ? limits.inline_bytes : 0);
+  if (tx_.held() == 0) tx_.use_cell(limits.inline_bytes);
   ring_.assign(std::bit_ceil(limits.requests), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
   data_ = Data::kNone;

@@ -73,8 +73,10 @@ class Sender {
   /// Returns false, and copies nothing, if they do.
   template <class Now>
   bool append_straight(const iovec& bytes, Now now) {
+    if (!tx_.has_cell_for(bytes.iov_len)) return false;
     if (tx_.held() == 0) buffer_.on_idle_write(now());
-    if (bytes.iov_len > room() || !tx_.append_to_cell(bytes.iov_base, bytes.iov_len)) return false;
+    if (bytes.iov_len > room()) return false;
+    tx_.append_to_cell(bytes.iov_base, bytes.iov_len);
     wants_memory_ = short_of_room_ = false;
     return true;
   }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The straight path of a message: a write of few bytes is kept in the connection itself, posted as
-// one request without planning a chain, and a message that neither begins nor ends a window is
-// counted and read without a look at anything else. It is taken only while nothing else is due, and
-// has the same effect as the full path. Tests switch it off to compare the two.
+// The straight path of a message: written bytes are posted as one request without planning a chain,
+// and a message that neither begins nor ends a window is counted and read without a look at anything
+// else. It is taken only while nothing else is due, and has the same effect as the full path. Tests
+// switch it off to compare the two.
 
 #include "ae/abi.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct StraightPath {
-  /// Read when a connection is created, and when its queue pair is.
+  /// Read when a connection is created.
   static inline bool on = true;
 };
 

@@ -76,17 +76,17 @@ Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit
   return block;
 }
 
-// Moves the bytes of the cell to the block that `more` bytes will be appended to, so that all are
+// Moves the unsent bytes of the cell to the block that `more` bytes will be appended to, so that all are
 // sent with one request. Without memory for the block, they stay in the cell. Returns false if the
 // tail is not the cell, or its bytes stay.
 bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexcept {
-  if (tail_ != &cell_ || cell_.posted != 0) return false;
-  const std::uint32_t held = cell_.filled;
+  if (tail_ != &cell_ || cell_.posted != cell_.completed) return false;
+  const std::uint32_t held = cell_.filled - cell_.posted;
   head_ = tail_ = nullptr;
   staged_ -= held;
   Block* block = take(held + more, held + 1, limit);
   if (block != nullptr) {
-    std::memcpy(block->data, cell_.data, held);
+    std::memcpy(block->data, cell_.data + cell_.posted, held);
     block->filled = held;
   }
   add(block != nullptr ? block : &cell_);
@@ -96,7 +96,10 @@ bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexce
 
 std::size_t StagingQueue::append(const std::byte* from, std::size_t size,
                                  const MemoryLimit& limit) noexcept {
-  if (append_to_cell(from, size)) return size;
+  if (has_cell_for(size)) {
+    append_to_cell(from, size);
+    return size;
+  }
   (void)leave_cell(size, limit);
   std::size_t done = 0;
   while (done < size) {

@@ -71,21 +71,24 @@ class StagingQueue {
     cell_.size = std::min(bytes, kCell);
   }
   static constexpr std::uint32_t kCell = 128;
-  /// Copies all `size` bytes into the cell. Returns false, and copies nothing, unless the queue is
-  /// empty or consists of the cell, with space for them.
-  bool append_to_cell(const void* from, std::size_t size) noexcept {
+  /// Returns true if `size` bytes can be kept in the cell: the queue is empty, or consists of the
+  /// cell with space for them.
+  bool has_cell_for(std::size_t size) const noexcept {
+    if (head_ == nullptr) return size <= cell_.size;
+    return tail_ == &cell_ && cell_.posted == cell_.completed &&
+           size <= cell_.size - cell_.filled;
+  }
+  /// Copies `size` bytes into the cell; has_cell_for() must be true.
+  void append_to_cell(const void* from, std::size_t size) noexcept {
+    assert(has_cell_for(size));
     if (head_ == nullptr) {
-      if (size > cell_.size) return false;
       cell_.next = nullptr;
       cell_.filled = cell_.posted = cell_.completed = 0;
       head_ = tail_ = &cell_;
-    } else if (tail_ != &cell_ || cell_.posted != 0 || size > cell_.size - cell_.filled) {
-      return false;
     }
     std::memcpy(cell_bytes_.data() + cell_.filled, from, size);
     cell_.filled += static_cast<std::uint32_t>(size);
     staged_ += size;
-    return true;
   }
 
   /// Copies bytes to the end of the queue and returns how many. It copies fewer than `size` only if
