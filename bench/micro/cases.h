@@ -34,6 +34,12 @@ class Cases {
                        };
                      }});
   }
+  /// `make()` returns a function that is called with a number of rounds and runs all of them in one
+  /// call. For what repeats itself below one call, such as the iterations of an event loop's run().
+  template <class Make>
+  void add_runs(std::string name, Make make, std::uint64_t rounds = 1000) {
+    list_.push_back({std::move(name), rounds, make});
+  }
   const std::vector<Case>& list() const noexcept { return list_; }
 
  private:

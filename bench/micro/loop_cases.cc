@@ -7,7 +7,11 @@
 
 #include <array>
 #include <cerrno>
+#include <functional>
+#include <utility>
+#include <vector>
 
+#include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 #include "bench/micro/cases.h"
 #include "conn/co.h"
@@ -55,6 +59,50 @@ auto iterate(std::size_t ready) {
       // One iteration, unless the machine is so slow that the time-out expires first.
       do files->loop.process_events(kPoll);
       while (files->events < ready);
+    };
+  };
+}
+
+/// A source like that of a transport: a file event gives it work, and it sleeps once it is armed.
+struct EventSource final : ae::Source {
+  bool has_pending() const override { return pending; }
+  std::size_t process_pending() override { return std::exchange(pending, false) ? 1 : 0; }
+  bool pending = false;
+};
+
+/// Iterations of run(), each ended by one file event.
+template <class Loop>
+struct Running {
+  explicit Running(std::size_t of_sources) : ends(socket_pair()), sources(of_sources) {
+    require(::write(ends[1], "x", 1) == 1, "write");
+    for (EventSource& each : sources) loop.add_source(each);
+    loop.add_file_event(ends[0], ae::kReadable, [this](int, ae::Mask) {
+      if (!sources.empty()) sources[0].pending = true;
+      if (--left == 0) loop.stop();
+    });
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    for (EventSource& each : sources) loop.remove_source(each);
+    loop.remove_file_event(ends[0], ae::kReadable);
+    for (const int fd : ends) ::close(fd);
+  }
+  void operator()(std::uint64_t iterations) {
+    left = iterations;
+    loop.run();
+  }
+  Loop loop;
+  std::array<int, 2> ends;
+  std::vector<EventSource> sources;
+  std::uint64_t left = 0;
+};
+
+template <class Loop>
+auto runs(std::size_t sources) {
+  return [sources]() -> std::function<void(std::uint64_t)> {
+    return [running = std::make_shared<Running<Loop>>(sources)](std::uint64_t iterations) {
+      (*running)(iterations);
     };
   };
 }
@@ -135,6 +183,12 @@ void add_loop_cases(Cases& cases) {
   cases.add("loop/iteration without events", iterate(0));
   cases.add("loop/1 ready file", iterate(1));
   cases.add("loop/64 ready files", iterate(64), 100);
+  cases.add_runs("run/LibevLoop, a file", runs<ae::LibevLoop>(0));
+  cases.add_runs("run/LibevLoop, a file and a source", runs<ae::LibevLoop>(1));
+  cases.add_runs("run/LibevLoop, a file and two sources", runs<ae::LibevLoop>(2));
+  cases.add_runs("run/EpollLoop, a file", runs<ae::EpollLoop>(0));
+  cases.add_runs("run/EpollLoop, a file and a source", runs<ae::EpollLoop>(1));
+  cases.add_runs("run/EpollLoop, a file and two sources", runs<ae::EpollLoop>(2));
   cases.add("loop/timer added and removed", [] {
     return [loop = std::make_unique<ae::LibevLoop>()] {
       const auto id = loop->add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
