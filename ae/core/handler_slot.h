@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A slot for a handler that may replace or remove itself, or schedule the destruction of its owner,
-// while it runs. To run the handler, the slot moves it out, and moves it back afterwards unless the
-// handler was replaced or removed meanwhile.
+// while it runs. The handler runs in place, so that a call costs no move of a std::function. Only
+// if it is replaced or removed while it runs, its successor waits in the call's stack frame and
+// takes its place afterwards: moving the running function would change the captures that it reads.
 
-#include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "ae/abi.h"
@@ -20,48 +21,84 @@ class HandlerSlot<void(Args...)> {
  public:
   using Function = std::function<void(Args...)>;
 
+  HandlerSlot() = default;
+  HandlerSlot(const HandlerSlot&) = delete;
+  HandlerSlot& operator=(const HandlerSlot&) = delete;
+
+  /// Replaces the handler; an empty `fn` removes it. The previous handler is destroyed by this
+  /// call, or, if it is running, when it has returned.
   void set(Function fn) {
-    set_ = static_cast<bool>(fn);
-    fn_ = std::move(fn);
-    ++version_;
+    if (Function* const held = current()) {
+      held->swap(fn);
+    } else {
+      call_->successor.emplace(std::move(fn));
+    }
   }
   void clear() { set(nullptr); }
-  /// Empties the slot and returns the handler that it held. Used for handlers that run only once.
+  /// Empties the slot and returns the handler that it held, which is empty if the handler is
+  /// running. Used for handlers that run only once.
   Function take() {
-    Function fn = std::move(fn_);
-    clear();
+    Function fn;
+    if (Function* const held = current()) {
+      held->swap(fn);
+    } else {
+      call_->successor.emplace();
+    }
     return fn;
   }
 
   /// Whether the slot holds a handler, including one that is running now.
-  explicit operator bool() const noexcept { return set_; }
+  explicit operator bool() const noexcept {
+    if (call_ == nullptr) [[likely]]
+      return static_cast<bool>(fn_);
+    return !call_->successor || *call_->successor;
+  }
 
   /// Whether the slot's handler is running now, so that run() would do nothing.
-  bool running() const noexcept { return set_ && !fn_; }
+  bool running() const noexcept { return call_ != nullptr && !call_->successor; }
 
   /// Runs the handler. Does nothing if the slot is empty or its handler is already running (a
   /// nested call). The slot must outlive the call: destroy its owner through destroy_later().
   template <class... Actual>
   void run(Actual&&... args) {
-    if (!fn_) return;
-    Restore restore{*this, {}, version_};
-    restore.running.swap(fn_);
-    restore.running(std::forward<Actual>(args)...);
+    Function* const fn = current();
+    if (fn == nullptr || !*fn) return;
+    const Call call(*this, *fn);
+    (*fn)(std::forward<Actual>(args)...);
   }
 
  private:
-  struct Restore {
-    HandlerSlot& slot;
-    Function running;
-    std::uint32_t version;
-    ~Restore() {
-      if (slot.version_ == version) slot.fn_.swap(running);
+  // A call of the slot's handler; lives on the stack while the handler runs.
+  struct Call {
+    Call(HandlerSlot& of, Function& its) noexcept : slot(of), place(its), outer(of.call_) {
+      of.call_ = this;
     }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    // The handler that was replaced is destroyed with `successor`, last, because its destructor may
+    // use the slot or destroy it.
+    ~Call() {
+      slot.call_ = outer;
+      if (successor) [[unlikely]]
+        place.swap(*successor);
+    }
+
+    HandlerSlot& slot;
+    Function& place;    // the function that runs: that of the slot, or the successor of `outer`
+    Call* const outer;  // the call inside which this one is nested; null: none
+    // The handler that has replaced this one; an empty function if this one was removed.
+    std::optional<Function> successor;
   };
 
+  // The function that run() would call, which may be empty; null if it is running already.
+  Function* current() noexcept {
+    if (call_ == nullptr) [[likely]]
+      return &fn_;
+    return call_->successor ? &*call_->successor : nullptr;
+  }
+
   Function fn_;
-  std::uint32_t version_ = 0;
-  bool set_ = false;
+  Call* call_ = nullptr;  // the innermost call of the slot's handler; null: it is not running
 };
 
 }}  // namespace ae

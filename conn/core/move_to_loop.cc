@@ -43,8 +43,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // A running handler has been moved out of its slot, and moving it back would race with the new
-  // loop's thread. A connect handler that is due would have to run before the others there.
+  // While a handler runs, its slot must not be used by the new loop's thread. A connect handler
+  // that is due would have to run before the others there.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;
