@@ -49,39 +49,28 @@ std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
 
 // --- before the sleep ----------------------------------------------------------------------------
 
-bool LoopWork::before_sleep(bool alone) {
-  core_.begin_iteration();
-  core_.begin_slice();
-  spin_looks = false;
-  if (alone) deferred.destroy_all();
-  const bool after_events = core_.ran_any();
-  bool may_sleep = false;
-  core_.guarded([&] { may_sleep = serve_sources(after_events); });
-  // Objects that were deferred during this iteration are destroyed in it too; otherwise the loop
-  // would need another iteration for them.
-  if (alone && !single && !core_.aborting() && !deferred.empty()) {
-    deferred.destroy_all();
-    if (!work_waiting()) core_.guarded([&] { may_sleep = serve_sources(after_events); });
-  }
-  return may_sleep;
-}
-
 bool LoopWork::serve_sources(bool after_events) {
   if (after_events) idle.work_came();
+  SourceList::Visit visit(sources);
   for (std::size_t total = 0;;) {
-    const std::size_t served = sources.process_pending();
+    const std::size_t served = visit.process_pending();
     if (served != 0) idle.work_came();
     core_.ran += served;
     total += served;
     if (core_.allows(kCallBeforeSleep)) before_hooks.run();
-    sources.flush();
-    if (core_.allows(kDontWait) || stopping() || work_waiting()) return false;
+    visit.flush();
+    if (core_.allows(kDontWait) || stopping()) return false;
+    if (visit.has_pending() || other_work_waiting()) return false;
     // The caller of process_events() may be waiting for the work that a source has just done, so
     // the loop does not sleep.
     if (single && served != 0) return false;
-    if (sources.empty() && own_spin.mode == Spin::Mode::kNo && !idle.on()) return true;
-    if (may_spin(after_events)) return false;
-    if (sources.arm() && !work_waiting()) return true;
+    if (own_spin.mode == Spin::Mode::kNo && !idle.on()) {
+      if (sources.empty()) return true;
+      if (!hosted && visit.has_spin() && may_spin(after_events, visit)) return false;
+    } else if (may_spin(after_events, visit)) {
+      return false;
+    }
+    if (visit.arm() && !visit.has_pending() && !other_work_waiting()) return true;
     idle.vetoed();
     // Work that arrived while the sources were armed is served at once: polling the descriptors
     // first would cost more. The number of handlers is limited, so that descriptors are not
@@ -91,13 +80,20 @@ bool LoopWork::serve_sources(bool after_events) {
   }
 }
 
+// Destroys the objects that were deferred while the sources were served, and serves the sources
+// once more if that has left no other work.
+void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
+  deferred.destroy_all();
+  if (SourceList::Visit(sources).has_pending() || other_work_waiting()) return;
+  core_.guarded([&] { may_sleep = serve_sources(after_events); });
+}
+
 // Spins if sources or the loop's owner ask for it. Returns true if the loop must continue without
 // sleeping, to serve work that was found or to poll its descriptors.
-bool LoopWork::may_spin(bool after_events) {
+bool LoopWork::may_spin(bool after_events, SourceList::Visit& visit) {
   if (hosted) return false;
-  if (own_spin.mode == Spin::Mode::kNo && !idle.on() && !sources.has_spin()) return false;
   Spin asked = own_spin;
-  const bool for_sources = sources.add_spin(asked);
+  const bool for_sources = visit.add_spin(asked);
   if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
   const TimePoint moment = std::chrono::steady_clock::now();
   if (!(asked == idle.asked())) idle.ask(asked, moment);
@@ -111,8 +107,10 @@ bool LoopWork::may_spin(bool after_events) {
     // data, which a spin would only delay.
     if (after_events) return spin_looks = true;
     const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
-    if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))
-      return true;
+    const Duration look_after = !for_descriptors ? kSpinLooks
+                                : for_sources    ? kSpinLooksForBoth
+                                                 : Duration::zero();
+    if (spin(look_after, visit)) return true;
   }
   idle.end_spin(std::max(moment, idle.spins_until()));
   return false;
@@ -121,11 +119,11 @@ bool LoopWork::may_spin(bool after_events) {
 // Spins for at most `look_after`, or until work arrives. Returns true if the loop must continue
 // without sleeping. The caller spins in several such pieces; between two of them the loop runs an
 // iteration without sleeping, which polls the descriptors and timers that a spin does not check.
-bool LoopWork::spin(Duration look_after) {
+bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
   TimePoint moment = std::chrono::steady_clock::now();
   const TimePoint look = std::min(idle.spins_until(), moment + look_after);
   for (;;) {
-    if (sources.has_pending_now() || queue->pending()) {
+    if (visit.has_pending_now() || queue->pending()) {
       // If another thread had the processor since the last poll, the work may have arrived only
       // meanwhile: it then counts as found now, not at the last poll.
       const TimePoint found = std::chrono::steady_clock::now();
@@ -141,17 +139,8 @@ bool LoopWork::spin(Duration look_after) {
 
 // --- after the sleep -----------------------------------------------------------------------------
 
-void LoopWork::after_sleep() {
-  if (idle.waits()) idle.looked(std::chrono::steady_clock::now());
-  if (core_.may_run(kCallAfterSleep)) core_.guarded([this] { after_hooks.run(); });
-}
-
-void LoopWork::run_posts_and_timers() {
-  if (!core_.aborting()) core_.guarded([this] { run_posts(kPostsPerIteration); });
-  if (core_.may_run(kTimeEvents) && timers_.has_due()) {
-    core_.guarded([this] { timers_.run_due(kTimersPerIteration); });
-  }
-}
+void LoopWork::run_posts() { run_posts(kPostsPerIteration); }
+void LoopWork::run_timers() { timers_.run_due(kTimersPerIteration); }
 
 // Runs at most `limit` posted functions. Functions that they post wait for the next call.
 void LoopWork::run_posts(std::size_t limit) {

@@ -4,6 +4,7 @@
 // waits. This covers hooks, sources, posted functions, deferred objects, LoopLocals, and spinning
 // before the sleep.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -62,15 +63,36 @@ class LoopWork {
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
   /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
   /// so objects may be destroyed.
-  bool before_sleep(bool alone);
+  bool before_sleep(bool alone) {
+    core_.begin_iteration();
+    core_.begin_slice();
+    spin_looks = false;
+    if (alone && !deferred.empty()) deferred.destroy_all();
+    const bool after_events = core_.ran_any();
+    bool may_sleep = false;
+    core_.guarded([&] { may_sleep = serve_sources(after_events); });
+    // Objects that were deferred during this iteration are destroyed in it too; otherwise the loop
+    // would need another iteration for them.
+    if (!deferred.empty() && alone && !single && !core_.aborting())
+      serve_sources_again(after_events, may_sleep);
+    return may_sleep;
+  }
   /// Records that the work before the sleep is done and the loop is about to sleep.
   void sleep_begins() noexcept {
     core_.begin_slice();
     core_.begin_files();
   }
-  void after_sleep();
+  void after_sleep() {
+    if (idle.waits()) idle.looked(std::chrono::steady_clock::now());
+    if (!after_hooks.empty() && core_.may_run(kCallAfterSleep))
+      core_.guarded([this] { after_hooks.run(); });
+  }
   /// Runs posted functions and the handlers of expired timers, a limited number of each.
-  void run_posts_and_timers();
+  void run_posts_and_timers() {
+    if ((!posts_.empty() || queue->pending()) && !core_.aborting())
+      core_.guarded([this] { run_posts(); });
+    if (timers_.has_due() && core_.may_run(kTimeEvents)) core_.guarded([this] { run_timers(); });
+  }
 
   /// Begins a process_events() call. If the loop is in the middle of a spin, its result is unknown,
   /// because work may have arrived since the last call.
@@ -80,12 +102,13 @@ class LoopWork {
     // found.
     if (!core_.ran_any()) idle.drop_spin();
   }
-  bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
+  bool posts_waiting() const noexcept {
+    return queue->pending() || (!posts_.empty() && next_post_ < posts_.size());
+  }
   // Whether anything but a source has work: posted functions, deferred objects, expired timers.
   bool other_work_waiting() {
     return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
   }
-  bool work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
   /// Ends the loop: runs the posted functions that remain and destroys all user objects. The loop
   /// works until the end, because destructors may remove events and defer more objects.
@@ -116,9 +139,12 @@ class LoopWork {
 
   HookId add_hook(HookList& list, std::function<void()>&& hook);
   bool serve_sources(bool after_events);
-  bool may_spin(bool after_events);
-  bool spin(Duration look_after);
+  void serve_sources_again(bool after_events, bool& may_sleep);
+  bool may_spin(bool after_events, SourceList::Visit& visit);
+  bool spin(Duration look_after, SourceList::Visit& visit);
+  void run_posts();
   void run_posts(std::size_t limit);
+  void run_timers();
   void recycle_posts() noexcept;
   void end_posts_and_locals();
 

@@ -16,99 +16,114 @@ class SourceList {
  public:
   /// Adds a source. Does nothing if the source is already in the list.
   void add(Source& source) {
-    if (std::find(sources_.begin(), sources_.end(), &source) == sources_.end()) {
-      sources_.push_back(&source);
-    }
+    if (std::find(sources_.begin(), sources_.end(), &source) != sources_.end()) return;
+    sources_.push_back(&source);
+    changed();
   }
 
   /// Removes a source. The loop calls no function of `source` afterwards.
   void remove(Source& source) noexcept {
     const auto at = std::find(sources_.begin(), sources_.end(), &source);
     if (at == sources_.end()) return;
-    if (visiting_ == 0) {
-      sources_.erase(at);
-    } else {
-      *at = nullptr;
-      has_removed_ = true;
+    *at = only_ = nullptr;
+    has_removed_ = true;
+    if (visits_ == 0) drop_removed();
+  }
+
+  bool empty() const noexcept { return count_ == 0; }
+
+  /// Calls functions of all sources. A source that is removed while a Visit exists leaves a null
+  /// entry in the list, so that indices stay valid; one that is added meanwhile is visited too: a
+  /// source that is added during arm() must be armed before the sleep.
+  class Visit {
+   public:
+    explicit Visit(SourceList& of) noexcept : list_(of) { ++list_.visits_; }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    ~Visit() {
+      if (--list_.visits_ == 0 && list_.has_removed_) list_.drop_removed();
     }
-  }
 
-  bool empty() const noexcept { return sources_.empty(); }
+    bool has_pending() {
+      return until([](Source& source) { return source.has_pending(); });
+    }
+    bool has_pending_now() {
+      return until([](Source& source) { return source.has_pending_now(); });
+    }
+    std::size_t process_pending() {
+      std::size_t done = 0;
+      until([&done](Source& source) {
+        done += source.process_pending();
+        return false;
+      });
+      return done;
+    }
+    void flush() {
+      until([](Source& source) {
+        source.flush();
+        return false;
+      });
+    }
+    /// Arms the sources in their order. Returns false if one of them vetoes the sleep; the sources
+    /// after it are then not armed.
+    bool arm() {
+      return !until([](Source& source) { return !source.arm(); });
+    }
+    /// Whether any source in the list asks the loop to spin.
+    bool has_spin() {
+      return until([](Source& source) { return source.spin() != nullptr; });
+    }
+    /// Combines the spinning that all sources ask for with `spin`. Returns false if no source asks
+    /// the loop to spin.
+    bool add_spin(Spin& spin) {
+      bool asked = false;
+      until([&](Source& source) {
+        if (const Spin* const more = source.spin()) {
+          spin = Spin::both(spin, *more);
+          asked = true;
+        }
+        return false;
+      });
+      return asked;
+    }
 
-  bool has_pending() {
-    return visit_until([](Source& source) { return source.has_pending(); });
-  }
-  bool has_pending_now() {
-    return visit_until([](Source& source) { return source.has_pending_now(); });
-  }
-  std::size_t process_pending() {
-    std::size_t done = 0;
-    visit_until([&done](Source& source) {
-      done += source.process_pending();
-      return false;
-    });
-    return done;
-  }
-  void flush() {
-    visit_until([](Source& source) {
-      source.flush();
-      return false;
-    });
-  }
-  /// Arms the sources in their order. Returns false if one of them vetoes the sleep; the sources
-  /// after it are then not armed.
-  bool arm() {
-    return !visit_until([](Source& source) { return !source.arm(); });
-  }
-  /// Whether any source in the list asks the loop to spin.
-  bool has_spin() {
-    return visit_until([](Source& source) { return source.spin() != nullptr; });
-  }
-  /// Combines the spinning that all sources ask for with `spin`. Returns false if no source asks
-  /// the loop to spin.
-  bool add_spin(Spin& spin) {
-    bool asked = false;
-    visit_until([&](Source& source) {
-      if (const Spin* const more = source.spin()) {
-        spin = Spin::both(spin, *more);
-        asked = true;
+   private:
+    // Calls `visit` for each source until it returns true, and returns whether it did.
+    template <class Function>
+    bool until(Function visit) {
+      std::size_t i = 0;
+      if (Source* const only = list_.only_) {
+        if (visit(*only)) return true;
+        if (list_.only_ == only) [[likely]]
+          return false;
+        i = 1;
+      }
+      for (; i < list_.count_; ++i) {
+        if (Source* const source = list_.sources_[i]; source != nullptr && visit(*source))
+          return true;
       }
       return false;
-    });
-    return asked;
-  }
-
- private:
-  // Exists while sources are visited. A source that is removed meanwhile is replaced by null, so
-  // that indices stay valid.
-  struct Visiting {
-    explicit Visiting(SourceList& of) : list(of) { ++list.visiting_; }
-    Visiting(const Visiting&) = delete;
-    Visiting& operator=(const Visiting&) = delete;
-    ~Visiting() {
-      if (--list.visiting_ == 0 && list.has_removed_) {
-        std::erase(list.sources_, nullptr);
-        list.has_removed_ = false;
-      }
     }
-    SourceList& list;
+
+    SourceList& list_;
   };
 
-  // Calls `visit` for each source until it returns true, and returns whether it did. Also visits
-  // sources that are added meanwhile: one that is added during arm() must be armed before the
-  // sleep.
-  template <class Visit>
-  bool visit_until(Visit visit) {
-    if (empty()) return false;
-    const Visiting guard(*this);
-    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): may grow
-      if (sources_[i] != nullptr && visit(*sources_[i])) return true;
-    }
-    return false;
+ private:
+  void drop_removed() noexcept {
+    std::erase(sources_, nullptr);
+    changed();
+    has_removed_ = false;
+  }
+  void changed() noexcept {
+    count_ = sources_.size();
+    only_ = count_ == 1 ? sources_.front() : nullptr;
   }
 
   std::vector<Source*> sources_;
-  int visiting_ = 0;
+  std::size_t count_ = 0;  // sources_.size(), which takes longer to compute
+  // The only source, if it is the list's only entry; null: there are more entries, or none.
+  Source* only_ = nullptr;
+  int visits_ = 0;  // number of Visit objects
   bool has_removed_ = false;
 };
 

@@ -74,12 +74,6 @@ std::uint32_t EpollFiles::wanted(const File& file) noexcept {
   return (file.read ? std::uint32_t{EPOLLIN} : 0u) | (file.write ? std::uint32_t{EPOLLOUT} : 0u);
 }
 
-EpollFiles::File* EpollFiles::find(int fd) const noexcept {
-  // A negative fd becomes a number beyond the end of any table, so that no file is found.
-  const auto at = static_cast<std::size_t>(fd);
-  return at < files_.size() ? files_[at].get() : nullptr;
-}
-
 EpollFiles::File& EpollFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
@@ -229,6 +223,13 @@ void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   });
 }
 
+inline void EpollFiles::run(File& file, Mask direction) {
+  auto& slot = direction == kReadable ? file.read : file.write;
+  if (!slot) return;
+  core_.count_handler();
+  slot.run(file.fd, direction);
+}
+
 bool EpollFiles::dispatch(const epoll_event& event) {
   File* const file = file_of(event);
   if (file == nullptr) return false;
@@ -236,7 +237,12 @@ bool EpollFiles::dispatch(const epoll_event& event) {
   std::uint32_t ready = event.events & kBoth;
   if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) ready = kBoth;
   ready &= file->in_kernel;
-  if (core_.may_run(kFileEvents)) core_.guarded([&] { run_handlers(*file, ready); });
+  if (!core_.may_run(kFileEvents)) return true;
+  if (ready == EPOLLIN) {
+    core_.guarded([&] { run(*file, kReadable); });
+  } else {
+    core_.guarded([&] { run_handlers(*file, ready); });
+  }
   return true;
 }
 
@@ -272,26 +278,14 @@ void EpollFiles::dispatch_ready() {
 }
 
 void EpollFiles::run_handlers(File& file, std::uint32_t ready) {
-  const int fd = file.fd;
-  const auto read_removals = file.read_removals;
-  const auto write_removals = file.write_removals;
-  const auto run_read = [&] {
-    if ((ready & EPOLLIN) == 0 || !file.read || file.read_removals != read_removals) return;
-    core_.count_handler();
-    file.read.run(fd, kReadable);
-  };
-  const auto run_write = [&] {
-    if ((ready & EPOLLOUT) == 0 || !file.write || file.write_removals != write_removals) return;
-    core_.count_handler();
-    file.write.run(fd, kWritable);
-  };
-  if (file.barrier) {
-    run_write();
-    run_read();
-  } else {
-    run_read();
-    run_write();
-  }
+  if (ready == EPOLLIN) return run(file, kReadable);
+  if (ready == EPOLLOUT) return run(file, kWritable);
+  if (ready != kBoth) return;
+  const Mask second = file.barrier ? kReadable : kWritable;
+  const auto& removals = second == kReadable ? file.read_removals : file.write_removals;
+  const auto before = removals;
+  run(file, file.barrier ? kWritable : kReadable);
+  if (removals == before) run(file, second);
 }
 
 }}  // namespace ae

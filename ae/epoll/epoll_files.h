@@ -55,6 +55,8 @@ class EpollFiles {
   /// Records an event that is not served in this iteration for lack of time. The next iteration
   /// serves it first, see put_left_first().
   void leave(const epoll_event& event) noexcept;
+  /// Whether leave() has recorded events that have not been served yet.
+  bool has_left() const noexcept { return left_ != 0; }
   /// Moves the events recorded by leave() to the front of `events`, which epoll_wait() has just
   /// reported. To be called before any of them is dispatched.
   void put_left_first(std::span<epoll_event> events) noexcept {
@@ -96,7 +98,11 @@ class EpollFiles {
   };
 
   static std::uint32_t wanted(const File& file) noexcept;
-  File* find(int fd) const noexcept;
+  File* find(int fd) const noexcept {
+    // A negative fd becomes a number beyond the end of any table, so that no file is found.
+    const auto at = static_cast<std::size_t>(fd);
+    return at < files_.size() ? files_[at].get() : nullptr;
+  }
   File* file_of(const epoll_event& event) const noexcept;
   void sort_left_first(std::span<epoll_event> events) noexcept;
   void forget_left(File& file) noexcept {
@@ -110,6 +116,7 @@ class EpollFiles {
   void forget(File& file) noexcept;
   void set_always_ready(File& file, bool ready) noexcept;
   void run_handlers(File& file, std::uint32_t ready);
+  void run(File& file, Mask direction);
 
   LoopCore& core_;
   const int& epoll_;

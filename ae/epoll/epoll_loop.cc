@@ -101,14 +101,18 @@ int look_at(int epoll, std::span<epoll_event> room) noexcept {
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
 }
 
+int wait_for_ever(int epoll, std::span<epoll_event> room) noexcept {
+  return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), -1);
+}
+
 /// Waits for events, for at most `limit` (Duration::max(): without a time-out). Sets `lacks_pwait2`
 /// if the kernel does not have epoll_pwait2(2) or a sandbox forbids it.
 int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks_pwait2) noexcept {
-  const int size = static_cast<int>(room.size());
   if (limit <= Duration::zero()) return look_at(epoll, room);
-  if (limit == Duration::max()) return ::epoll_wait(epoll, room.data(), size, -1);
+  if (limit == Duration::max()) return wait_for_ever(epoll, room);
   if (!lacks_pwait2) {
     const timespec time = to_timespec(limit);
+    const int size = static_cast<int>(room.size());
     const int count = ::epoll_pwait2(epoll, room.data(), size, &time, nullptr);
     if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
     lacks_pwait2 = true;
@@ -137,6 +141,7 @@ struct EpollLoop::Impl {
   // These functions are the parts of an iteration.
   bool before_sleep();
   void wait(bool may_sleep);
+  int timed_wait(bool posted) noexcept;
   Duration sleep_of_timers() noexcept;
   void collect();
   void serve();
@@ -321,18 +326,27 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
   // was posted earlier is found by the call of pending() below.
   asleep.exchange(true, std::memory_order_acq_rel);
+  const bool posted = work.queue->pending();
+  const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
+  const int count = usual ? wait_for_ever(epoll.get(), events) : timed_wait(posted);
+  // A thread that has posted a function meanwhile either sees this, or has written to `wake`.
+  asleep.store(false, std::memory_order_release);
+  event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
+  next_event = 0;
+  if (count == 0) timers.look();
+}
+
+// Waits, but not longer than until the next timer expires, and not at all if a function was posted.
+[[gnu::noinline]] int EpollLoop::Impl::timed_wait(bool posted) noexcept {
   const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
-  if (!work.queue->pending()) limit = for_timers ? sleep_of_timers() : Duration::max();
+  if (!posted) limit = for_timers ? sleep_of_timers() : Duration::max();
   int count = 0;
   do {
     count = wait_for(epoll.get(), events, limit, lacks_pwait2);
     // If only a timer has expired, but the caller wants no time events, the loop sleeps again.
   } while (!for_timers && count == 1 && note(events[0]));
-  asleep.exchange(false, std::memory_order_acq_rel);
-  event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
-  next_event = 0;
-  if (count == 0) timers.look();
+  return count;
 }
 
 Duration EpollLoop::Impl::sleep_of_timers() noexcept {
@@ -364,7 +378,13 @@ void EpollLoop::Impl::serve() {
   // kernel would not report them again.
   for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
   work.after_sleep();
-  serve_files();
+  if (event_count == 1 && !files.has_ready() && !files.has_left() && !core.aborting()) {
+    // The usual case: nothing but this event can be due.
+    next_event = 1;
+    files.dispatch(events[0]);
+  } else {
+    serve_files();
+  }
   work.run_posts_and_timers();
 }
 
@@ -377,7 +397,7 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
 
 void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
-  const bool full = event_count == events.size();
+  const bool full = event_count >= kBatch && event_count == events.size();
   files.put_left_first(std::span(events).first(event_count));
   // A handler may call dispatch() (nested). It discards the remaining events here, by setting
   // event_count to 0; the kernel reports them again.
@@ -432,8 +452,9 @@ int EpollLoop::Impl::descriptor() {
 bool EpollLoop::Impl::arm() {
   bool quiet = false;
   core.guarded([&] {
-    work.sources.flush();
-    quiet = !work.sources.has_pending() && work.sources.arm() && !work.sources.has_pending();
+    SourceList::Visit visit(work.sources);
+    visit.flush();
+    quiet = !visit.has_pending() && visit.arm() && !visit.has_pending();
   });
   return quiet;
 }
@@ -486,7 +507,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
     found = found.subspan(1);
   }
   for (const epoll_event& event : found) files.leave(event);
-  core.guarded([this] { core.ran += work.sources.process_pending(); });
+  core.guarded([this] { core.ran += SourceList::Visit(work.sources).process_pending(); });
   show_nested();
   core.allowed = was_allowed;
   if (was_aborting) core.abort_iteration();

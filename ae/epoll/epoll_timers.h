@@ -49,11 +49,11 @@ class EpollTimers : public LoopTimers {
       look();
     }
   }
-  /// Returns how long the loop may sleep; Duration::max(): without a time-out. To be called after
-  /// look_before_sleep(), if no timer is due.
-  Duration left() const noexcept {
-    return queue_.has_waiting() && !alarm_tells_ ? next_ - looked_ : Duration::max();
-  }
+  /// Whether the next sleep needs a time-out: there is a timer that the timerfd does not signal. To
+  /// be called after look_before_sleep(), if no timer is due; left() then returns the time-out.
+  bool limits_sleep() const noexcept { return queue_.has_waiting() && !alarm_tells_; }
+  /// Returns how long the loop may sleep; Duration::max(): without a time-out.
+  Duration left() const noexcept { return limits_sleep() ? next_ - looked_ : Duration::max(); }
   /// Counts a sleep of left() that begins now. Returns whether the loop has slept so often before
   /// the same timer that leave_to() is cheaper than further time-outs.
   bool outlasts_sleeps() noexcept {

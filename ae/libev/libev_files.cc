@@ -134,9 +134,21 @@ void LibevFiles::clear() {
   }
 }
 
+inline void LibevFiles::run(File& file, Mask direction) {
+  auto& slot = direction == kReadable ? file.read : file.write;
+  if (!slot) return;
+  core_.count_handler();
+  slot.run(file.io.fd, direction);
+}
+
 void LibevFiles::on_ready(struct ev_loop*, ev_io* io, int revents) {
   File& file = *static_cast<File*>(io->data);
   LibevFiles& self = *file.owner;
+  if (revents == EV_READ && !self.core_.ran_any()) {
+    // The usual case: only the read handler is due, and it is the first handler of this iteration.
+    if (self.core_.may_run(kFileEvents)) self.core_.guarded([&] { self.run(file, kReadable); });
+    return;
+  }
   if ((revents & EV_ERROR) == 0 && !self.core_.may_run_another()) return self.leave(file);
   self.dispatch(file, revents);
 }
@@ -150,12 +162,6 @@ void LibevFiles::on_retry(struct ev_loop*, ev_timer* timer, int) {
 
 int LibevFiles::wanted(const File& file) noexcept {
   return (file.read ? EV_READ : 0) | (file.write ? EV_WRITE : 0);
-}
-
-LibevFiles::File* LibevFiles::find(int fd) const noexcept {
-  // A negative fd becomes a number beyond the end of any table, so that no file is found.
-  const auto at = static_cast<std::size_t>(fd);
-  return at < files_.size() ? files_[at].get() : nullptr;
 }
 
 LibevFiles::File& LibevFiles::get(int fd) {
@@ -219,13 +225,6 @@ void LibevFiles::run_handlers(File& file, int revents) {
   const auto before = removals;
   run(file, file.barrier ? kWritable : kReadable);
   if (removals == before) run(file, second);
-}
-
-void LibevFiles::run(File& file, Mask direction) {
-  auto& slot = direction == kReadable ? file.read : file.write;
-  if (!slot) return;
-  core_.count_handler();
-  slot.run(file.io.fd, direction);
 }
 
 // Called when libev has stopped a file's watcher or refused to start it, after the handlers have

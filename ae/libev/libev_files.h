@@ -80,7 +80,11 @@ class LibevFiles {
   static void on_retry(struct ev_loop* loop, ev_timer* timer, int revents);
   static int wanted(const File& file) noexcept;
 
-  File* find(int fd) const noexcept;
+  File* find(int fd) const noexcept {
+    // A negative fd becomes a number beyond the end of any table, so that no file is found.
+    const auto at = static_cast<std::size_t>(fd);
+    return at < files_.size() ? files_[at].get() : nullptr;
+  }
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
   void sync_dirty();

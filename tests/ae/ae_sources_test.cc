@@ -37,7 +37,7 @@ TEST_CASE("source list: it is empty when its last source went while it was asked
   source.pending = 1;
   source.on_process = [&] { list.remove(source); };
   list.add(source);
-  CHECK(list.process_pending() == 1);
+  CHECK(ae::SourceList::Visit(list).process_pending() == 1);
   CHECK(list.empty());
 }
 
