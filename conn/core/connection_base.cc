@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "conn/connection_type.h"
+#include "conn/core/counting.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/probes.h"
-#include "conn/loop_counters.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -100,24 +100,11 @@ void ConnectionBase::count_close() noexcept {
   AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
 }
 
-void ConnectionBase::count(ae::Mask direction, std::size_t size) noexcept {
-  if (direction == ae::kReadable) {
-    AECONN_PROBE(read, id_, size);
-    bytes_read_ += size;
-    if (counters_ != nullptr) counters_->bytes_read += size;
-  } else {
-    AECONN_PROBE(write, id_, size);
-    bytes_written_ += size;
-    if (counters_ != nullptr) counters_->bytes_written += size;
-  }
-}
-
 // --- data ----------------------------------------------------------------------------------------
 
-void ConnectionBase::finish_read(ssize_t n) noexcept {
-  if (n > 0) {
-    count(ae::kReadable, static_cast<std::size_t>(n));
-  } else if (n == 0) {
+/// The part of finish_read() for a read that returned no bytes.
+void ConnectionBase::read_nothing(ssize_t n) noexcept {
+  if (n == 0) {
     peer_gone();
   } else if (state_ == State::kError) {
     lost_.unread_kept = false;
@@ -127,16 +114,16 @@ void ConnectionBase::finish_read(ssize_t n) noexcept {
   }
 }
 
-ssize_t ConnectionBase::finish_write(ssize_t n, std::size_t asked) noexcept {
+/// The part of finish_write() for a write that did not accept all bytes.
+void ConnectionBase::wrote_less(ssize_t n) noexcept {
   if (n > 0) {
-    count(ae::kWritable, static_cast<std::size_t>(n));
-    if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
+    count_written(static_cast<std::size_t>(n));
+    if (counters_ != nullptr) ++counters_->short_writes;
   } else if (n < 0 && state_ == State::kError) {
     lost_.write_told = true;
   } else if (n < 0 && errno == EAGAIN) {
     refused_write();
   }
-  return n;
 }
 
 void ConnectionBase::refused_write() noexcept {

@@ -48,13 +48,14 @@ class AECONN_API ConnectionBase : public CarrierHost {
   /// Updates the counters after the state has changed from `from`.
   void count_state(State from) noexcept;
   void count_close() noexcept;
-  /// Adds `size` bytes that were read (kReadable) or written (kWritable) to the counters.
-  void count(ae::Mask direction, std::size_t size) noexcept;
+  // The functions declared inline are defined in conn/core/counting.h.
+  // Add `size` bytes that were read or written to the counters.
+  inline void count_read(std::size_t size) noexcept;
+  inline void count_written(std::size_t size) noexcept;
 
-  // To be called with the result `n` of each read or write of the carrier. finish_write() returns
-  // `n`.
-  void finish_read(ssize_t n) noexcept;
-  ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
+  // To be called with the result `n` of each read or write of the carrier. Return `n`.
+  inline ssize_t finish_read(ssize_t n) noexcept;
+  inline ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
   void refused_write() noexcept;  ///< to be called when a write has failed with EAGAIN
 
   /// Connects like Carrier::connect_blocking(), and fails the connection if the deadline passes.
@@ -80,6 +81,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   SpuriousWakeups vain_;
 
  private:
+  void read_nothing(ssize_t n) noexcept;
+  void wrote_less(ssize_t n) noexcept;
   void look_at_run(bool reads, std::uint64_t before) noexcept;
 };
 

@@ -15,6 +15,7 @@
 #include "conn/core/close_watch.h"
 #include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
@@ -127,8 +128,11 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
 
 // --- data ----------------------------------------------------------------------------------------
 
-ssize_t Connection::read(void* buffer, std::size_t size) {
-  ConnectionCore& c = ConnectionCore::of(*this);
+// Connection::read() and write() contain only the usual case; these two functions contain all
+// cases.
+namespace {
+
+[[gnu::noinline]] ssize_t read_in_full(ConnectionCore& c, void* buffer, std::size_t size) {
   if (size == 0) return 0;
   if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) [[unlikely]]
     return 0;
@@ -140,8 +144,41 @@ ssize_t Connection::read(void* buffer, std::size_t size) {
   }
   const ssize_t n = ahead ? static_cast<ssize_t>(c.in_place_->read_ahead.read(buffer, size))
                           : c.carrier_->read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
-  c.finish_read(n);
-  return n;
+  return c.finish_read(n);
+}
+
+[[gnu::noinline]] ssize_t write_in_full(ConnectionCore& c, const void* buffer, std::size_t size) {
+  if (size == 0) return 0;
+  if (c.state_ != State::kConnected) return c.refuse(ae::kWritable);
+  if (buffer == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  if ((c.in_place_ != nullptr || c.reserved_ != 0) && !c.may_send()) return -1;
+  size = std::min<std::size_t>(size, SSIZE_MAX);
+  return c.finish_write(c.carrier_->write(buffer, size), size);
+}
+
+/// Whether an operation needs no look at what waits above the carrier, and its buffer is valid.
+bool is_usual(const ConnectionCore& c, const void* buffer, std::size_t size) noexcept {
+  return c.state_ == State::kConnected && c.in_place_ == nullptr && buffer != nullptr &&
+         size - 1 < SSIZE_MAX;
+}
+
+}  // namespace
+
+ssize_t Connection::read(void* buffer, std::size_t size) {
+  ConnectionCore& c = ConnectionCore::of(*this);
+  if (!is_usual(c, buffer, size)) [[unlikely]]
+    return read_in_full(c, buffer, size);
+  return c.finish_read(c.carrier_->read(buffer, size));
+}
+
+ssize_t Connection::write(const void* buffer, std::size_t size) {
+  ConnectionCore& c = ConnectionCore::of(*this);
+  if (!is_usual(c, buffer, size) || c.reserved_ != 0) [[unlikely]]
+    return write_in_full(c, buffer, size);
+  return c.finish_write(c.carrier_->write(buffer, size), size);
 }
 
 ssize_t Connection::readv(const iovec* vectors, int count) {
@@ -162,21 +199,7 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
   } else {
     n = c.carrier_->readv(vectors, count);
   }
-  c.finish_read(n);
-  return n;
-}
-
-ssize_t Connection::write(const void* buffer, std::size_t size) {
-  ConnectionCore& c = ConnectionCore::of(*this);
-  if (size == 0) return 0;
-  if (c.state_ != State::kConnected) return c.refuse(ae::kWritable);
-  if (buffer == nullptr) {
-    errno = EINVAL;
-    return -1;
-  }
-  if ((c.in_place_ != nullptr || c.reserved_ != 0) && !c.may_send()) return -1;
-  const iovec vector{const_cast<void*>(buffer), std::min<std::size_t>(size, SSIZE_MAX)};
-  return c.finish_write(c.carrier_->writev(&vector, 1), vector.iov_len);
+  return c.finish_read(n);
 }
 
 ssize_t Connection::writev(const iovec* vectors, int count) {

@@ -9,6 +9,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -48,7 +49,7 @@ View Connection::peek(std::size_t together) {
       if (n == 0) errno = 0;
       if (n == 0 || errno != EMSGSIZE) {
         const int err = errno;
-        c.finish_read(n);
+        (void)c.finish_read(n);
         errno = err;
         return {};
       }
@@ -67,7 +68,7 @@ void Connection::consume(std::size_t size) noexcept {
     size = c.carrier_->consume(size);
   else
     size = 0;
-  c.count(ae::kReadable, size);
+  c.count_read(size);
 }
 
 std::span<std::byte> Connection::reserve(std::size_t size) {
@@ -133,7 +134,7 @@ void Connection::commit(std::size_t size) noexcept {
     c.in_place_->commit(size);
   else
     c.carrier_->commit(size);
-  c.count(ae::kWritable, size);
+  c.count_written(size);
 }
 
 ssize_t Connection::send(const Outgoing& bytes) {
@@ -165,7 +166,7 @@ ssize_t Connection::send(const Outgoing& bytes) {
       return -1;
     }
   }
-  c.count(ae::kWritable, bytes.bytes.size());
+  c.count_written(bytes.bytes.size());
   return static_cast<ssize_t>(bytes.bytes.size());
 }
 

@@ -219,7 +219,7 @@ void InPlace::queue_refusing() noexcept {
 
 std::size_t InPlace::run_refusing() {
   ConnectionCore& connection = *connection_;
-  if (!connection.on_write_ || !shutdown_due_ || connection.given_up()) return 0;
+  if (!connection.wanted_.write || !shutdown_due_ || connection.given_up()) return 0;
   struct Requeue {  // the destructor queues the handler again, even if it throws
     ConnectionCore& connection;
     ~Requeue() {

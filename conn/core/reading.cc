@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conn/core/connection_core.h"
+#include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -71,7 +72,7 @@ View ReadAhead::peek(std::size_t together) {
       if (n == 0) its_.connection().peer_gone();
       if (err == EINTR) continue;
       if (unread() == 0) {
-        if (err != 0) its_.connection().finish_read(-1);
+        if (err != 0) (void)its_.connection().finish_read(-1);
         drop();
         its_.settle();
         errno = err;
@@ -123,7 +124,7 @@ void ReadAhead::end() noexcept {
 
 void ReadAhead::queue() noexcept {
   if (its_.pool() == nullptr) return;
-  if (its_.connection().on_read_ && (ended_ || (unread_ != nullptr && unread() >= wanted_)))
+  if (its_.connection().wanted_.read && (ended_ || (unread_ != nullptr && unread() >= wanted_)))
     its_.pool()->ready().push(*this);
   else
     unqueue();
@@ -131,7 +132,8 @@ void ReadAhead::queue() noexcept {
 
 std::size_t ReadAhead::run_ready() {
   ConnectionCore& connection = its_.connection();
-  if (!connection.on_read_ || (unread() < wanted_ && !ended_) || connection.given_up()) return 0;
+  if (!connection.wanted_.read || (unread() < wanted_ && !ended_) || connection.given_up())
+    return 0;
   struct Requeue {  // the destructor queues the handler again, even if it throws
     ConnectionCore& connection;
     ~Requeue() {

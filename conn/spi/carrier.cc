@@ -140,6 +140,11 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
 
 CarrierBase::~CarrierBase() = default;
 
+ssize_t Carrier::write(const void* buffer, std::size_t size) {
+  const iovec vector{const_cast<void*>(buffer), size};
+  return writev(&vector, 1);
+}
+
 ssize_t Carrier::readv(const iovec* vectors, int count) {
   ssize_t all = 0;
   for (int i = 0; i < count; ++i) {

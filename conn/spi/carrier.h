@@ -327,6 +327,8 @@ class AECONN_API Carrier : public CarrierFacts {
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
+  /// Writes one piece of at least one byte, as writev() does. The default calls writev().
+  virtual ssize_t write(const void* buffer, std::size_t size);
   /// Reads into several buffers like readv(2). The default calls read() for each of them.
   virtual ssize_t readv(const iovec* vectors, int count);
   /// Ends both directions of the connection. The default calls shutdown(); the host refuses reads

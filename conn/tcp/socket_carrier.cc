@@ -24,29 +24,22 @@ ssize_t receive_some(int fd, const iovec* vectors, int count) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(vectors);
   message.msg_iovlen = static_cast<std::size_t>(count);
-  ssize_t n;
-  do {
-    n = ::recvmsg(fd, &message, 0);
-  } while (n < 0 && errno == EINTR);
-  return n;
+  return ::recvmsg(fd, &message, 0);
 }
 
-/// Sends like sendmsg(2), but never raises SIGPIPE. Makes one system call, which is repeated after
-/// EINTR.
+/// Sends like sendmsg(2), but never raises SIGPIPE. Makes one system call.
 ssize_t send_some(int fd, const iovec* vectors, int count) {
-  ssize_t n;
-  do {
-    if (count == 1) {
-      n = ::send(fd, vectors->iov_base, vectors->iov_len, MSG_NOSIGNAL);
-    } else {
-      msghdr message{};
-      message.msg_iov = const_cast<iovec*>(vectors);
-      message.msg_iovlen = static_cast<std::size_t>(count);
-      n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-    }
-  } while (n < 0 && errno == EINTR);
-  return n;
+  if (count == 1) return ::send(fd, vectors->iov_base, vectors->iov_len, MSG_NOSIGNAL);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(vectors);
+  message.msg_iovlen = static_cast<std::size_t>(count);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
 }
+
+/// Whether a receive or send call with the error `err` is worth another try later. A call that does
+/// not block has nothing that a signal could interrupt; should it return EINTR nevertheless, the
+/// socket is as ready as before, and the next event of the loop says so.
+bool is_for_later(int err) noexcept { return err == EAGAIN || err == EWOULDBLOCK || err == EINTR; }
 
 }  // namespace
 
@@ -111,10 +104,7 @@ void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline)
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
-  ssize_t n;
-  do {
-    n = ::recv(fd_.get(), buffer, size, 0);
-  } while (n < 0 && errno == EINTR);
+  const ssize_t n = ::recv(fd_.get(), buffer, size, 0);
   return n > 0 ? n : received_nothing(n);
 }
 
@@ -122,7 +112,11 @@ ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
 /// failure, and returns what read() must return.
 ssize_t SocketCarrier::received_nothing(ssize_t n) {
   if (state() == State::kError) return host().no_more_unread();
-  if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
+  if (n < 0) {
+    if (!is_for_later(errno)) return failed(errno, "read from ");
+    errno = EAGAIN;
+    return -1;
+  }
   read_ended_ = true;
   if (write_ended_) move_to(State::kClosed);
   return 0;
@@ -137,7 +131,7 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
     if (asked != 0) {  // receiving into 0 bytes would return 0, which looks like end of stream
       const ssize_t n = receive_some(fd_.get(), vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
-      if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
+      if (n < 0 && !is_for_later(errno) && state() != State::kError)
         // records the failure now, since the kernel reports an error only once
         (void)failed(errno, "read from ");
       // returns the bytes read so far; the next readv() reports end of stream or the error
@@ -151,18 +145,28 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
   return total;
 }
 
+ssize_t SocketCarrier::write(const void* buffer, std::size_t size) {
+  const ssize_t n = ::send(fd_.get(), buffer, size, MSG_NOSIGNAL);
+  return n >= 0 ? n : sent_nothing();
+}
+
+/// Handles a send call that has failed; errno has the reason. Returns what write() must return.
+ssize_t SocketCarrier::sent_nothing() {
+  if (is_for_later(errno)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  // Writing after shutdown() (EPIPE) is a mistake of the caller, not a failure of the connection.
+  return errno == EPIPE && write_ended_ ? -1 : failed(errno, "write to ");
+}
+
 ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
   ssize_t total = 0;
   while (count > 0) {
     const int chunk = std::min(count, IOV_MAX);
     const ssize_t n = send_some(fd_.get(), vectors, chunk);
     if (n < 0) {
-      const int err = errno;
-      if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
-      // Writing after shutdown() (EPIPE) is a mistake of the caller, not a failure of the
-      // connection.
-      if (err == EPIPE && write_ended_) return total > 0 ? total : -1;
-      failed(err, "write to ");
+      (void)sent_nothing();
       // returns the bytes written so far; the next call reports the error
       return total > 0 ? total : -1;
     }
@@ -337,10 +341,10 @@ void SocketCarrier::interest_changed() {
 void SocketCarrier::watch(ae::Mask wanted) {
   constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;
   if (wanted == watched_) return;
-  const auto handler = [this](int, ae::Mask direction) { ready(direction); };
   if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
     if ((wanted & ae::kReadable) != 0) {
-      loop()->add_file_event(fd_.get(), ae::kReadable | ae::kTrusted, handler);
+      loop()->add_file_event(fd_.get(), ae::kReadable | ae::kTrusted,
+                             [this](int, ae::Mask) { readable(); });
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
@@ -351,7 +355,8 @@ void SocketCarrier::watch(ae::Mask wanted) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
     watched_ = watched_ & ae::kReadable;
     if ((wanted & ae::kWritable) != 0) {
-      loop()->add_file_event(fd_.get(), (wanted & kWriting) | ae::kTrusted, handler);
+      loop()->add_file_event(fd_.get(), (wanted & kWriting) | ae::kTrusted,
+                             [this](int, ae::Mask) { writable(); });
     }
   }
   watched_ = wanted;
@@ -381,16 +386,25 @@ void SocketCarrier::Side::on_socket_event(bool peer_gone, bool error) noexcept {
   (void)carrier.failed(err, "connection to ");
 }
 
-void SocketCarrier::ready(ae::Mask direction) {
-  // Zero-copy completions wake the loop as if the socket were readable, so this checks whether it
-  // is.
-  if (lending_ && (take_completions(), lending_->had_completions())) {
-    pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
-    if (::poll(&entry, 1, 0) == 0) return;
-  }
-  const Alive alive =
-      (direction & ae::kWritable) != 0 ? host().run_write_handler() : host().run_read_handler();
-  if (alive == Alive::kYes && state() == State::kError) announce_error();
+void SocketCarrier::readable() {
+  if (lending_ && !is_ready(POLLIN)) [[unlikely]]
+    return;
+  if (host().run_read_handler() == Alive::kYes && state() == State::kError) announce_error();
+}
+
+void SocketCarrier::writable() {
+  if (lending_ && !is_ready(POLLOUT)) [[unlikely]]
+    return;
+  if (host().run_write_handler() == Alive::kYes && state() == State::kError) announce_error();
+}
+
+/// Returns whether the event of a socket that sends without copying means what it says: zero-copy
+/// completions wake the loop as if the socket were readable and writable.
+bool SocketCarrier::is_ready(short event) noexcept {
+  (void)take_completions();
+  if (!lending_->had_completions()) return true;
+  pollfd entry{fd_.get(), event, 0};
+  return ::poll(&entry, 1, 0) != 0;
 }
 
 void SocketCarrier::stop_watching() {

@@ -38,6 +38,7 @@ class SocketCarrier final : public Carrier {
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;
   ssize_t readv(const iovec* vectors, int count) override;
+  ssize_t write(const void* buffer, std::size_t size) override;
   ssize_t writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
   ssize_t send(const Outgoing& bytes) override;
@@ -63,7 +64,9 @@ class SocketCarrier final : public Carrier {
   };
 
   void dialed(Dialed result);
-  void ready(ae::Mask direction);
+  void readable();
+  void writable();
+  bool is_ready(short event) noexcept;
   void watch(ae::Mask wanted);
   void stop_watching();
   void announce_error();
@@ -71,6 +74,7 @@ class SocketCarrier final : public Carrier {
   ssize_t failed(int err, const char* what) noexcept;
   int shut_down(int how);
   ssize_t received_nothing(ssize_t n);
+  ssize_t sent_nothing();
 
   void watch_aside();
   // Functions for zero-copy sending

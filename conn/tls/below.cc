@@ -12,6 +12,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/core/counting.h"
 #include "conn/kit/probes.h"
 
 #ifndef SOL_TLS
@@ -75,14 +76,11 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
   if (!early_.empty()) {
     size = early_.copy(static_cast<char*>(buffer), size);
     early_.erase(0, size);
-    finish_read(static_cast<ssize_t>(size));
-    return static_cast<ssize_t>(size);
+    return finish_read(static_cast<ssize_t>(size));
   }
   if (state_ != State::kConnected && !keeps_unread()) return refuse(ae::kReadable);
   try {
-    const ssize_t n = carrier_->read(buffer, size);
-    finish_read(n);
-    return n;
+    return finish_read(carrier_->read(buffer, size));
   } catch (const std::bad_alloc&) {
     // the exception must not pass through OpenSSL's functions, which are on the stack
     errno = ENOMEM;
@@ -91,19 +89,14 @@ ssize_t Below::receive(void* buffer, std::size_t size) {
 }
 
 ssize_t Below::transmit(const void* buffer, std::size_t size) {
-  const iovec vector{const_cast<void*>(buffer), size};
+  if (cut_off()) return -1;
+  if (state_ != State::kConnected) return refuse(ae::kWritable);
   try {
-    return write_all(&vector, 1, size);
+    return finish_write(carrier_->write(buffer, size), size);
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return -1;
   }
-}
-
-ssize_t Below::write_all(const iovec* vectors, int count, std::size_t size) {
-  if (cut_off()) return -1;
-  if (state_ != State::kConnected) return refuse(ae::kWritable);
-  return finish_write(carrier_->writev(vectors, count), size);
 }
 
 /// Sends a record of a type other than data over a kernel TLS socket; see "Sending TLS control
@@ -128,7 +121,10 @@ ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_
 ssize_t Below::write_plain(const iovec* vectors, int count) {
   std::size_t asked = 0;
   for (int i = 0; i < count; ++i) asked += vectors[i].iov_len;
-  const ssize_t n = write_all(vectors, count, asked);
+  ssize_t n = -1;
+  if (!cut_off())
+    n = state_ != State::kConnected ? refuse(ae::kWritable)
+                                    : finish_write(carrier_->writev(vectors, count), asked);
   full_ = n < 0 ? errno == EAGAIN : static_cast<std::size_t>(n) < asked;
   return n;
 }

@@ -75,6 +75,11 @@ class Below final : public ConnectionBase, public Wire {
   /// for an event.
   bool full() const noexcept { return full_; }
   void try_again() noexcept { full_ = false; }
+  /// Whether only read events are requested, and no write or end of the peer calls for more.
+  bool is_quiet() const noexcept {
+    return state_ == State::kConnected && wanted_.read && !wanted_.write && !full_ && !peer_gone_ &&
+           !inherited();
+  }
 
   // --- events ------------------------------------------------------------------------------------
   /// Requests read and write events of the carrier, as `wanted` says. Also requests a report of the
@@ -114,7 +119,6 @@ class Below final : public ConnectionBase, public Wire {
   const Origin* origin() const noexcept override { return origin_.get(); }
   CarrierHost* above() const noexcept { return user_ ? &user_->above_.host() : nullptr; }
   bool cut_off() const noexcept;
-  ssize_t write_all(const iovec* vectors, int count, std::size_t size);
 
   User* const user_;
   // bytes read ahead before take(), which receive() returns before bytes of the carrier

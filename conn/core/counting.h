@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The inline functions of ConnectionBase, by which each read and write of a connection is counted.
+// For the library's own sources; the header is not installed, since it contains probes.
+
+#include <cstddef>
+
+#include "ae/abi.h"
+#include "conn/core/connection_base.h"
+#include "conn/kit/probes.h"
+#include "conn/loop_counters.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+inline void ConnectionBase::count_read(std::size_t size) noexcept {
+  AECONN_PROBE(read, id_, size);
+  bytes_read_ += size;
+  if (counters_ != nullptr) [[likely]]
+    counters_->bytes_read += size;
+}
+
+inline void ConnectionBase::count_written(std::size_t size) noexcept {
+  AECONN_PROBE(write, id_, size);
+  bytes_written_ += size;
+  if (counters_ != nullptr) [[likely]]
+    counters_->bytes_written += size;
+}
+
+inline ssize_t ConnectionBase::finish_read(ssize_t n) noexcept {
+  if (n > 0) [[likely]]
+    count_read(static_cast<std::size_t>(n));
+  else
+    read_nothing(n);
+  return n;
+}
+
+inline ssize_t ConnectionBase::finish_write(ssize_t n, std::size_t asked) noexcept {
+  if (n == static_cast<ssize_t>(asked)) [[likely]]
+    count_written(asked);
+  else
+    wrote_less(n);
+  return n;
+}
+
+}}  // namespace conn
