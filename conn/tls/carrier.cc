@@ -145,7 +145,15 @@ void TlsCarrier::interest_changed() {
   update_ready();
 }
 
+/// Whether interest_changed() would change nothing, which is usual after each message: the program
+/// waits for input, the connection below was asked for it, and no handler is due.
+bool TlsCarrier::is_quiet() const {
+  return state() == State::kConnected && host().wants_read() && !host().wants_write() &&
+         session_.is_quiet();
+}
+
 void TlsCarrier::go_on() {
+  if (is_quiet()) return;
   try {
     interest_changed();
   } catch (const std::bad_alloc&) {
@@ -221,6 +229,7 @@ ssize_t TlsCarrier::read(void* buffer, std::size_t size) {
   }
   place_.touch();
   const ssize_t n = engine.read(buffer, size);
+  if (n > 0 && is_quiet()) return n;
   int err = errno;
   if (n == 0) {
     if (closing_.end_reading() && state() == State::kConnected) move_to(State::kClosed);
@@ -232,14 +241,29 @@ ssize_t TlsCarrier::read(void* buffer, std::size_t size) {
   return n;
 }
 
+ssize_t TlsCarrier::write(const void* buffer, std::size_t size) {
+  if (refuses_write()) return -1;
+  place_.touch();
+  const ssize_t n = session_.write(buffer, size, place_.state(type(), *loop()));
+  return n > 0 && session_.all_sent() ? n : wrote(n);
+}
+
 ssize_t TlsCarrier::writev(const iovec* vectors, int count) {
-  if (closing_.write_ended()) {
-    errno = EPIPE;
-    return -1;
-  }
+  if (refuses_write()) return -1;
   place_.touch();
   const ssize_t n = session_.write(vectors, count, place_.state(type(), *loop()));
-  if (n > 0 && session_.all_sent()) return n;
+  return n > 0 && session_.all_sent() ? n : wrote(n);
+}
+
+bool TlsCarrier::refuses_write() noexcept {
+  if (!closing_.write_ended()) return false;
+  errno = EPIPE;
+  return true;
+}
+
+/// To be called with the result `n` of a write after which output is left, or that has failed.
+/// Returns `n`.
+ssize_t TlsCarrier::wrote(ssize_t n) {
   int err = errno;
   if (n < 0 && session_.engine().failed()) err = report_failure("write to ");
   go_on();

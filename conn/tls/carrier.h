@@ -51,6 +51,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t write(const void* buffer, std::size_t size) override;
   ssize_t writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing&) const noexcept override { return false; }
   void interest_changed() override;
@@ -91,6 +92,9 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   bool ready_to_read() override { return closing_.read_ended() || session_.ready_to_read(); }
   bool writable() const override { return closing_.write_ended() || session_.writable(); }
 
+  bool is_quiet() const;
+  bool refuses_write() noexcept;
+  ssize_t wrote(ssize_t n);
   Handshake& new_handshake();
   int report_failure(const char* what);
   void leave_loop() noexcept;

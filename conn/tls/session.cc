@@ -40,6 +40,12 @@ void Session::make_engine(Role role, const std::string& peer_name) {
     context_->prepare_client(*engine_, peer_name, below_.carrier().peer_address());
 }
 
+ssize_t Session::write(const void* buffer, std::size_t size, LoopState& shared) {
+  if (!engine_->kernel().sends()) return encrypt(*engine_, static_cast<const char*>(buffer), size);
+  const iovec vector{const_cast<void*>(buffer), size};
+  return write(&vector, 1, shared);
+}
+
 ssize_t Session::write(const iovec* vectors, int count, LoopState& shared) {
   if (!engine_->kernel().sends()) {
     if (count == 1)

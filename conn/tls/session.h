@@ -42,9 +42,10 @@ class Session {
   const Below& below() const noexcept { return below_; }
 
   // --- data --------------------------------------------------------------------------------------
-  /// Encrypts and sends data; returns the number of bytes taken. Returns -1 with errno EAGAIN, or
-  /// with engine().failed() true.
+  // Encrypt and send data; return the number of bytes taken. Return -1 with errno EAGAIN, or
+  // with engine().failed() true.
   ssize_t write(const iovec* vectors, int count, LoopState& shared);
+  ssize_t write(const void* buffer, std::size_t size, LoopState& shared);
   /// Whether the connection below has taken everything that was written.
   bool all_sent() const noexcept { return engine_->unsent() == 0 && !below_.full(); }
   /// Whether the engine's read() would return something other than EAGAIN, as far as is known.
@@ -53,6 +54,8 @@ class Session {
   /// necessary, which may hold data that no event announces.
   bool ready_to_read();
   bool writable() const { return all_sent() && !engine_->write_needs_read(); }
+  /// Whether nothing is left to do but to wait for input, for which events are requested.
+  bool is_quiet() const { return below_.is_quiet() && engine_->is_quiet(); }
   /// Whether reading must wait because the peer has not taken enough of our output.
   bool stalled() { return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush(); }
   /// Returns the events of the connection below that are needed to read or write, as requested.

@@ -152,6 +152,31 @@ TEST_CASE("tls engine: it knows what it holds: whole records, parts of them, not
   REQUIRE(both.server.readable());
 }
 
+TEST_CASE("tls engine: what it has read ahead comes first, in any pieces", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  const std::size_t size = GENERATE(1, 1023, 1024, 1025, 5000);  // it reads 1024 bytes ahead
+  const std::size_t piece = GENERATE(1, 1000, 1024, 6000);
+  std::string text = text_of(size), got;
+  REQUIRE(both.client.write(text.data(), text.size()) == static_cast<ssize_t>(size));
+  REQUIRE(both.client.write("next", 4) == 4);
+  text += "next";
+  std::string buffer(piece, '\0');
+  while (got.size() < text.size()) {
+    CAPTURE(size, piece, got.size());
+    REQUIRE(both.server.look(true));
+    both.server.release_buffers();  // frees only what holds nothing
+    REQUIRE(both.server.readable());
+    REQUIRE_FALSE(both.server.is_quiet());
+    const ssize_t n = both.server.read(buffer.data(), piece);
+    REQUIRE(n > 0);
+    got.append(buffer, 0, static_cast<std::size_t>(n));
+  }
+  REQUIRE(got == text);
+  REQUIRE_FALSE(both.server.look(true));
+  REQUIRE(both.server.is_quiet());
+}
+
 TEST_CASE("tls engine: the end comes after the last byte, and only close_notify is an end",
           "[tls]") {
   Engines both;

@@ -14,21 +14,23 @@ constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
 }  // namespace
 
 BIO* Channel::make_bio() {
-  // The method table is never freed, since connections may be destroyed after main() has returned.
-  static BIO_METHOD* const method = make_method();
-  BIO* bio = BIO_new(method);
+  // The method tables are never freed, since connections may be destroyed after main() has
+  // returned.
+  static BIO_METHOD* const method = make_method(false);
+  static BIO_METHOD* const kernel_method = make_method(true);
+  BIO* bio = BIO_new(kernel.possible() ? kernel_method : method);
   if (bio == nullptr) throw std::bad_alloc();
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   return bio;
 }
 
-BIO_METHOD* Channel::make_method() {
+BIO_METHOD* Channel::make_method(bool with_kernel) {
   BioMethodPtr method(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "aeconn"));
   if (!method) throw std::bad_alloc();
   BIO_meth_set_write(method.get(), &Channel::write);
   BIO_meth_set_read(method.get(), &Channel::read);
-  BIO_meth_set_ctrl(method.get(), &Channel::control);
+  BIO_meth_set_ctrl(method.get(), with_kernel ? &Channel::control_kernel : &Channel::control);
   return method.release();
 }
 
@@ -89,14 +91,17 @@ int Channel::write(BIO* bio, const char* bytes, int size) {
   return -1;
 }
 
-long Channel::control(BIO* bio, int command, long number, void* pointer) {
+long Channel::control(BIO* bio, int command, long, void*) {
+  // OpenSSL asks ten times for a record whether the kernel encrypts.
+  if (command == BIO_CTRL_GET_KTLS_SEND || command == BIO_CTRL_GET_KTLS_RECV) return 0;
+  if (command == BIO_CTRL_EOF) return of(bio).wire.ended() ? 1 : 0;
+  return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
+}
+
+/// The control() of a connection for which kernel TLS is possible.
+long Channel::control_kernel(BIO* bio, int command, long number, void* pointer) {
   Channel& channel = of(bio);
   switch (command) {
-    case BIO_CTRL_FLUSH:
-    case BIO_CTRL_DUP:
-      return 1;
-    case BIO_CTRL_EOF:
-      return channel.wire.ended() ? 1 : 0;
     case kSetKeys:
       // The kernel must not take over while encrypted bytes are unsent: it would encrypt them
       // again.
@@ -112,7 +117,7 @@ long Channel::control(BIO* bio, int command, long number, void* pointer) {
       channel.output.set_type(0);
       return 1;
     default:
-      return 0;
+      return control(bio, command, number, pointer);
   }
 }
 

@@ -37,11 +37,12 @@ struct Channel {
   bool hides_write_failures = false;
 
  private:
-  static BIO_METHOD* make_method();
+  static BIO_METHOD* make_method(bool with_kernel);
   static Channel& of(BIO* bio);
   static int read(BIO* bio, char* buffer, int size);
   static int write(BIO* bio, const char* bytes, int size);
   static long control(BIO* bio, int command, long number, void* pointer);
+  static long control_kernel(BIO* bio, int command, long number, void* pointer);
   ssize_t receive(char* buffer, std::size_t size);
   ssize_t receive_from_kernel(char* buffer, std::size_t size);
 };

@@ -5,6 +5,8 @@
 #include <cassert>
 #include <cerrno>
 #include <climits>
+#include <cstring>
+#include <new>
 
 #include "conn/tls/engine/reasons.h"
 
@@ -17,6 +19,13 @@ namespace {
 constexpr int kReads = 256;
 constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
+
+/// Empties the error queue of the thread: an error that other code has left there must not be taken
+/// for one of this connection. Looking first is cheaper, as the queue is nearly always empty.
+void clear_errors() {
+  if (ERR_peek_error() != 0) [[unlikely]]
+    ERR_clear_error();
+}
 
 int index_of_engine() {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
@@ -72,8 +81,7 @@ void Engine::move_to(Sending next) noexcept {
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   channel_.supply.begin(kBudget);
-  // drops old errors: those of another connection must not be taken for errors of this one
-  ERR_clear_error();
+  clear_errors();
   if (phase_ == Phase::kNew) {
     move_to(Phase::kShaking);
   } else if (may_hold_ && !established()) {
@@ -100,14 +108,22 @@ void Engine::settle() {
   channel_.hides_write_failures = true;
   channel_.kernel.settle();
   if (channel_.kernel.possible() && !channel_.kernel.receives()) SSL_set_read_ahead(ssl_.get(), 1);
+  make_ahead();
 }
 
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t Engine::read(void* buffer, std::size_t size) {
   Supply& supply = channel_.supply;
-  std::size_t got = 0;
   maybe_more_ = false;
+  std::size_t got = 0;
+  if (has_ahead()) {
+    got = take_ahead(buffer, size);
+    if (has_ahead() || SSL_has_pending(ssl_.get()) == 0) {
+      resume_sending();
+      return static_cast<ssize_t>(got);
+    }
+  }
   // Limits how many bytes this call reads from the wire. After a failure it needs no limit, since
   // nothing more arrives.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
@@ -117,7 +133,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
       break;
     }
     supply.again();
-    ERR_clear_error();
+    clear_errors();
     const int n = SSL_read(ssl_.get(), static_cast<char*>(buffer) + got,
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
@@ -165,7 +181,9 @@ bool Engine::goes_on(int result) {
 
 bool Engine::readable() const { return maybe_more_ || surely_readable(); }
 
-bool Engine::surely_readable() const { return failed() || ended() || SSL_pending(ssl_.get()) > 0; }
+bool Engine::surely_readable() const {
+  return has_ahead() || failed() || ended() || SSL_pending(ssl_.get()) > 0;
+}
 
 bool Engine::look(bool ask_wire) {
   if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
@@ -177,9 +195,8 @@ bool Engine::look(bool ask_wire) {
   }
   for (int looks = 0; looks < kLooks; ++looks) {
     channel_.supply.again();
-    ERR_clear_error();
-    char byte;
-    const int n = SSL_peek(ssl_.get(), &byte, 1);
+    clear_errors();
+    const int n = look_once();
     if (n > 0) return true;
     if (!goes_on(n)) {
       resume_sending();
@@ -188,6 +205,33 @@ bool Engine::look(bool ask_wire) {
   }
   maybe_more_ = true;
   return true;
+}
+
+/// Reads bytes into ahead_; returns what SSL_read() returns. Without memory it only finds out
+/// whether there are any.
+int Engine::look_once() {
+  make_ahead();
+  if (!ahead_) {
+    char byte;
+    return SSL_peek(ssl_.get(), &byte, 1);
+  }
+  const int n = SSL_read(ssl_.get(), ahead_->data(), kAhead);
+  if (n <= 0) return n;
+  ahead_from_ = 0;
+  ahead_to_ = static_cast<std::uint16_t>(n);
+  messages_.count_data(static_cast<std::uint64_t>(n));
+  return n;
+}
+
+void Engine::make_ahead() noexcept {
+  if (!ahead_) ahead_.reset(new (std::nothrow) std::array<char, kAhead>);
+}
+
+std::size_t Engine::take_ahead(void* buffer, std::size_t size) noexcept {
+  size = std::min<std::size_t>(size, ahead_to_ - ahead_from_);
+  std::memcpy(buffer, ahead_->data() + ahead_from_, size);
+  ahead_from_ = static_cast<std::uint16_t>(ahead_from_ + size);
+  return size;
 }
 
 ssize_t Engine::write(const void* buffer, std::size_t size) {
@@ -199,7 +243,7 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   if (failed()) return -1;
   // Allows OpenSSL to read handshake messages, which writing may require. Data stays unread.
   channel_.supply.begin(kBudget);
-  ERR_clear_error();
+  clear_errors();
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
   if (n > 0 && !wire_failed()) {
@@ -223,7 +267,8 @@ bool Engine::write_needs_read() const {
          SSL_in_init(ssl_.get()) != 0;
 }
 
-bool Engine::flush() {
+/// The part of flush() for output that is kept, or a write that waits.
+bool Engine::flush_rest() {
   switch (channel_.output.flush()) {
     case Output::Flushed::kFailed:
       fail(-1);
@@ -253,7 +298,7 @@ void Engine::resume_sending() {
     return;
   }
   if (failed()) return;
-  ERR_clear_error();
+  clear_errors();
   (void)SSL_shutdown(ssl_.get());
   ERR_clear_error();
   if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0) move_to(Sending::kCloseSent);
@@ -266,6 +311,7 @@ void Engine::on_wire_failure() {
 
 void Engine::release_buffers() {
   (void)SSL_free_buffers(ssl_.get());
+  if (!has_ahead()) ahead_.reset();
   channel_.output.release_memory();
 }
 

@@ -8,8 +8,10 @@
 // up to kMostUnsent). So OpenSSL never has to retry a half-written record: bytes that write() took
 // count as sent.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "ae/abi.h"
@@ -64,6 +66,13 @@ class Engine {
   /// Whether readable() is true only because read() or look() stopped early: read() may then return
   /// EAGAIN nevertheless.
   bool only_maybe() const { return maybe_more_ && !surely_readable(); }
+  /// Whether the engine is established and nothing is left to do: it can be written, nothing waits
+  /// to be read or sent, and no direction has ended or failed.
+  bool is_quiet() const {
+    return phase_ == Phase::kEstablished && receiving_ == Receiving::kOpen &&
+           sending_ == Sending::kOpen && channel_.output.state() == Output::State::kThrough &&
+           !readable();
+  }
   /// Whether a write or close_notify waits for the rest of a message of the peer (a ticket, a
   /// KeyUpdate). While such a message is incomplete TLS can send nothing.
   bool write_needs_read() const;
@@ -71,7 +80,10 @@ class Engine {
   void close_notify();
   /// Offers the wire the bytes that it did not take before. Returns true if no bytes are left to
   /// send.
-  bool flush();
+  bool flush() {
+    const bool through = channel_.output.state() == Output::State::kThrough;
+    return (through && sending_ == Sending::kOpen) || flush_rest();
+  }
   /// Returns the number of ciphertext bytes that the wire did not take yet; bytes that
   /// hold_last_flight() holds back are not included.
   std::size_t unsent() const noexcept { return channel_.output.unsent(); }
@@ -103,6 +115,7 @@ class Engine {
   std::string session_name;
 
  private:
+  static constexpr std::size_t kAhead = 1024;
   void move_to(Phase next) noexcept;
   void move_to(Receiving next) noexcept;
   void move_to(Sending next) noexcept;
@@ -113,6 +126,11 @@ class Engine {
   void settle();
   void resume_sending();
   bool surely_readable() const;
+  int look_once();
+  void make_ahead() noexcept;
+  std::size_t take_ahead(void* buffer, std::size_t size) noexcept;
+  bool has_ahead() const noexcept { return ahead_from_ != ahead_to_; }
+  bool flush_rest();
 
   Channel channel_;
   SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
@@ -123,6 +141,10 @@ class Engine {
   // Whether read() or look() stopped early, to leave time for other connections, so that there may
   // be more data.
   bool maybe_more_ = false;
+  // The bytes of ahead_ that look() has read and read() has not returned yet. A message is so
+  // decrypted by one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
+  std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
+  std::unique_ptr<std::array<char, kAhead>> ahead_;  // null after release_buffers()
   MessageLimit messages_;
   // why a message that was received must end the connection; empty if none must
   Failure objection_;
