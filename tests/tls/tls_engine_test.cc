@@ -291,6 +291,63 @@ TEST_CASE("tls engine: an error that another connection left behind is not taken
   REQUIRE(both.server.read(buffer, sizeof buffer) == 1);
 }
 
+TEST_CASE("tls engine: its end has its own reason, whatever others left in OpenSSL's queue",
+          "[tls]") {
+  const std::string version = GENERATE("1.2", "1.3");
+  const int left = GENERATE(0, 1, 30);  // 30: more than the queue holds
+  const auto leave = [left] {
+    for (int i = 0; i < left; ++i) ERR_raise(ERR_LIB_SSL, SSL_R_BAD_LENGTH);
+    if (left != 0) ERR_raise(ERR_LIB_EVP, EVP_R_BAD_DECRYPT);
+  };
+  CAPTURE(version, left);
+  Engines both({{"max-version", version}});
+  REQUIRE(both.handshake());
+  char buffer[100];
+  REQUIRE(both.client.write("abc", 3) == 3);
+  leave();
+  REQUIRE(both.server.look(true));
+  leave();
+  REQUIRE(both.server.read(buffer, sizeof buffer) == 3);
+  leave();
+  REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+  REQUIRE(errno == EAGAIN);
+  SECTION("close_notify") {
+    both.client.close_notify();
+    leave();
+    REQUIRE(both.server.read(buffer, sizeof buffer) == 0);
+    REQUIRE_FALSE(both.server.failed());
+  }
+  SECTION("a damaged record, and the alert about it") {
+    REQUIRE(both.client.write("abc", 3) == 3);
+    both.up.bytes.back() = static_cast<char>(both.up.bytes.back() ^ 1);
+    leave();
+    REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+    CAPTURE(both.server.failure().text);
+    REQUIRE(both.server.failure().code == Errc::kProtocol);
+    REQUIRE(both.server.failure().text.find("bad record mac") != std::string::npos);
+    REQUIRE(ERR_peek_error() == 0);
+    leave();
+    REQUIRE_FALSE(both.server.write("x", 1) == 1);
+    leave();
+    REQUIRE(both.client.read(buffer, sizeof buffer) == -1);
+    REQUIRE(both.client.failure().text.find("bad record mac") != std::string::npos);
+    REQUIRE(ERR_peek_error() == 0);
+  }
+  SECTION("the end of the wire") {
+    both.up.ended = true;
+    leave();
+    REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+    REQUIRE(both.server.failure().code == Errc::kTruncated);
+  }
+  SECTION("a wire that fails") {
+    both.down.error = EPIPE;
+    leave();
+    REQUIRE(both.server.write("abc", 3) == -1);
+    REQUIRE(both.server.failure().code == std::errc::broken_pipe);
+  }
+  ERR_clear_error();
+}
+
 TEST_CASE("tls engine: messages that carry no data end a connection, however they are padded",
           "[tls][hostile]") {
   const std::size_t padding = GENERATE(1, 64);  // 64: part of the next record is always buffered

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <new>
+#include <utility>
 
 #include "conn/tls/engine/reasons.h"
 
@@ -19,13 +19,6 @@ namespace {
 constexpr int kReads = 256;
 constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
-
-/// Empties the error queue of the thread: an error that other code has left there must not be taken
-/// for one of this connection. Looking first is cheaper, as the queue is nearly always empty.
-void clear_errors() {
-  if (ERR_peek_error() != 0) [[unlikely]]
-    ERR_clear_error();
-}
 
 int index_of_engine() {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
@@ -81,7 +74,8 @@ void Engine::move_to(Sending next) noexcept {
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   channel_.supply.begin(kBudget);
-  clear_errors();
+  // drops old errors: those of another connection must not be taken for errors of this one
+  ERR_clear_error();
   if (phase_ == Phase::kNew) {
     move_to(Phase::kShaking);
   } else if (may_hold_ && !established()) {
@@ -133,7 +127,6 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
       break;
     }
     supply.again();
-    clear_errors();
     const int n = SSL_read(ssl_.get(), static_cast<char*>(buffer) + got,
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
@@ -159,7 +152,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
 /// try may return data; records the end of the stream or a failure.
 bool Engine::goes_on(int result) {
   const Supply& supply = channel_.supply;
-  switch (SSL_get_error(ssl_.get(), result)) {
+  switch (error_of(result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
       if (objection_) {
@@ -179,6 +172,26 @@ bool Engine::goes_on(int result) {
   }
 }
 
+/// Returns what SSL_get_error() would say about `result` if other code had left nothing in the
+/// thread's queue of errors. To empty the queue before each call of OpenSSL would cost more than
+/// all else that this class does for a message. So it is emptied after a call that had no result.
+/// If that was a failure, the last error in the queue is its reason, which fail() uses.
+int Engine::error_of(int result) {
+  reason_ = take_last_reason();
+  const int error = SSL_get_error(ssl_.get(), result);
+  if (reason_ == 0) return error;
+  const Supply& supply = channel_.supply;
+  const bool waits = error == SSL_ERROR_WANT_READ ? supply.starved() || supply.paused()
+                                                  : error == SSL_ERROR_WANT_WRITE;
+  // A fatal alert looks like close_notify, but OpenSSL then leaves the established state.
+  const bool ends = error == SSL_ERROR_ZERO_RETURN && SSL_in_init(ssl_.get()) == 0;
+  if (waits || ends) {
+    reason_ = 0;
+    return error;
+  }
+  return SSL_ERROR_SSL;
+}
+
 bool Engine::readable() const { return maybe_more_ || surely_readable(); }
 
 bool Engine::surely_readable() const {
@@ -195,7 +208,6 @@ bool Engine::look(bool ask_wire) {
   }
   for (int looks = 0; looks < kLooks; ++looks) {
     channel_.supply.again();
-    clear_errors();
     const int n = look_once();
     if (n > 0) return true;
     if (!goes_on(n)) {
@@ -215,7 +227,7 @@ int Engine::look_once() {
     char byte;
     return SSL_peek(ssl_.get(), &byte, 1);
   }
-  const int n = SSL_read(ssl_.get(), ahead_->data(), kAhead);
+  const int n = SSL_read(ssl_.get(), ahead_.get(), kAhead);
   if (n <= 0) return n;
   ahead_from_ = 0;
   ahead_to_ = static_cast<std::uint16_t>(n);
@@ -224,12 +236,12 @@ int Engine::look_once() {
 }
 
 void Engine::make_ahead() noexcept {
-  if (!ahead_) ahead_.reset(new (std::nothrow) std::array<char, kAhead>);
+  if (!ahead_) ahead_.reset(static_cast<char*>(OPENSSL_malloc(kAhead)));
 }
 
 std::size_t Engine::take_ahead(void* buffer, std::size_t size) noexcept {
   size = std::min<std::size_t>(size, ahead_to_ - ahead_from_);
-  std::memcpy(buffer, ahead_->data() + ahead_from_, size);
+  std::memcpy(buffer, ahead_.get() + ahead_from_, size);
   ahead_from_ = static_cast<std::uint16_t>(ahead_from_ + size);
   return size;
 }
@@ -243,14 +255,13 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   if (failed()) return -1;
   // Allows OpenSSL to read handshake messages, which writing may require. Data stays unread.
   channel_.supply.begin(kBudget);
-  clear_errors();
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
   if (n > 0 && !wire_failed()) {
     messages_.count_data(static_cast<std::uint64_t>(n));
     return n;
   }
-  switch (wire_failed() ? SSL_ERROR_SYSCALL : SSL_get_error(ssl_.get(), n)) {
+  switch (wire_failed() ? SSL_ERROR_SYSCALL : error_of(n)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
       if (sending_ == Sending::kOpen) move_to(Sending::kBlocked);
@@ -298,7 +309,7 @@ void Engine::resume_sending() {
     return;
   }
   if (failed()) return;
-  clear_errors();
+  ERR_clear_error();
   (void)SSL_shutdown(ssl_.get());
   ERR_clear_error();
   if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0) move_to(Sending::kCloseSent);
@@ -352,7 +363,7 @@ void Engine::fail(int result) {
   const CheckedWire& wire = channel_.wire;
   const bool in_handshake = !established();
   if (in_handshake) move_to(Receiving::kOver);
-  const unsigned long error = take_reason();
+  const unsigned long error = in_handshake ? take_reason() : std::exchange(reason_, 0);
   Failure why = judge({.error = error,
                        .result = error != 0 ? 0 : SSL_get_error(ssl_.get(), result),
                        .in_handshake = in_handshake,

@@ -8,7 +8,6 @@
 // up to kMostUnsent). So OpenSSL never has to retry a half-written record: bytes that write() took
 // count as sent.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -121,6 +120,7 @@ class Engine {
   void move_to(Sending next) noexcept;
   bool established() const noexcept { return phase_ == Phase::kEstablished; }
   void fail(int result);
+  int error_of(int result);
   bool goes_on(int result);
   void refuse_plain_text();
   void settle();
@@ -144,7 +144,10 @@ class Engine {
   // The bytes of ahead_ that look() has read and read() has not returned yet. A message is so
   // decrypted by one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
   std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
-  std::unique_ptr<std::array<char, kAhead>> ahead_;  // null after release_buffers()
+  // Allocated as OpenSSL's own buffers are, and freed together with them; null: there is none.
+  std::unique_ptr<char, FreeBytes> ahead_;
+  // The reason that error_of() took from the queue of errors; 0: none.
+  unsigned long reason_ = 0;
   MessageLimit messages_;
   // why a message that was received must end the connection; empty if none must
   Failure objection_;

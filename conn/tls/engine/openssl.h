@@ -23,6 +23,9 @@ struct FreeWith {
     Free(object);
   }
 };
+struct FreeBytes {
+  void operator()(char* bytes) const noexcept { OPENSSL_free(bytes); }
+};
 using ContextPtr = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
 using SslPtr = std::unique_ptr<SSL, FreeWith<SSL_free>>;
 using SessionPtr = std::unique_ptr<SSL_SESSION, FreeWith<SSL_SESSION_free>>;

@@ -50,6 +50,18 @@ unsigned long take_reason() {
   return error != 0 ? error : first;
 }
 
+unsigned long take_last_reason() {
+  // SSL_R_RECORD_LAYER_FAILURE, which older headers lack.
+  constexpr int kRecordLayerFailed = 313;
+  unsigned long last = 0, last_of_tls = 0;
+  while (const unsigned long error = ERR_get_error()) {
+    last = error;
+    if (ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) != kRecordLayerFailed)
+      last_of_tls = error;
+  }
+  return last_of_tls != 0 ? last_of_tls : last;
+}
+
 bool is_plain_text(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   switch (ERR_GET_REASON(error)) {

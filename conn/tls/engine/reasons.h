@@ -16,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// Facts from which judge() determines why an engine failed.
 struct Circumstances {
-  unsigned long error;  ///< the OpenSSL error code from take_reason(), or 0
+  unsigned long error;  ///< the OpenSSL error code from take_reason() or take_last_reason(), or 0
   int result;           ///< what SSL_get_error(3) returned; used only if `error` is 0
   bool in_handshake;
   bool peer_ended;          ///< whether the peer's close_notify was received
@@ -32,6 +32,9 @@ Failure judge(const Circumstances& known) noexcept;
 /// of a cipher or a signature precede that error; since OpenSSL 3.2 another one, that the record
 /// layer failed, follows it.
 unsigned long take_reason();
+/// Like take_reason(), for a queue that may begin with errors that other code has left there: the
+/// last error about the connection is taken.
+unsigned long take_last_reason();
 /// Returns whether OpenSSL's `error` is typical of a peer whose first bytes are not TLS.
 bool is_plain_text(unsigned long error);
 /// Returns a text that says why a certificate was rejected. `wanted` is the server name that the
