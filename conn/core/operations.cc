@@ -36,6 +36,11 @@ bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   return fit;
 }
 
+/// Whether readv() or writev() is called as read() or write() could be, which do less.
+bool is_one_piece(const iovec* vectors, int count) noexcept {
+  return count == 1 && vectors != nullptr && vectors->iov_base != nullptr;
+}
+
 ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (timeout <= ae::Duration::zero()) return now;
@@ -182,6 +187,7 @@ ssize_t Connection::write(const void* buffer, std::size_t size) {
 }
 
 ssize_t Connection::readv(const iovec* vectors, int count) {
+  if (is_one_piece(vectors, count)) return read(vectors->iov_base, vectors->iov_len);
   ConnectionCore& c = ConnectionCore::of(*this);
   std::size_t size = 0;
   if (!total_of(vectors, count, size)) return -1;
@@ -203,6 +209,7 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
 }
 
 ssize_t Connection::writev(const iovec* vectors, int count) {
+  if (is_one_piece(vectors, count)) return write(vectors->iov_base, vectors->iov_len);
   ConnectionCore& c = ConnectionCore::of(*this);
   std::size_t size = 0;
   if (!total_of(vectors, count, size)) return -1;
