@@ -215,7 +215,7 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
 
 /// Called after a read or write handler was replaced. Informs the carrier and the in-place state,
 /// which run the handlers. If the carrier cannot watch for the event, removes the handler.
-void ConnectionCore::handler_changed(EventSlot& slot, bool& flag) {
+void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (events_wanted()) {
     try {
       carrier_->interest_changed();

@@ -17,7 +17,6 @@
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/core/connection_base.h"
-#include "conn/core/event_slot.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -69,6 +68,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool wants_close() const noexcept override;
 
   // --- for the sources of this folder ------------------------------------------------------------
+  using Slot = ae::HandlerSlot<void(Connection&)>;
   /// State of the post that moves a connection to another loop. It outlives a connection that is
   /// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
   /// post may run immediately, until the connection has left its old loop.
@@ -77,9 +77,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     // The connection to move; null: none arrives, or it has arrived.
     ConnectionCore* connection = nullptr;
   };
-  struct Rare {  // the members that an established connection hardly ever needs
-    // The handler passed to connect(); empty once it has run.
-    ae::HandlerSlot<void(Connection&)> on_connect;
+  struct Rare {       // the members that an established connection hardly ever needs
+    Slot on_connect;  // handler passed to connect(); empty once it has run
     // How the connection got its present carrier; null: it still has its first carrier.
     std::unique_ptr<const Origin> origin;
     // Shared with the post that moves the connection; null: not moving.
@@ -117,18 +116,17 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
 
   /// Stores `handler` in `slot`, replacing the previous handler. `flag` is the member of wanted_
   /// that says whether this slot has a handler.
-  template <class Slot>
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
     flag = static_cast<bool>(handler);
     slot.set(std::move(handler));
   }
-  Alive run(EventSlot& slot, bool reads) {
+  Alive run(Slot& slot, bool reads) {
     Running running{running_};
     run_watched(reads, [&] { slot.run(*this); });
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;
-  void handler_changed(EventSlot& slot, bool& flag);
+  void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
   /// Whether the carrier must be informed when the events that the connection waits for have
   /// changed.
@@ -158,7 +156,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   ConnectionSet* set_;
   InPlace* in_place_ = nullptr;  // null unless data is read ahead or in-place output is pending
   std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // null unless a close handler is set
-  EventSlot on_read_, on_write_;
+  Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
   std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
   bool reads_fill_ = false;
