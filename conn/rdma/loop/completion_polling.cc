@@ -15,11 +15,6 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
   const auto& queues = queues_.unarmed();
-  if (queues.size() == 1) {
-    const std::size_t taken = poll_queue(*queues.front(), budget);
-    if (more != nullptr && taken >= budget) *more = true;
-    return taken;
-  }
   // Each queue gets an equal share of the budget, so that a busy queue does not starve the others.
   const std::size_t share =
       std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
@@ -35,15 +30,9 @@ std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
 
 // This function is reentrant, because the owner of a queue pair may drain this queue while it
 // handles a completion. Completions that were polled but not dispatched yet are processed first.
-std::size_t CompletionPolling::poll_queue(CompletionQueue& queue, std::size_t budget) {
+std::size_t CompletionPolling::take(CompletionQueue& queue, std::size_t budget) {
   std::size_t total = 0;
-  for (bool more = true; more && total < budget;) {
-    if (queue.next == queue.end) {
-      const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
-      if (count <= 0) break;
-      queue.next = 0;
-      queue.end = static_cast<std::uint32_t>(count);
-    }
+  for (bool more = true; more && total < budget && has_polled(queue);) {
     more = queue.end == kPollBatch;
     while (queue.next != queue.end) {
       const ibv_wc& completion = queue.polled[queue.next++];
@@ -125,16 +114,7 @@ void CompletionPolling::on_receive(const ibv_wc& completion, QueuePairUser* user
     user->on_message({copy.data(), length});
 }
 
-bool CompletionPolling::arm() {
-  if (!needs_poll()) return true;
-  if (CompletionQueue* const queue = queues_.only_unarmed(); queue != nullptr) {
-    if (!queues_.arm(*queue)) return true;
-    ++counters_.arms;
-    // As below, for one queue.
-    const std::size_t taken = poll_queue(*queue, kArmBudget);
-    if (taken >= kArmBudget) queues_.look_again(*queue);
-    return taken == 0;
-  }
+bool CompletionPolling::arm_all() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();

@@ -43,6 +43,15 @@ class CompletionPolling {
   CqLease lease(std::uint32_t entries) { return queues_.lease(entries, domains_.shared_depth()); }
   std::size_t queues() const noexcept { return queues_.all().size(); }
 
+  /// Takes a limited number of completions from the queues that are not armed and passes them to
+  /// their owners. Returns true if they may hold more.
+  bool poll() {
+    if (CompletionQueue* const queue = queues_.only_unarmed(); queue != nullptr)
+      return poll_queue(*queue, kPollBudget) >= kPollBudget;
+    bool more = false;
+    if (needs_poll()) (void)poll(kPollBudget, &more);
+    return more;
+  }
   /// Takes about `budget` completions from the queues that are not armed and passes them to their
   /// owners. Returns how many it took. Sets `more` to true if a queue used up its share of the
   /// budget, so that it may hold more.
@@ -58,14 +67,37 @@ class CompletionPolling {
   void on_event() { counters_.completion_events += queues_.take_events(); }
   /// Arms every unarmed queue (requests an event for its next completion), then polls these queues
   /// once more. Returns false if that found completions.
-  bool arm();
+  bool arm() {
+    CompletionQueue* const queue = queues_.only_unarmed();
+    if (queue == nullptr) return !needs_poll() || arm_all();
+    if (!queues_.arm(*queue)) return true;  // lost: see arm_all()
+    ++counters_.arms;
+    const std::size_t taken = poll_queue(*queue, kArmBudget);
+    if (taken >= kArmBudget) queues_.look_again(*queue);
+    return taken == 0;
+  }
 
   /// Frees queues that have not been used for a while; call it about once a second.
   void tick(ae::TimePoint now) noexcept { queues_.tick(now); }
   bool at_rest() const noexcept { return queues_.at_rest(); }
 
  private:
-  std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
+  bool arm_all();
+  // Polls the queue if all completions that were polled before are dispatched. Returns true if there
+  // are some to dispatch.
+  static bool has_polled(CompletionQueue& queue) noexcept {
+    if (queue.next != queue.end) return true;
+    const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
+    if (count <= 0) return false;
+    queue.next = 0;
+    queue.end = static_cast<std::uint32_t>(count);
+    return true;
+  }
+  // Takes about `budget` completions from the queue. Returns how many.
+  std::size_t poll_queue(CompletionQueue& queue, std::size_t budget) {
+    return has_polled(queue) ? take(queue, budget) : 0;
+  }
+  std::size_t take(CompletionQueue& queue, std::size_t budget);
   // Passes a message with data, which took a shared receive, to its owner. Returns false, and does
   // nothing, if the completion is another one. The owner may poll the queue, which overwrites
   // `completion`.

@@ -41,6 +41,7 @@ std::shared_ptr<DeviceContext> Devices::context(const CmId& id, const Settings& 
   counted_before_.try_emplace(made->name());
   watch(*made);
   contexts_.push_back(made);
+  look_for_only();
   return made;
 }
 
@@ -77,16 +78,9 @@ std::size_t Devices::prepared() const noexcept {
 
 // --- completions and events ----------------------------------------------------------------------
 
-bool Devices::poll() {
+bool Devices::poll_all() {
   bool more = false;
-  if (contexts_.size() == 1) {
-    CompletionPolling& completions = contexts_.front()->completions();
-    if (completions.needs_poll()) (void)completions.poll(kPollBudget, &more);
-    return more;
-  }
-  each([&](DeviceContext& context) {
-    if (context.completions().needs_poll()) (void)context.completions().poll(kPollBudget, &more);
-  });
+  each([&](DeviceContext& context) { more = context.completions().poll() || more; });
   return more;
 }
 
@@ -100,8 +94,7 @@ void Devices::drain() {
   each([](DeviceContext& context) { context.completions().drain(); });
 }
 
-bool Devices::arm() {
-  if (contexts_.size() == 1) return contexts_.front()->completions().arm();
+bool Devices::arm_all() {
   bool quiet = true;
   each([&](DeviceContext& context) { quiet = context.completions().arm() && quiet; });
   return quiet;
@@ -170,6 +163,7 @@ void Devices::drop_lost(IterationBudget& iteration) {
     unwatch(*context);
     return true;
   });
+  look_for_only();
 }
 
 void Devices::look_if_clear() noexcept {
@@ -184,6 +178,7 @@ void Devices::drop_idle() {
     unwatch(*context);
     return true;
   });
+  look_for_only();
 }
 
 void Devices::give_back_what_is_idle() {

@@ -44,7 +44,7 @@ class Devices {
   // --- completions and events ---
   /// Takes a limited number of completions from the completion queues that are not armed (have
   /// requested no event). Returns true if they may hold more.
-  bool poll();
+  bool poll() { return only_ != nullptr ? only_->poll() : poll_all(); }
   /// Takes a limited number of completions from the completion queues that are not armed, on all
   /// devices. Returns how many.
   std::size_t poll_now();
@@ -52,7 +52,7 @@ class Devices {
   void drain();
   /// Arms all completion queues (requests events for their next completions). Returns false if
   /// completions arrived in the meantime.
-  bool arm();
+  bool arm() { return only_ != nullptr ? only_->arm() : arm_all(); }
   /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`, and takes the
   /// events of the devices.
   void wait(int fd, ae::Duration limit);
@@ -105,8 +105,14 @@ class Devices {
   static bool may_go(const std::shared_ptr<DeviceContext>& context) noexcept {
     return context->lost() && !context->has_parked() && context.use_count() == 1;
   }
+  bool poll_all();
+  bool arm_all();
   bool has_parked_to_release() const noexcept;
   bool has_lost() const noexcept;
+  // Call it when contexts_ has changed.
+  void look_for_only() noexcept {
+    only_ = contexts_.size() == 1 ? &contexts_.front()->completions() : nullptr;
+  }
   void watch(DeviceContext& context);
   void unwatch(DeviceContext& context);
 
@@ -115,6 +121,8 @@ class Devices {
   // False: no context is lost or has parked ids. True: one may.
   bool to_clear_ = false;
   std::vector<std::shared_ptr<DeviceContext>> contexts_;
+  // The completions of the context, if there is exactly one; otherwise null.
+  CompletionPolling* only_ = nullptr;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;
   PortWatch port_watch_{loop_, contexts_};
