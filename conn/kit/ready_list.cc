@@ -12,23 +12,26 @@ void ReadyList::unqueue_all(Head& list) noexcept {
   while (!list.alone()) list.next_->unqueue();
 }
 
-std::size_t ReadyList::process_pending() {
-  begin_turn();
+// A single item, the usual case, runs without passing through the list of the current turn.
+std::size_t ReadyList::process_some() {
   std::size_t ran = 0;
-  for (bool first = true; !turn_.alone(); first = false) {
-    if (!first && !loop_.has_time()) break;
-    ran += run_first();
+  if (turn_.alone() && waiting_.has_one()) {
+    ran = run_first(waiting_);
+  } else {
+    begin_turn();
+    ran = run_first(turn_);
   }
+  while (!turn_.alone() && loop_.has_time()) ran += run_first(turn_);
   return ran;
 }
 
-void ReadyList::process_all() {
+void ReadyList::process_every() {
   begin_turn();
-  while (!turn_.alone()) (void)run_first();
+  while (!turn_.alone()) (void)run_first(turn_);
 }
 
-std::size_t ReadyList::run_first() {
-  ReadyItem* const item = turn_.next_;
+std::size_t ReadyList::run_first(Head& list) {
+  ReadyItem* const item = list.next_;
   item->unqueue();
   return item->run_ready();
 }

@@ -65,19 +65,24 @@ class AECONN_API ReadyList : public ae::Source {
   /// Serves the items that are in the list at the start of the call: at least one, and more while
   /// the iteration has time (EventLoop::has_time()). The others are served first in the next
   /// iteration. An item that queues itself again waits for the next call.
-  std::size_t process_pending() override;
+  std::size_t process_pending() override { return empty() ? 0 : process_some(); }
   /// Serves all items that are in the list at the start of the call, however long that takes. For
   /// items that run no handlers, such as pending output.
-  void process_all();
+  void process_all() {
+    if (!empty()) process_every();
+  }
 
  private:
   struct Head final : ReadyItem {
     Head() : ReadyItem(Sentinel{}) {}
     bool alone() const noexcept { return next_ == this; }
+    bool has_one() const noexcept { return next_ == prev_ && next_ != this; }
     std::size_t run_ready() override { return 0; }
   };
+  std::size_t process_some();
+  void process_every();
   void begin_turn() noexcept;
-  std::size_t run_first();
+  static std::size_t run_first(Head& list);
   static void append(Head& list, ReadyItem& item) noexcept {
     item.prev_ = list.prev_;
     item.next_ = &list;
