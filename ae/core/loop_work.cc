@@ -90,7 +90,7 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
 
 // Spins if sources or the loop's owner ask for it. Returns true if the loop must continue without
 // sleeping, to serve work that was found or to poll its descriptors.
-bool LoopWork::may_spin(bool after_events, SourceList::Visit& visit) {
+[[gnu::noinline]] bool LoopWork::may_spin(bool after_events, SourceList::Visit& visit) {
   if (hosted) return false;
   Spin asked = own_spin;
   const bool for_sources = visit.add_spin(asked);
@@ -139,8 +139,17 @@ bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
 
 // --- after the sleep -----------------------------------------------------------------------------
 
-void LoopWork::run_posts() { run_posts(kPostsPerIteration); }
-void LoopWork::run_timers() { timers_.run_due(kTimersPerIteration); }
+void LoopWork::run_after_hooks() {
+  if (core_.may_run(kCallAfterSleep)) core_.guarded([this] { after_hooks.run(); });
+}
+
+void LoopWork::run_posts() {
+  if (!core_.aborting()) core_.guarded([this] { run_posts(kPostsPerIteration); });
+}
+
+void LoopWork::run_timers() {
+  if (core_.may_run(kTimeEvents)) core_.guarded([this] { timers_.run_due(kTimersPerIteration); });
+}
 
 // Runs at most `limit` posted functions. Functions that they post wait for the next call.
 void LoopWork::run_posts(std::size_t limit) {

@@ -84,14 +84,12 @@ class LoopWork {
   }
   void after_sleep() {
     if (idle.waits()) idle.looked(std::chrono::steady_clock::now());
-    if (!after_hooks.empty() && core_.may_run(kCallAfterSleep))
-      core_.guarded([this] { after_hooks.run(); });
+    if (!after_hooks.empty()) run_after_hooks();
   }
   /// Runs posted functions and the handlers of expired timers, a limited number of each.
   void run_posts_and_timers() {
-    if ((!posts_.empty() || queue->pending()) && !core_.aborting())
-      core_.guarded([this] { run_posts(); });
-    if (timers_.has_due() && core_.may_run(kTimeEvents)) core_.guarded([this] { run_timers(); });
+    if (!posts_.empty() || queue->pending()) run_posts();
+    if (timers_.has_due()) run_timers();
   }
 
   /// Begins a process_events() call. If the loop is in the middle of a spin, its result is unknown,
@@ -145,6 +143,7 @@ class LoopWork {
   void run_posts();
   void run_posts(std::size_t limit);
   void run_timers();
+  void run_after_hooks();
   void recycle_posts() noexcept;
   void end_posts_and_locals();
 

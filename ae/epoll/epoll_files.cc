@@ -223,7 +223,7 @@ void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   });
 }
 
-inline void EpollFiles::run(File& file, Mask direction) {
+[[gnu::always_inline]] inline void EpollFiles::run(File& file, Mask direction) {
   auto& slot = direction == kReadable ? file.read : file.write;
   if (!slot) return;
   core_.count_handler();

@@ -138,6 +138,7 @@ struct EpollLoop::Impl {
   void end_prepare();
   void after_fork();
 
+  bool iterate();
   // These functions are the parts of an iteration.
   bool before_sleep();
   void wait(bool may_sleep);
@@ -252,12 +253,8 @@ void EpollLoop::Impl::run() {
     const Turn turn(*this);
     work.running = true;
     work.idle.drop();
-    do {
-      const bool may_sleep = before_sleep();
-      if (work.stopping() || core.aborting()) break;
-      wait(may_sleep);
-      serve();
-    } while (!core.aborting());
+    while (iterate()) {
+    }
     work.running = false;
     work.stop_requested = false;
     if (hosted()) show(!arm());
@@ -274,12 +271,8 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
     core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
     work.begin_single();
     // Repeated while the event loop spins: all polls of a spin are parts of one iteration.
-    do {
-      const bool may_sleep = before_sleep();
-      if (core.aborting()) break;
-      wait(may_sleep);
-      serve();
-    } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
+    while (iterate() && std::exchange(work.spin_looks, false) && core.ran == ran) {
+    }
     work.single = false;
     core.allowed = kFullIteration;
     if (hosted()) show(!arm());
@@ -291,7 +284,7 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
 // --- before the sleep ----------------------------------------------------------------------------
 
 /// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.
-bool EpollLoop::Impl::before_sleep() {
+[[gnu::always_inline]] inline bool EpollLoop::Impl::before_sleep() {
   const bool sources_sleep = work.before_sleep(true);
   files.sync();
   if (files.has_refused()) retry_refused();
@@ -321,7 +314,7 @@ void EpollLoop::Impl::retry_refused() {
 
 // --- waiting -------------------------------------------------------------------------------------
 
-void EpollLoop::Impl::wait(bool may_sleep) {
+[[gnu::always_inline]] inline void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
   // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
   // was posted earlier is found by the call of pending() below.
@@ -373,7 +366,7 @@ void EpollLoop::Impl::collect() {
 
 // --- after the sleep -----------------------------------------------------------------------------
 
-void EpollLoop::Impl::serve() {
+[[gnu::always_inline]] inline void EpollLoop::Impl::serve() {
   // Handles events of the timerfd before any handler can throw: they are edge-triggered, so the
   // kernel would not report them again.
   for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
@@ -388,6 +381,16 @@ void EpollLoop::Impl::serve() {
   work.run_posts_and_timers();
 }
 
+/// Runs an iteration of run() or process_events(), in one piece. Returns false if the loop is to
+/// stop, or a handler has thrown.
+bool EpollLoop::Impl::iterate() {
+  const bool may_sleep = before_sleep();
+  if (work.stopping() || core.aborting()) return false;
+  wait(may_sleep);
+  serve();
+  return !core.aborting();
+}
+
 /// Handles an event of the timerfd `alarm`. Returns false if the event belongs to anything else.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (event.data.u64 != kAlarm) return false;
@@ -395,7 +398,7 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   return true;
 }
 
-void EpollLoop::Impl::serve_files() {
+[[gnu::noinline]] void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
   const bool full = event_count >= kBatch && event_count == events.size();
   files.put_left_first(std::span(events).first(event_count));

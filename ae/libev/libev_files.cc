@@ -134,7 +134,7 @@ void LibevFiles::clear() {
   }
 }
 
-inline void LibevFiles::run(File& file, Mask direction) {
+[[gnu::always_inline]] inline void LibevFiles::run(File& file, Mask direction) {
   auto& slot = direction == kReadable ? file.read : file.write;
   if (!slot) return;
   core_.count_handler();
