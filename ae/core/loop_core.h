@@ -59,9 +59,7 @@ class LoopCore {
   }
   /// Whether the iteration has time for another handler, like EventLoop::has_time(). To be called
   /// before each handler of one kind except the first.
-  bool has_time() const noexcept {
-    return coarse_now() - slice_began() < kSlice;
-  }
+  bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
   /// begin_files(), ran_any() and may_run_another() apply the rule of has_time() where the caller
   /// cannot tell which handler is the first: libev calls the file handlers one by one.
   void begin_files() noexcept { ran_before_ = ran; }
