@@ -405,9 +405,15 @@ bench-exact:  ## instructions per request over every transport; build/bench/repo
 	@$(MAKE) all bench-programs
 	-@$(BENCH_RUN) exact
 	-@$(BENCH_RUN) report
+# The part over the simulation's devices is a step of its own, to be added here.
+bench-messages:  ## instructions of user space for a message, by callgrind, on the host and over soft-RoCE
+	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
+	@$(MAKE) all bench-programs
+	-@$(BENCH_RUN) messages
+	-@$(BENCH_RUN) messages-rdma
 bench-programs-loop: $(OUT)/bench/loop-bench
 BENCH_RUN = AECONN_BUILD=$(OUT) VALKEY=$(VALKEY) CXX='$(CXX)' bench/run
-.PHONY: bench bench-exact bench-programs-loop
+.PHONY: bench bench-exact bench-messages bench-programs-loop
 
 # What a message costs over the simulation's devices. The library's objects come first, so that functions in headers
 # are those of the library's build, not of the tests'.
@@ -469,7 +475,7 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy | tidy-packages
 # bench/limits/ does not use the library; --as-needed also omits the library's dependencies.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,programs/conn_perf/histogram.cc)
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo c-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## programs for comparison and load generators, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
@@ -479,6 +485,9 @@ $(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sock
 	$(call LINK,$(LEAN))
 $(OUT)/bench/co-echo: $(call obj,bench/co_echo.cc) $(STATIC)
 	$(call LINK)
+$(OUT)/bench/c-echo: examples/c/echo_server.c bindings/c/aeconn.h $(C_SHARED)
+	@echo "  CC   $@"
+	$(Q)$(CC) -std=c11 $(FLAGS_$(CONFIG)) -Ibindings/c $(ALL_LDFLAGS) -o $@ $< $(C_SHARED) -Wl,-rpath,'$$ORIGIN/..'
 $(OUT)/bench/tls-echo: $(call obj,$(addprefix bench/limits/,tls_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
 $(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/limits/sockets.cc) $(HISTOGRAM)

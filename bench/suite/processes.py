@@ -54,14 +54,14 @@ def descriptors(pid):
 class Server:
     """A process that announces when it is ready, and is ended by the `with` block."""
 
-    def __init__(self, argv, ready, core=0, env=None):
+    def __init__(self, argv, ready, core=0, env=None, patience=60):
         self.argv = [str(a) for a in argv]
         self._log = tempfile.NamedTemporaryFile("w+", prefix="aeconn-bench-", suffix=".log")
         self._process = subprocess.Popen(
             on_core(self.argv, core), stdout=self._log, stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self.pid = self._process.pid
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience
         while not (callable(ready) and ready() or not callable(ready) and re.search(ready, self.log(), re.M)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = self.log().strip()

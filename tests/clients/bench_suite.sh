@@ -45,6 +45,42 @@ g = Figures.read(path)
 assert g.records == f.records and g.rows() == ["row"] and g.headers()[0]["cores"] == 2
 assert g.median("row", "aeconn", "p50_us") is None
 END
+py 'callgrind: self costs by function; the cost of one message' <<'END'
+from suite.callgrind import Profile
+def dump(times):
+    return Profile(f"""events: Ir Dr Dw D1mr D1mw DLmr DLmw
+summary: {15 * times}
+
+ob=(1) /usr/lib/libc.so.6
+fl=(1) memcpy.S
+fn=(1) memcpy
+7 {2 * times} {times} {times} 1 2
+
+ob=(2) build/server
+fl=(2) ./conn/core/connection.cc
+fn=(2) conn::aeconn_0_3::Connection::write(void const*, unsigned long)
+10 {4 * times} 1
+fi=(3) /usr/include/c++/12/tuple
++3 {times}
+fe=(2)
+cob=(1)
+cfi=(1)
+cfn=(1)
+calls=3 7
+-2 {2 * times}
+* {times}
+
+fn=(3) std::function<conn::aeconn_0_3::tcp::(anonymous namespace)::Name>::operator()(int) const'2
+5 {3 * times}
+""")
+few, many = dump(10), dump(30)
+assert few.events["Ir"] == 110 and few.misses("D1") == 3, few.events
+cost = many.each(few, 20)
+assert cost.events["Ir"] == 11 and cost.references() == 2 and cost.misses("D1") == 0
+assert cost.rooms() == {"conn/core": 6, "conn/tcp": 3, "libc": 2}, cost.rooms()
+assert cost.list(3) == [(6, "conn/core", "conn::Connection::write"),
+                        (3, "conn/tcp", "std::function<conn::tcp::Name>::operator const")], cost.list(3)
+END
 verdict() {  # OUR-INSTRUCTIONS LIMIT'S: of target P1, at most 1.02
   timeout 20 python3 - "$@" <<'END'
 import sys
@@ -208,6 +244,19 @@ loops unix c=16 d=16 +2 loops to 1: rate [0-9.]+ .*server.s CPU [0-9.]+' "$out"
   fi
 else
   has 'bench/run loops: not with one processor' 'not measured: this machine has one core' "$out"
+fi
+if command -v valgrind >/dev/null; then
+  out=$(timeout 300 bench/run messages --quick --only unix-echo --functions --out "$work/messages.jsonl" 2>&1)
+  is 'bench/run messages: status' 0 $?
+  has 'bench/run messages: a server, its rooms and functions' \
+    'unix echo 1x1 64 B +EpollLoop +[0-9.]+ instructions .*conn/core +conn::Connection::write' "$out"
+  has 'bench/run messages: the table' 'unix echo +1x1 64 B
+bare +[0-9,]+ \(1.00\)
+LibevLoop +[0-9,]+ \([0-9.]+\)
+EpollLoop +[0-9,]+ \([0-9.]+\)
+aim +[0-9,]+' "$out"
+else
+  echo 'skipped: bench/run messages: valgrind is not installed'
 fi
 out=$(timeout 60 bench/run report --out "$work/bench" 2>&1)
 is 'bench/run report: status' 0 $?
