@@ -98,6 +98,8 @@ class Messages(bed.Bed):
 
     def _measure(self, row, who, server, load, shape):
         few, many = (4000, 20000) if shape[1] > 1 else (2000, 6000)
+        if "rdma" in row:  # there the clock counts instructions, and half as many suffice
+            few, many = few // 2, many // 2
         profiles = []
         for number in (few, few, many):  # the first one warms the server
             load(number)
