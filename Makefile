@@ -264,7 +264,7 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 
 test:  ## all tests, inside and outside of the microVM
 	@tools/packages test
-	@$(MAKE) all modules unit-tests $(SIM_TESTS) bench-programs
+	@$(MAKE) all modules unit-tests $(SIM_TESTS) bench-programs $(if $(SIM_TESTS),$(OUT)/bench/messages-simulation)
 	@$(MAKE) adapter-programs
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
@@ -405,10 +405,10 @@ bench-exact:  ## instructions per request over every transport; build/bench/repo
 	@$(MAKE) all bench-programs
 	-@$(BENCH_RUN) exact
 	-@$(BENCH_RUN) report
-# The part over the simulation's devices is a step of its own, to be added here.
 bench-messages:  ## instructions of user space for a message, by callgrind, on the host and over soft-RoCE
 	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
-	@$(MAKE) all bench-programs
+	@$(MAKE) all bench-programs $(OUT)/bench/messages-simulation
+	-@bench/messages/simulation --functions $(OUT)/bench/messages-simulation
 	-@$(BENCH_RUN) messages
 	-@$(BENCH_RUN) messages-rdma
 bench-programs-loop: $(OUT)/bench/loop-bench
