@@ -222,17 +222,18 @@ bool RdmaCarrier::writable() const {
          (link_.stream.peer_windows().any() && link_.sender.has_room());
 }
 
-ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
-  if (straight_ && count == 1 && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
-      link_.sender.append_straight(*vectors, [this] { return link_.state().now(); })) [[likely]] {
-    link_.state().statistics().bytes_copied_out += vectors->iov_len;
+ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
+  if (straight_ && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
+      link_.sender.append_straight(buffer, size, [this] { return link_.state().now(); }))
+      [[likely]] {
+    link_.state().statistics().bytes_copied_out += size;
     link_.state().want_flush(*this);
-    return static_cast<ssize_t>(vectors->iov_len);
+    return static_cast<ssize_t>(size);
   }
-  return write_fully(vectors, count);
+  return Carrier::write(buffer, size);
 }
 
-ssize_t RdmaCarrier::write_fully(const iovec* vectors, int count) {
+ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) return refuse_write();
   if (inherited()) {
     errno = EAGAIN;

@@ -42,6 +42,7 @@ class RdmaCarrier final : public LinkedCarrier {
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t write(const void* buffer, std::size_t size) override;
   ssize_t writev(const iovec* vectors, int count) override;
   bool peeks_in_place() const noexcept override { return link_.settings().in_place; }
   ssize_t peek(std::size_t together, View& view) override;
@@ -69,7 +70,8 @@ class RdmaCarrier final : public LinkedCarrier {
   void abandon() noexcept override;
   void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
   bool readable() const override {
-    return (!reader_.has_view() && link_.stream.inbound().has_unread()) || is_read_due();
+    if (!reader_.has_view() && link_.stream.inbound().has_unread()) return true;
+    return (reader_.has_view() || link_.stream.peer_closed() || pending_failure_) && is_read_due();
   }
   // Returns false if the read handler must not be called in this iteration, because the
   // connection's read budget is used up: the write handler, or a handler of another connection, may
@@ -86,7 +88,6 @@ class RdmaCarrier final : public LinkedCarrier {
   ssize_t look_for_bytes();
   bool is_read_due() const;
   ssize_t read_fully(void* buffer, std::size_t size);
-  ssize_t write_fully(const iovec* vectors, int count);
   ssize_t refuse_write();
 };
 

@@ -72,11 +72,11 @@ class Sender {
   /// Does what append() does for a few bytes that need no block (StagingQueue::append_to_cell()).
   /// Returns false, and copies nothing, if they do.
   template <class Now>
-  bool append_straight(const iovec& bytes, Now now) {
-    if (!tx_.has_cell_for(bytes.iov_len)) return false;
+  bool append_straight(const void* bytes, std::size_t size, Now now) {
+    if (!tx_.has_cell_for(size)) return false;
     if (tx_.held() == 0) buffer_.on_idle_write(now());
-    if (bytes.iov_len > room()) return false;
-    tx_.append_to_cell(bytes.iov_base, bytes.iov_len);
+    if (size > room()) return false;
+    tx_.append_to_cell(bytes, size);
     wants_memory_ = short_of_room_ = false;
     return true;
   }

@@ -40,11 +40,12 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   void update_ready() noexcept {
     if (!queued()) look_if_ready();
   }
-  /// Does what update_ready() does if readable() is true: a short cut for the usual connection, with
-  /// a read handler only.
+  /// Does what update_ready() does if readable() is true: a short cut for the usual connection,
+  /// which has a read handler.
   void update_readable() noexcept {
     if (queued()) return;
-    if (only_reads() && list_ != nullptr && !closing())
+    if (state() == State::kConnected && host().wants_read() && !host().connect_due() &&
+        list_ != nullptr && !closing())
       list_->push(*this);
     else
       look_if_ready();
