@@ -33,7 +33,7 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
 std::span<std::byte> Sender::reserve(std::size_t size, const MemoryLimit& limit,
                                      ae::TimePoint now) {
   wants_memory_ = false;
-  if (tx_.held() == 0) buffer_.on_idle_write(now);
+  if (tx_.held() == 0) buffer_.on_idle_write([now] { return now; });
   const std::size_t left = room();
   errno = EAGAIN;
   // The space must be enough to call a waiting write handler, or for `size` bytes if that is less:

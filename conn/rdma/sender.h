@@ -74,7 +74,7 @@ class Sender {
   template <class Now>
   bool append_straight(const void* bytes, std::size_t size, Now now) {
     if (!tx_.has_cell_for(size)) return false;
-    if (tx_.held() == 0) buffer_.on_idle_write(now());
+    if (tx_.held() == 0) buffer_.on_idle_write(now);
     if (size > room()) return false;
     tx_.append_to_cell(bytes, size);
     wants_memory_ = short_of_room_ = false;
@@ -249,7 +249,7 @@ class Sender {
 
 template <class Now>
 std::size_t Sender::append(const iovec* vectors, int count, const MemoryLimit& limit, Now now) {
-  if (tx_.held() == 0) buffer_.on_idle_write(now());
+  if (tx_.held() == 0) buffer_.on_idle_write(now);
   std::size_t left = room();
   std::size_t done = 0;
   wants_memory_ = false;

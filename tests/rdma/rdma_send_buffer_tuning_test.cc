@@ -85,10 +85,10 @@ TEST_CASE("rdma send buffer: a refusal and a quiet second end it", "[rdma][send-
   REQUIRE(link.buffer.size() > kUsual);
   const std::uint32_t grown = link.buffer.size();
   link.now += 500ms;
-  link.buffer.on_idle_write(link.now);
+  link.buffer.on_idle_write([&] { return link.now; });
   CHECK(link.buffer.size() == grown);
   link.now += 600ms;
-  link.buffer.on_idle_write(link.now);
+  link.buffer.on_idle_write([&] { return link.now; });
   CHECK(link.buffer.size() == kUsual);
   link.run(2s);
   CHECK(link.buffer.size() == grown);

@@ -39,9 +39,11 @@ class SendBufferTuning {
       count(bytes, now, limit);
   }
   /// Reports a write while no earlier bytes are waiting or in flight. Resets size() to its initial
-  /// value if on_full() was not called for a second.
-  void on_idle_write(ae::TimePoint now) noexcept {
-    if ((size_ != usual_ || stage_ != Stage::kResting) && now - full_at_ >= kIdle) reset();
+  /// value if on_full() was not called for a second. `now`: a function that returns the time, which
+  /// is called only if it matters.
+  template <class Now>
+  void on_idle_write(Now now) noexcept {
+    if ((size_ != usual_ || stage_ != Stage::kResting) && now() - full_at_ >= kIdle) reset();
   }
   /// Reports that no memory to send from is available. Resets size() and pauses its growth.
   void on_refusal(ae::TimePoint now) noexcept {
