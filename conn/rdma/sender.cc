@@ -196,6 +196,9 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
   std::span<const StagingQueue::Segment> left(segments.data(),
                                               tx_.segments(n, segments.data(), most));
+  // The first request has only one piece if that is in the cell.
+  if (!left.empty() && tx_.is_in_cell(left.front()))
+    left = left.first(std::min(left.size(), most - limits_.pieces + 1));
   while (!left.empty()) {
     const std::size_t pieces = tx_.is_in_cell(left.front()) ? 1 : limits_.pieces;
     const auto together = left.first(std::min(left.size(), pieces));

@@ -38,9 +38,9 @@ struct Driver : testing::PostSendDriver {
 };
 
 struct Bed {
-  Bed() {
+  explicit Bed(const Sender::Limits& limits = {16, 1, 128}) {
     sender.use(nullptr, &references);
-    sender.begin({16, 1, 128}, nullptr, {});
+    sender.begin(limits, nullptr, {});
     bench.peer_registers(100000);
   }
   void stage(std::size_t size) {
@@ -161,6 +161,20 @@ TEST_CASE("rdma sender: a chain leaves requests to control messages", "[rdma][se
   bed.bench.feature(Opcode::kGetServerFeature, 9);
   CHECK(bed.post().control == 1);
   CHECK(bed.driver.controls == std::vector<ControlMessage>{feature_message(9)});
+}
+
+// The bytes of the cell need a request of their own, however many pieces a request may have.
+TEST_CASE("rdma sender: bytes in the cell take no request from control messages",
+          "[rdma][sender]") {
+  Bed bed({16, 3, 128});
+  const char byte = 'c';
+  REQUIRE(
+      bed.sender.append_straight({const_cast<char*>(&byte), 1}, [] { return ae::TimePoint(); }));
+  for (int i = 0; i < 60; ++i) bed.stage(10);
+  while (bed.post().how == How::kMore) {
+  }
+  CHECK(bed.sender.requests_in_flight() == 16 - flow::kControlSlots);
+  CHECK(bed.sender.queue().in_flight() == 1 + 10 * (3 * (16 - flow::kControlSlots - 1)));
 }
 
 TEST_CASE("rdma sender: what followed a failed request is given up with the queue pair",
