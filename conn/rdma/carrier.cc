@@ -162,8 +162,9 @@ std::size_t RdmaCarrier::run_ready() {
     }
   } requeue{*this};
   if (!readable() || !ready_to_read()) return 0;
-  (void)(host().run_read_handler() == Alive::kGone);
-  return 1;
+  const bool write_first = host().barrier() == Barrier::kYes;
+  if (host().run_read_handler() == Alive::kGone || write_first) return 1;
+  return 1 + run_write_if_due();  // the read handler may have set a write handler
 }
 
 ssize_t RdmaCarrier::look_for_bytes() {

@@ -60,6 +60,12 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   /// Runs the handlers that are due, in the order connect, read, write. If the host has a barrier,
   /// the write handler runs before the read handler.
   std::size_t run_ready() override;
+  /// Runs the write handler if it is due. Returns the number of handlers that ran.
+  std::size_t run_write_if_due() {
+    if (!host().wants_write() || !write_due()) return 0;
+    (void)host().run_write_handler();
+    return 1;
+  }
   /// Ends the use of the list. To be called in abandon(), before the list is destroyed. (The
   /// destructor of a carrier takes it off the list.)
   void detach_list() noexcept;
