@@ -113,13 +113,15 @@ void LoopState::reap(IterationBudget::Most most) {
 // --- work in each iteration ----------------------------------------------------------------------
 
 std::size_t LoopState::process_pending() {
-  const SameTime same_time(*this);
   iteration_.begin();
   listeners_.retry_if_asked();
-  poll_more_ = devices_.poll();
-  wheel_.run_due(now());
-  if (users_.has_to_reap() || devices_.has_to_clear()) reap(IterationBudget::Most::kShare);
-  if (users_.has_to_wake()) users_.wake_some();
+  {
+    const SameTime same_time(*this);
+    poll_more_ = devices_.poll();
+    wheel_.run_due(now());
+    if (users_.has_to_reap() || devices_.has_to_clear()) reap(IterationBudget::Most::kShare);
+    if (users_.has_to_wake()) users_.wake_some();
+  }
   return ready_.process_pending();
 }
 
