@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <deque>
 #include <random>
 #include <string>
 
+#include "ae/epoll_loop.h"
 #include "conn/rdma/straight_path.h"
 #include "tests/simulation/choices.h"
 #include "tests/simulation/room.h"
@@ -194,4 +196,52 @@ TEST_CASE("rdma straight path: it gives the same bytes, messages and costs as th
     REQUIRE(straight.reads == full.reads);
   }
   CHECK(bytes > 10'000'000);
+}
+
+TEST_CASE("rdma straight path: a write handler that a read handler sets runs in the same iteration",
+          "[simulation][rdma][straight]") {
+  const Straight path(GENERATE(false, true));
+  Room room;
+  const conn::ConnectionPtr client = room.connected();
+  int reads = 0, writes = 0;
+  room.log.clients.back()->set_read_handler([&](conn::Connection& here) {
+    char byte = 0;
+    if (here.read(&byte, 1) != 1) return;
+    ++reads;
+    here.set_write_handler([&](conn::Connection& same) {
+      ++writes;
+      same.set_write_handler(nullptr);
+    });
+  });
+  REQUIRE(client->write("x", 1) == 1);
+  for (int i = 0; reads == 0 && i < 10000; ++i) (void)room.loop.process_events(ae::kFullIteration);
+  CHECK(reads == 1);
+  CHECK(writes == 1);
+}
+
+TEST_CASE("rdma straight path: a handler that serves the loop itself serves it at the present time",
+          "[simulation][rdma][straight]") {
+  // Only an EpollLoop can be served by a handler.
+  const char* const chosen = std::getenv("AECONN_LOOP");
+  const std::string before = chosen != nullptr ? chosen : "libev";
+  setenv("AECONN_LOOP", "epoll", 1);
+  Room room({}, "?keepalive=100ms");
+  setenv("AECONN_LOOP", before.c_str(), 1);
+  auto& loop = dynamic_cast<ae::EpollLoop&>(room.loop);
+  const conn::ConnectionPtr client = room.connected("keepalive=0ms");
+  std::uint64_t requests = 0;
+  room.log.clients.back()->set_read_handler([&](conn::Connection& here) {
+    char byte = 0;
+    if (here.read(&byte, 1) != 1) return;
+    REQUIRE(here.write(&byte, 1) == 1);  // looks at the time
+    const Nanoseconds until = room.world.now() + 1s;
+    while (room.world.advance(until)) {
+    }
+    const Costs so_far = room.world.costs(*room.near);
+    (void)loop.dispatch();
+    requests = (room.world.costs(*room.near) - so_far).requests;
+  });
+  REQUIRE(client->write("x", 1) == 1);
+  RUN_UNTIL(room.loop, requests != 0);
+  CHECK(requests == 2);  // the answer, and the keepalive that is due
 }
