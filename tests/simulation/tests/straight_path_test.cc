@@ -245,3 +245,39 @@ TEST_CASE("rdma straight path: a handler that serves the loop itself serves it a
   RUN_UNTIL(room.loop, requests != 0);
   CHECK(requests == 2);  // the answer, and the keepalive that is due
 }
+
+TEST_CASE("rdma straight path: a close waits no longer for its last bytes than for the peer",
+          "[simulation][rdma][straight]") {
+  const Straight path(GENERATE(false, true));
+  Room room({}, "?window=4k&max-window=4k&keepalive=0ms");
+  conn::ConnectionPtr client = room.connected("keepalive=0ms");
+  conn::Connection& server = *room.log.clients.back();
+  server.set_read_handler(nullptr);
+  const std::string bytes(100, 'c');
+  std::size_t written = 0;
+  const auto unsent = [&client] {
+    for (const auto& [key, value] : client->info())
+      if (key == "unsent") return value;
+    return std::string();
+  };
+  while (unsent() == "0") {  // until the peer has no window any more
+    REQUIRE(client->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    written += bytes.size();
+    room.run_for(1ms);
+  }
+  client.reset();
+  room.run_for(50ms);
+  std::size_t read = 0;
+  bool ended = false;
+  server.set_read_handler([&](conn::Connection& here) {
+    std::array<char, 3000> room_to_read;
+    const ssize_t n = here.read(room_to_read.data(), room_to_read.size());
+    if (n > 0) read += static_cast<std::size_t>(n);
+    if (n == 0) ended = true;
+    if (ended) here.set_read_handler(nullptr);
+  });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, ended);
+  CHECK(read == written);
+  CHECK(room.world.now() - begin < 400ms);
+}
