@@ -55,7 +55,8 @@ class Reader {
     return {n, inbound.window_turns() != turns};
   }
 
-  /// Like take(), if no receive window is read to its end. Otherwise it reads nothing and returns 0.
+  /// Like take(), if no receive window is read to its end. Otherwise it reads nothing and returns
+  /// 0.
   std::size_t take_straight(StreamReceiver& inbound, std::byte* into, std::size_t size) noexcept {
     const std::size_t n = inbound.read_straight(into, std::min(size, left_));
     left_ -= n;

@@ -251,8 +251,7 @@ std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
     const bool last = i + 1 == chain.size();
-    if (sequence - signaled < signal_every_ && !(last && signal_last))
-      continue;
+    if (sequence - signaled < signal_every_ && !(last && signal_last)) continue;
     chain.signal(i);
     signaled = sequence;
   }

@@ -76,9 +76,9 @@ Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit
   return block;
 }
 
-// Moves the unsent bytes of the cell to the block that `more` bytes will be appended to, so that all are
-// sent with one request. Without memory for the block, they stay in the cell. Returns false if the
-// tail is not the cell, or its bytes stay.
+// Moves the unsent bytes of the cell to the block that `more` bytes will be appended to, so that
+// all are sent with one request. Without memory for the block, they stay in the cell. Returns false
+// if the tail is not the cell, or its bytes stay.
 bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexcept {
   if (tail_ != &cell_ || cell_.posted != cell_.completed) return false;
   const std::uint32_t held = cell_.filled - cell_.posted;

@@ -75,8 +75,7 @@ class StagingQueue {
   /// cell with space for them.
   bool has_cell_for(std::size_t size) const noexcept {
     if (head_ == nullptr) return size <= cell_.size;
-    return tail_ == &cell_ && cell_.posted == cell_.completed &&
-           size <= cell_.size - cell_.filled;
+    return tail_ == &cell_ && cell_.posted == cell_.completed && size <= cell_.size - cell_.filled;
   }
   /// Copies `size` bytes into the cell; has_cell_for() must be true.
   void append_to_cell(const void* from, std::size_t size) noexcept {

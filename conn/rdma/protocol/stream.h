@@ -115,8 +115,8 @@ class Stream {
   /// Call when a WRITE_WITH_IMM of the peer arrived: its bytes are in our receive window.
   /// `immediate`: the immediate value, in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
-  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false, and
-  /// changes nothing, if it is another one: call on_data() instead.
+  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
+  /// and changes nothing, if it is another one: call on_data() instead.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
     std::uint64_t announced_by = 0;
     if (failure_ != nullptr || !inbound_.take_straight(immediate, now, announced_by)) return false;

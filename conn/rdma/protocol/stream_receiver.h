@@ -78,8 +78,8 @@ class StreamReceiver {
     if (line_.fill(length, now)) on_full(*current, now);
     return nullptr;
   }
-  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false, and
-  /// changes nothing, if the immediate value says something else.
+  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
+  /// and changes nothing, if the immediate value says something else.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now,
                      std::uint64_t& announced_by) noexcept {
     const ReceiveWindowQueue::Window* const window = line_.take_some(immediate);
@@ -103,8 +103,8 @@ class StreamReceiver {
   /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
   /// if none are unread now.
   std::size_t read(std::byte* into, std::size_t size);
-  /// Like read(), if that changes nothing but the number of unread bytes. Otherwise it reads nothing
-  /// and returns 0.
+  /// Like read(), if that changes nothing but the number of unread bytes. Otherwise it reads
+  /// nothing and returns 0.
   std::size_t read_straight(std::byte* into, std::size_t size) noexcept {
     return line_.read_some(into, size);
   }
