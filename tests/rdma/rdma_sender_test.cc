@@ -168,8 +168,7 @@ TEST_CASE("rdma sender: bytes in the cell take no request from control messages"
           "[rdma][sender]") {
   Bed bed({16, 3, 128});
   const char byte = 'c';
-  REQUIRE(
-      bed.sender.append_straight({const_cast<char*>(&byte), 1}, [] { return ae::TimePoint(); }));
+  REQUIRE(bed.sender.append_straight(&byte, 1, [] { return ae::TimePoint(); }));
   for (int i = 0; i < 60; ++i) bed.stage(10);
   while (bed.post().how == How::kMore) {
   }

@@ -83,8 +83,8 @@ class CompletionPolling {
 
  private:
   bool arm_all();
-  // Polls the queue if all completions that were polled before are dispatched. Returns true if there
-  // are some to dispatch.
+  // Polls the queue if all completions that were polled before are dispatched. Returns true if
+  // there are some to dispatch.
   static bool has_polled(CompletionQueue& queue) noexcept {
     if (queue.next != queue.end) return true;
     const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());

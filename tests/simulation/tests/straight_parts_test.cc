@@ -484,7 +484,8 @@ struct End {
     char* const data = const_cast<char*>(text.data());
     const iovec parts[] = {{data, half}, {data + half, text.size() - half}};
     const auto now = [this] { return bench.now; };
-    if (straight && !in_two && sender.append_straight(parts[0], now)) return text.size();
+    if (straight && !in_two && sender.append_straight(parts[0].iov_base, parts[0].iov_len, now))
+      return text.size();
     return sender.append(parts, in_two ? 2 : 1, limit, now);
   }
   void post() {
