@@ -23,6 +23,11 @@ namespace {
 constexpr std::size_t kItems = 5;
 using Run = std::function<std::size_t(std::size_t index)>;
 
+// A loop that always has time, however busy the machine is: the model has no clock.
+struct Patient final : AnyLoop {
+  bool has_time() noexcept override { return true; }
+};
+
 class Real {
  public:
   explicit Real(Run run) : run_(std::move(run)) {
@@ -49,7 +54,7 @@ class Real {
   }
 
   Run run_;
-  AnyLoop loop_;
+  Patient loop_;
   conn::ReadyList list_{loop_};
   std::array<std::unique_ptr<Item>, kItems> items_;
   std::deque<std::unique_ptr<Item>> dead_;  // an item may be running when it is replaced

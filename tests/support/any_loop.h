@@ -19,7 +19,7 @@ enum class LoopKind { kLibev, kEpoll };
 LoopKind chosen_loop();
 std::unique_ptr<ae::EventLoop> make_loop(LoopKind kind = chosen_loop());
 
-class AnyLoop final : public ae::EventLoop {
+class AnyLoop : public ae::EventLoop {
  public:
   explicit AnyLoop(LoopKind kind = chosen_loop());
   /// A second loop on the same thread: running `host` runs this loop, too. `host` must outlive it.
