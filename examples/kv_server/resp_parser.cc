@@ -3,28 +3,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace kv {
 namespace {
 
-/// Fast path for the usual length line at `position`: a character, one to nine digits without a
-/// leading zero, CR LF. Moves `position` behind it. Returns 0 for every other line, which
-/// take_length() parses with all error messages.
-std::int64_t take_plain_length(std::string_view input, std::size_t& position) noexcept {
-  const std::size_t first = position + 1;
-  const std::size_t most = std::min(input.size(), first + 9);
-  std::int64_t value = 0;
-  std::size_t at = first;
-  for (; at < most; ++at) {
-    const unsigned digit = static_cast<unsigned char>(input[at]) - unsigned{'0'};
-    if (digit > 9) break;
+bool ends_line(const char* at) noexcept { return std::memcmp(at, "\r\n", 2) == 0; }
+
+/// Parses the usual length line: `type`, one to nine digits without a leading zero, CR LF. Moves
+/// `at` behind it. Returns 0 for every other line.
+inline std::size_t take_plain_length(const char*& at, const char* end, char type) noexcept {
+  if (end - at < 4 || at[0] != type || at[1] < '1' || at[1] > '9') return 0;
+  unsigned value = static_cast<unsigned>(at[1] - '0');
+  for (at += 2; !ends_line(at); ++at) {
+    const unsigned digit = static_cast<unsigned char>(*at) - unsigned{'0'};
+    if (digit > 9 || value > 99'999'999 || end - at < 3) return 0;
     value = value * 10 + digit;
   }
-  if (at == first || input[first] == '0') return 0;
-  if (at + 1 >= input.size() || input[at] != '\r' || input[at + 1] != '\n') return 0;
-  position = at + 2;
+  at += 2;
   return value;
 }
 
@@ -47,7 +43,10 @@ RequestParser::Result RequestParser::fail(std::string text) {
 
 RequestParser::Result RequestParser::next(std::string_view input, const ParserLimits& limits,
                                           bool authenticated) {
-  if (done_) restart();
+  if (done_) {
+    if (authenticated && take_plain(input, limits)) return Result::kRequest;
+    restart();
+  }
   if (step_ == Step::kStart) {
     if (input.empty()) return Result::kNeedMore;
     step_ = input[0] == '*' ? Step::kCount : Step::kInline;
@@ -56,6 +55,28 @@ RequestParser::Result RequestParser::next(std::string_view input, const ParserLi
                                                : parse_multibulk(input, limits, authenticated);
   if (result == Result::kRequest) done_ = true;
   return result;
+}
+
+/// Parses the usual request, whose arguments are not empty and all there. Returns false for every
+/// other one, which is then parsed step by step.
+inline bool RequestParser::take_plain(std::string_view input, const ParserLimits& limits) {
+  const char* at = input.data();
+  const char* const end = at + input.size();
+  const std::size_t count = take_plain_length(at, end, '*');
+  if (count == 0 || count > input.size() / 4) return false;  // each has more than four bytes
+  if (count > static_cast<std::size_t>(limits.arguments)) return false;
+  if (arguments_.size() != count) arguments_.resize(count);
+  for (std::string_view& argument : arguments_) {
+    const std::size_t size = take_plain_length(at, end, '$');
+    if (size == 0 || size > static_cast<std::size_t>(limits.bulk)) return false;
+    if (static_cast<std::size_t>(end - at) < size + 2) return false;
+    argument = {at, size};
+    at += size;
+    if (!ends_line(at)) return false;
+    at += 2;
+  }
+  position_ = static_cast<std::size_t>(at - input.data());
+  return true;
 }
 
 RequestParser::Result RequestParser::parse_inline(std::string_view input,
@@ -125,10 +146,8 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
   static constexpr LengthErrors kBulkErrors{
       "too big bulk count string", "expected CR LF after the bulk length", "invalid bulk length"};
   if (step_ == Step::kCount) {
-    std::int64_t count = take_plain_length(input, position_);
-    if (count == 0) {
-      if (const auto stop = take_length(input, limits.line, kCountErrors, count)) return *stop;
-    }
+    std::int64_t count = 0;
+    if (const auto stop = take_length(input, limits.line, kCountErrors, count)) return *stop;
     if (count > limits.arguments) return fail(kCountErrors.invalid);
     if (!authenticated && count > kUnauthenticatedLimits.arguments) {
       return fail("unauthenticated multibulk length");
@@ -143,10 +162,8 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
       if (input[position_] != '$') {
         return fail(fmt::format("expected '$', got '{}'", input[position_]));
       }
-      std::int64_t size = take_plain_length(input, position_);
-      if (size == 0) {
-        if (const auto stop = take_length(input, limits.line, kBulkErrors, size)) return *stop;
-      }
+      std::int64_t size = 0;
+      if (const auto stop = take_length(input, limits.line, kBulkErrors, size)) return *stop;
       if (size < 0 || size > limits.bulk) return fail(kBulkErrors.invalid);
       if (!authenticated && size > kUnauthenticatedLimits.bulk) {
         return fail("unauthenticated bulk length");
@@ -186,11 +203,6 @@ void RequestParser::take_out() noexcept {
   outside_ = {nullptr, spans_.size(), bulk_size_};
   bulk_size_ = 0;
   missing_ = 2;
-}
-
-std::size_t RequestParser::memory() const noexcept {
-  return spans_.capacity() * sizeof(TextSpan) + arguments_.capacity() * sizeof(std::string_view) +
-         heap_bytes(inline_text_);
 }
 
 void RequestParser::shrink() {

@@ -62,7 +62,10 @@ class RequestParser {
   void take_out() noexcept;
   void moved_to(const char* data) noexcept { outside_.data = data; }
   /// The bytes allocated.
-  std::size_t memory() const noexcept;
+  std::size_t memory() const noexcept {
+    return spans_.capacity() * sizeof(TextSpan) + arguments_.capacity() * sizeof(std::string_view) +
+           heap_bytes(inline_text_);
+  }
   /// Frees memory that a long request left behind.
   void shrink();
 
@@ -71,6 +74,7 @@ class RequestParser {
 
   void restart() noexcept;
   Result fail(std::string text);
+  bool take_plain(std::string_view input, const ParserLimits& limits);
   Result parse_inline(std::string_view input, const ParserLimits& limits);
   Result parse_multibulk(std::string_view input, const ParserLimits& limits, bool authenticated);
   struct LengthErrors {

@@ -18,7 +18,8 @@ namespace {
 /// incomplete argument is taken out of the buffer where possible.
 template <class Next>
 std::pair<std::vector<Request>, std::string> parse(const std::string& input, Next next,
-                                                   bool authenticated = true) {
+                                                   bool authenticated = true,
+                                                   const kv::ParserLimits& limits = {}) {
   RequestParser parser;
   std::vector<Request> requests;
   std::string unread, outside;
@@ -33,7 +34,7 @@ std::pair<std::vector<Request>, std::string> parse(const std::string& input, Nex
     unread = std::string(unread + input.substr(fed + there, size - there));
     fed += size;
     for (bool more = missing == 0; more && !unread.empty();) {
-      switch (parser.next(unread, kv::ParserLimits{}, authenticated)) {
+      switch (parser.next(unread, limits, authenticated)) {
         case Result::kNeedMore:
           more = false;
           if (parser.large() > unread.size() - parser.size()) {
@@ -55,9 +56,10 @@ std::pair<std::vector<Request>, std::string> parse(const std::string& input, Nex
 }
 
 std::pair<std::vector<Request>, std::string> parse_whole(const std::string& input,
-                                                         bool authenticated = true) {
+                                                         bool authenticated = true,
+                                                         const kv::ParserLimits& limits = {}) {
   return parse(
-      input, [&] { return input.size(); }, authenticated);
+      input, [&] { return input.size(); }, authenticated, limits);
 }
 
 std::string error_of(const std::string& input) { return parse_whole(input).second; }
@@ -116,6 +118,38 @@ TEST_CASE("request parser: any split of any input gives the same requests", "[kv
     const auto whole = parse_whole(input);
     REQUIRE(parse(input, [] { return 1u; }) == whole);
     REQUIRE(parse(input, [&] { return 1 + random() % 9; }) == whole);
+  }
+}
+
+TEST_CASE("request parser: a whole request is parsed as its single bytes are", "[kv][random]") {
+  // Goal: the straight path for whole requests gives what the steps give. Method: requests of
+  // random sizes, with changed bytes, in one piece and as single bytes, which never take that path.
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto number = [&](std::size_t value) {
+    return random() % 50 == 0 ? "0" + std::to_string(value) : std::to_string(value);
+  };
+  for (int round = 0; round < 2000; ++round) {
+    std::string input;
+    for (auto count = 1 + random() % 3; count > 0; --count) {
+      const std::size_t arguments = random() % 14;
+      input += "*" + number(arguments) + "\r\n";
+      for (std::size_t i = 0; i < arguments; ++i) {
+        const std::string bytes(random() % (random() % 10 == 0 ? 1200 : 12),
+                                "x0\r\n"[random() % 4]);
+        input += "$" + number(bytes.size()) + "\r\n" + bytes + "\r\n";
+      }
+    }
+    for (auto changes = random() % 3; changes > 0; --changes)
+      input[random() % input.size()] = "*$\r\n0159-x"[random() % 10];
+    CAPTURE(input);
+    kv::ParserLimits limits;
+    if (random() % 4 == 0) limits = {1000, 10, 64};
+    const bool authenticated = random() % 4 != 0;
+    REQUIRE(parse(
+                input, [] { return 1u; }, authenticated, limits) ==
+            parse_whole(input, authenticated, limits));
   }
 }
 
