@@ -37,7 +37,6 @@ NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry
     : loop_(loop),
       registry_(registry),
       server_(server),
-      before_sleep_(loop.add_before_sleep([this] { flush_clients(); })),
       ticker_(loop.add_time_event(100ms, [this]() -> ae::Duration {
         server_.tick();
         return 100ms;
@@ -45,7 +44,7 @@ NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry
   loop_.add_source(*this);
   server_.session_killed = [this](Session& session) {
     const auto found = clients_.find(session.id());
-    if (found != clients_.end()) queue(*found->second);
+    if (found != clients_.end()) drop_if_finished(*found->second);
   };
   server_.session_ready = [this](Session& session) {
     const auto found = clients_.find(session.id());
@@ -75,7 +74,6 @@ NetworkServer::~NetworkServer() {
   server_.transports = nullptr;
   for (std::size_t i = 0; i < clients_.size(); ++i) server_.together.leave_client();
   loop_.remove_time_event(ticker_);
-  loop_.remove_hook(before_sleep_);
   loop_.remove_source(*this);
 }
 
@@ -145,7 +143,7 @@ void NetworkServer::watch(Client& client) {
 }
 
 void NetworkServer::read(Client& client) {
-  if (client.session.killed()) return;  // it is dropped before the loop sleeps
+  if (client.session.killed()) return;  // it is dropped soon
   const std::span<char> room = client.session.room();
   // No request stays in the scratch memory, so all clients share it and an idle client has none.
   ssize_t size;
@@ -161,7 +159,7 @@ void NetworkServer::read(Client& client) {
     client.ended = true;
     client.failed = size < 0;
     watch(client);
-    return queue(client);
+    return drop_if_finished(client);
   }
   const auto all = static_cast<std::size_t>(size);
   const std::size_t there = std::min(all, room.size());
@@ -173,8 +171,15 @@ void NetworkServer::read(Client& client) {
 void NetworkServer::run(Client& client) {
   const Session::Progress progress = client.session.execute();
   server_.limit_clients_memory();
-  client.busy = progress == Session::Progress::kMore || progress == Session::Progress::kHeld ||
-                progress == Session::Progress::kWaits;
+  if (progress != Session::Progress::kIdle || client.busy) [[unlikely]]
+    continue_later(client, progress);
+  send(client);
+  server_.publish_memory();
+}
+
+/// Continues later with a client whose requests could not all be executed.
+void NetworkServer::continue_later(Client& client, Session::Progress progress) {
+  client.busy = progress != Session::Progress::kIdle && progress != Session::Progress::kDone;
   if (progress == Session::Progress::kMore) busy_.push_back(&client);
   if (progress == Session::Progress::kHeld) {
     loop_.add_time_event(100ms, [this, id = client.session.id()] {
@@ -184,10 +189,12 @@ void NetworkServer::run(Client& client) {
     });
   }
   watch(client);
-  queue(client);
 }
 
-std::size_t NetworkServer::process_pending() {
+std::size_t NetworkServer::run_later() {
+  const std::size_t dropped = done_.size();
+  for (Client* client : std::exchange(done_, {})) drop(*client);
+  if (dropped != 0) server_.publish_memory();
   running_.swap(busy_);
   std::size_t count = 0;
   for (; count < running_.size() && (count == 0 || loop_.has_time()); ++count)
@@ -195,28 +202,15 @@ std::size_t NetworkServer::process_pending() {
   busy_.insert(busy_.begin(), running_.begin() + static_cast<std::ptrdiff_t>(count),
                running_.end());
   running_.clear();
-  return count;
-}
-
-void NetworkServer::queue(Client& client) {
-  if (client.queued) return;
-  client.queued = true;
-  dirty_.push_back(&client);
-}
-
-void NetworkServer::flush_clients() {
-  released_ = false;
-  flushing_.swap(dirty_);
-  for (Client* client : flushing_) {
-    client->queued = false;
-    if (!client->session.killed()) send(*client);
-    if (finished(*client)) drop(*client);
-  }
-  flushing_.clear();
-  server_.publish_memory();
+  return count + dropped;
 }
 
 void NetworkServer::send(Client& client) {
+  if (!client.session.killed()) send_output(client);
+  drop_if_finished(client);
+}
+
+void NetworkServer::send_output(Client& client) {
   bool wait = false;
   if (client.session.has_values()) [[unlikely]] {
     send_values(client);
@@ -233,12 +227,12 @@ void NetworkServer::send(Client& client) {
   }
   if (wait == client.connection->has_write_handler()) return;
   if (!wait) return client.connection->set_write_handler(nullptr);
-  client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });
+  client.connection->set_write_handler([this, &client](conn::Connection&) { send(client); });
 }
 
 /// Sends large values in place, and writes the text between them into reserved space.
 void NetworkServer::send_values(Client& client) {
-  constexpr std::size_t kLongEnd = 1024;  // a longer end is written by send()
+  constexpr std::size_t kLongEnd = 1024;  // a longer end is written by send_output()
   conn::Connection& connection = *client.connection;
   Session& session = client.session;
   const auto refused = [&client] { client.failed = errno != EAGAIN; };
@@ -277,21 +271,13 @@ void NetworkServer::send_values(Client& client) {
   }
 }
 
-/// Queues the client once its last value is released: it may be waiting for that to end.
+/// The client may have been waiting for its last value to be released.
 void NetworkServer::value_released(Client& client) noexcept {
-  if (client.session.values_on_way()) return;
   try {
-    queue(client);
-    released_ = true;
+    drop_if_finished(client);
   } catch (const std::bad_alloc&) {
-    client.queued = false;  // the client's next event queues it
+    // The client's next event drops it.
   }
-}
-
-bool NetworkServer::finished(const Client& client) {
-  if (client.failed || client.session.killed()) return true;
-  return !client.session.output_waits() &&
-         (client.session.wants_close() || (client.ended && !client.busy));
 }
 
 void NetworkServer::drop(Client& client) {

@@ -40,7 +40,7 @@ class NetworkServer : private ae::Source {
     Client(conn::ConnectionPtr from, Server& server);
     conn::ConnectionPtr connection;
     Session session;
-    bool queued = false;  ///< in dirty_
+    bool done = false;    ///< in done_
     bool busy = false;    ///< requests wait to be executed
     bool ended = false;   ///< the peer has ended its stream
     bool failed = false;  ///< the connection has failed
@@ -53,18 +53,28 @@ class NetworkServer : private ae::Source {
   void watch(Client& client);
   void read(Client& client);
   void run(Client& client);
-  /// Schedules the client for flush_clients(), which sends output or drops the client before the
-  /// loop sleeps: one write for all replies of an iteration, and one place that drops clients.
-  void queue(Client& client);
-  void flush_clients();
+  void continue_later(Client& client, Session::Progress progress);
+  /// Sends what it can of the output: one write for all replies of a batch.
   void send(Client& client);
+  void send_output(Client& client);
   void send_values(Client& client);
   void value_released(Client& client) noexcept;
-  static bool finished(const Client& client);
+  static bool finished(const Client& client) {
+    if (client.failed || client.session.killed()) return true;
+    const bool ends = client.session.wants_close() || (client.ended && !client.busy);
+    return ends && !client.session.output_waits();
+  }
+  /// A finished client is dropped soon, outside of its handlers.
+  void drop_if_finished(Client& client) {
+    if (client.done || !finished(client)) return;
+    done_.push_back(&client);
+    client.done = true;
+  }
   void drop(Client& client);
 
-  bool has_pending() const override { return !busy_.empty() || released_; }
-  std::size_t process_pending() override;
+  bool has_pending() const override { return !busy_.empty() || !done_.empty(); }
+  std::size_t process_pending() override { return has_pending() ? run_later() : 0; }
+  std::size_t run_later();
 
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
@@ -72,9 +82,7 @@ class NetworkServer : private ae::Source {
   const std::unique_ptr<char[]> scratch_{new char[kScratch]};
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
-  std::vector<Client*> dirty_, flushing_, busy_, running_;
-  bool released_ = false;  ///< dirty_ has a client whose last large value was released
-  ae::HookId before_sleep_;
+  std::vector<Client*> done_, busy_, running_;
   ae::TimerId ticker_;
 };
 

@@ -394,10 +394,10 @@ TEST_CASE("kv-server: values on their way count for who asked for them", "[kv][l
     for (int i = 0; i < 100; ++i) requests += request({"GET", "k"});
     testing::send(site.loop, *slow, requests);
     RUN_UNTIL(site.loop, site.server.statistics.output_limit_closed == 1);
+    RUN_UNTIL(site.loop, site.server.sessions.size() == 1);
     site.loop.remove_hook(watch);
     REQUIRE(peak >= (8u << 20));
     REQUIRE(peak <= (14u << 20));
-    REQUIRE(site.server.sessions.size() == 1);
     site.expect(*other, request({"GET", "k"}), bulk(value));
   }
 }
