@@ -53,8 +53,7 @@ bool run_input(kv::CliClient& client, const Options& options) {
     if (spans.empty()) continue;
     std::vector<std::string> command;
     for (const auto& span : spans) command.push_back(storage.substr(span.offset, span.size));
-    if (command.size() == 1 &&
-        (kv::equals_ignore_case(command[0], "quit") || kv::equals_ignore_case(command[0], "exit")))
+    if (command.size() == 1 && (kv::is_word(command[0], "quit") || kv::is_word(command[0], "exit")))
       break;
     good = run_command(client, command) && good;
   }

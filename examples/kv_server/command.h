@@ -80,10 +80,6 @@ std::string wrong_arity(const Command& command);  ///< the error, as text
 /// The argument as a number; if it is none, replies `error` and returns nullopt.
 std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
                                              std::string_view error = kNotInteger);
-/// Compares option words: "nx" matches "NX".
-inline bool is_word(std::string_view argument, std::string_view word) {
-  return equals_ignore_case(argument, word);
-}
 /// A text up to its first NUL: error texts are C strings in Redis.
 inline std::string_view c_string(std::string_view text) { return text.substr(0, text.find('\0')); }
 

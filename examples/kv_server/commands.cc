@@ -22,7 +22,7 @@ std::vector<Command> make_table() {
 
 const Command* find(std::string_view name) noexcept {
   for (const Command& command : commands()) {
-    if (equals_ignore_case(command.name, name)) return &command;
+    if (is_word(name, command.name)) return &command;
   }
   return nullptr;
 }

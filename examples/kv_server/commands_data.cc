@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-void reply_value(Call& call, Entry* entry) {
+[[gnu::always_inline]] inline void reply_value(Call& call, Entry* entry) {
   if (entry == nullptr)
     call.reply.null();
   else

@@ -150,8 +150,9 @@ class Wanted {
     return (words_.empty() || names("default")) && section != "Commandstats";
   }
   bool names(std::string_view name) const {
-    return std::any_of(words_.begin(), words_.end(),
-                       [name](const std::string& word) { return is_word(word, name); });
+    return std::any_of(words_.begin(), words_.end(), [name](const std::string& word) {
+      return std::ranges::equal(word, name, {}, lower, lower);
+    });
   }
 
  private:

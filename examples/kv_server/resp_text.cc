@@ -63,7 +63,7 @@ std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept {
                 {"kb", 1u << 10},  {"m", 1000 * 1000}, {"mb", 1u << 20},
                 {"g", 1000000000}, {"gb", 1u << 30}};
   for (const auto& known : kUnits) {
-    if (!equals_ignore_case(unit, known.name)) continue;
+    if (!is_word(unit, known.name)) continue;
     if (value > UINT64_MAX / known.factor) return std::nullopt;
     return value * known.factor;
   }

@@ -17,10 +17,11 @@ inline std::size_t heap_bytes(const std::string& text) noexcept {
 }
 
 inline char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (lower(a[i]) != lower(b[i])) return false;
+/// Whether `text` is `word`, which is in lower case: "NX" is "nx".
+inline bool is_word(std::string_view text, std::string_view word) noexcept {
+  if (text.size() != word.size()) return false;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    if (lower(text[i]) != word[i]) return false;
   }
   return true;
 }

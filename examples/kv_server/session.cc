@@ -63,12 +63,6 @@ void Session::arrived(std::size_t size) {
   server_.statistics.bytes_in += size;
 }
 
-void Session::show(std::string_view bytes) {
-  shown_ = bytes;
-  bytes_in_ += bytes.size();
-  server_.statistics.bytes_in += bytes.size();
-}
-
 void Session::feed(std::string_view bytes) {
   for (std::span<char> to; !bytes.empty() && !(to = room()).empty();) {
     const std::size_t size = std::min(to.size(), bytes.size());
@@ -79,12 +73,6 @@ void Session::feed(std::string_view bytes) {
   input_.append(bytes);
   bytes_in_ += bytes.size();
   server_.statistics.bytes_in += bytes.size();
-}
-
-void Session::consume_output(std::size_t size) noexcept {
-  output_.consume(size);
-  references_.text_sent(size);
-  server_.statistics.bytes_out += size;
 }
 
 void Session::refer_to_values(std::function<void()> released) {
@@ -124,32 +112,29 @@ void Session::note_progress() noexcept {
   last_interaction_us_ = now_us_;
 }
 
-std::size_t Session::own_memory() const noexcept {
-  return parser_.memory() + arriving_.memory() + references_.bytes();
-}
-
-/// Updates the meter; the buffers update it themselves.
-void Session::meter() noexcept {
-  const std::size_t now = own_memory();
-  server_.buffer_bytes += now - metered_;
-  metered_ = now;
-}
-
 // --- running -------------------------------------------------------------------------------------
+
+/// The limit is for replies that accumulate: a single reply of any size is sent, but a client that
+/// requests more while so much is unsent does not read.
+inline std::size_t Session::output_limit() const noexcept {
+  const std::uint64_t limit = server_.config.client_output_limit;
+  return limit == 0 ? SIZE_MAX : limit;
+}
 
 Session::Progress Session::execute(std::size_t limit) {
   if (closing_ || killed_) return Progress::kDone;
   if (waiting_) return Progress::kWaits;
   now_us_ = server_.now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
-  if (begins_with_tls()) {
+  const bool begins = bytes_in_ == input_.size() + shown_.size();
+  if (begins && begins_with_tls()) [[unlikely]] {
     server_.together.log_limited(fmt::format(
         "{} {} speaks TLS; this port is plain: use a tls:// one", info().transport, info().peer));
     ++server_.statistics.protocol_errors;
     kill();
     return Progress::kDone;
   }
-  const std::size_t output_limit = output_size() + kBatchOutput;
+  const std::size_t batch_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
     bool whole = true;  // false: an argument in memory of its own is incomplete
@@ -177,7 +162,11 @@ Session::Progress Session::execute(std::size_t limit) {
       if (result == RequestParser::Result::kError) {
         protocol_error();
       } else {
-        if (over_output_limit()) break;
+        if (output_size() > output_limit()) {
+          give_up_on_reader();
+          break;
+        }
+        reply_.set_limit(output_limit() - references_.bytes());
         if (!from_shown && arriving_.lost()) [[unlikely]]
           lose_request();
         else if (!parser_.arguments().empty())
@@ -190,6 +179,10 @@ Session::Progress Session::execute(std::size_t limit) {
         }
       }
       if (closing_ || killed_) break;
+      if (reply_.overflowed()) {
+        give_up_on_reader();
+        break;
+      }
       if (waiting_) {
         progress = Progress::kWaits;
         break;
@@ -198,7 +191,7 @@ Session::Progress Session::execute(std::size_t limit) {
         progress = Progress::kHeld;
         break;
       }
-      if (++done >= limit || output_size() >= output_limit) {
+      if (++done >= limit || output_size() >= batch_limit) {
         if (!input_.empty() || !shown_.empty()) progress = Progress::kMore;
         break;
       }
@@ -267,15 +260,6 @@ bool Session::wants_more(std::string_view input) {
   references_.truncate(size);
 }
 
-/// The limit is for replies that accumulate: a single reply of any size is sent, but a client that
-/// requests more while so much is unsent does not read.
-bool Session::over_output_limit() noexcept {
-  const std::uint64_t limit = server_.config.client_output_limit;
-  if (limit == 0 || output_size() <= limit) return false;
-  give_up_on_reader();
-  return true;
-}
-
 void Session::give_up_on_reader() noexcept {
   ++server_.statistics.output_limit_closed;
   killed_ = true;
@@ -295,42 +279,18 @@ void Session::check_query_limit() {
 /// Whether the first bytes are those of a ClientHello: a handshake record of SSL 3.0 or TLS. They
 /// may be received one by one.
 bool Session::begins_with_tls() const noexcept {
-  if (bytes_in_ != input_.size() + shown_.size()) [[likely]]
-    return false;
   if (input_.size() == 1) return input_.view()[0] == '\x16' && shown_.starts_with('\x03');
   return (input_.empty() ? shown_ : input_.view()).starts_with("\x16\x03");
 }
 
-[[gnu::always_inline]] inline void Session::end_request() {
-  if (reply_.overflowed()) give_up_on_reader();
-}
-
 /// Replies the error for a request with an argument for which memory ran out.
-[[gnu::noinline]] void Session::lose_request() {
-  reject(nullptr, "OOM out of memory");
-  end_request();
-}
+[[gnu::noinline]] void Session::lose_request() { reject(nullptr, "OOM out of memory"); }
 
-void Session::run(Arguments arguments) {
-  const std::uint64_t limit = server_.config.client_output_limit;
-  std::size_t room = limit == 0 ? SIZE_MAX : limit;
-  if (references_.bytes() != 0 && limit != 0) [[unlikely]] {
-    room -= std::min<std::size_t>(room, references_.bytes());
-  }
-  reply_.set_limit(room);
-  dispatch(arguments);
-  if (std::exchange(parked_, false)) return;
-  end_request();
-}
-
-/// Most clients repeat the same command, which is then found without a lookup.
-bool Session::asks_again(std::string_view name) const noexcept {
-  return last_command_ != nullptr && equals_ignore_case(last_command_->name, name) &&
-         !last_command_->subcommand;
-}
-
-void Session::dispatch(Arguments arguments) {
-  const Command* command = asks_again(arguments[0]) ? last_command_ : find_command(arguments);
+[[gnu::always_inline]] inline void Session::run(Arguments arguments) {
+  // Most clients repeat the same command, which is then found without a lookup.
+  const Command* command = last_command_;
+  if (command == nullptr || command->subcommand || !is_word(arguments[0], command->name))
+    command = find_command(arguments);
   if (command == nullptr) {
     if (is_word(arguments[0], "host:") || is_word(arguments[0], "post")) {
       return suspect("An HTTP request, perhaps forged in a browser, came from");
@@ -366,11 +326,10 @@ void Session::dispatch(Arguments arguments) {
     truncate_output(output_before);  // a partial reply would corrupt the stream
     reply_.error("OOM out of memory");
   }
-  if (parked_) return;
-  count_call(*command, errors_before);
+  if (!std::exchange(parked_, false)) count_call(*command, errors_before);
 }
 
-void Session::count_call(const Command& command, std::uint64_t errors_before) {
+inline void Session::count_call(const Command& command, std::uint64_t errors_before) {
   ++server_.statistics.commands_processed;
   ++server_.statistics.commands[command.index].calls;
   if (reply_.errors() == errors_before) return;
@@ -391,7 +350,7 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
       reply_.error("OOM out of memory");
     }
     count_call(*last_command_, errors_before);
-    end_request();
+    if (reply_.overflowed()) give_up_on_reader();
   } catch (const std::bad_alloc&) {
     kill();
   }

@@ -53,7 +53,11 @@ class Session {
   /// Passes bytes that were read elsewhere. They are parsed in place and belong to the caller again
   /// after the next execute(), which copies what it has not run. The memory must be writable:
   /// passwords in it are overwritten after use.
-  void show(std::string_view bytes);
+  void show(std::string_view bytes) {
+    shown_ = bytes;
+    bytes_in_ += bytes.size();
+    server_.statistics.bytes_in += bytes.size();
+  }
   /// The same, but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
 
@@ -73,7 +77,11 @@ class Session {
       return output_.view().substr(0, references_.text_before());
     return output_.view();
   }
-  void consume_output(std::size_t size) noexcept;
+  void consume_output(std::size_t size) noexcept {
+    output_.consume(size);
+    references_.text_sent(size);
+    server_.statistics.bytes_out += size;
+  }
   /// The whole output without values that are sent in place.
   std::string_view text_output() const noexcept { return output_.view(); }
   /// Enables sending large values in place: when pending_output() is empty and value_waits(), call
@@ -128,19 +136,23 @@ class Session {
 
  private:
   void run(std::span<const std::string_view> arguments);
-  void dispatch(std::span<const std::string_view> arguments);
-  bool asks_again(std::string_view name) const noexcept;
   void count_call(const Command& command, std::uint64_t errors_before);
-  void end_request();
   void lose_request();
   void reject(const Command* command, std::string_view error);
   void protocol_error();
-  bool over_output_limit() noexcept;
+  std::size_t output_limit() const noexcept;
   void give_up_on_reader() noexcept;
   void check_query_limit();
   void note_progress() noexcept;
-  void meter() noexcept;
-  std::size_t own_memory() const noexcept;
+  /// Updates the meter; the buffers update it themselves.
+  void meter() noexcept {
+    const std::size_t now = own_memory();
+    server_.buffer_bytes += now - metered_;
+    metered_ = now;
+  }
+  std::size_t own_memory() const noexcept {
+    return parser_.memory() + arriving_.memory() + references_.bytes();
+  }
   /// The bytes received and not yet executed.
   std::size_t waiting_input() const noexcept {
     return input_.size() + shown_.size() + arriving_.size();

@@ -16,6 +16,21 @@ namespace {
 std::size_t block_bytes(std::size_t size) noexcept { return (size + 8 + 15) / 16 * 16; }
 std::size_t block_bytes(const Entry* entry) noexcept { return block_bytes(entry->block_size()); }
 
+/// The last bytes of a text, fewer than eight, as a number: the first one is the lowest byte.
+std::uint64_t tail_of(const char* at, std::size_t size) noexcept {
+  if (size >= 4) {
+    std::uint32_t low = 0, high = 0;
+    std::memcpy(&low, at, 4);
+    std::memcpy(&high, at + size - 4, 4);
+    return low | static_cast<std::uint64_t>(high) << (8 * (size - 4));
+  }
+  if (size == 0) return 0;
+  const auto byte = [at](std::size_t i) {
+    return static_cast<std::uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
+  };
+  return byte(0) | byte(size / 2) | byte(size - 1);
+}
+
 constexpr std::size_t kAhead = 32 * 1024;
 constexpr std::size_t kMostSpare = 1 << 20;
 
@@ -57,10 +72,7 @@ std::uint64_t siphash13(std::string_view bytes, const HashSeed& seed) noexcept {
     std::memcpy(&word, at, 8);
     take(word);
   }
-  std::uint64_t tail = static_cast<std::uint64_t>(bytes.size()) << 56;
-  for (std::size_t i = 0; i < left; ++i)
-    tail |= static_cast<std::uint64_t>(static_cast<unsigned char>(at[i])) << (8 * i);
-  take(tail);
+  take(static_cast<std::uint64_t>(bytes.size()) << 56 | tail_of(at, left));
   v2 ^= 0xff;
   round();
   round();
