@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/rdma/protocol/stream: two streams that send to each other. Moving the bytes, which is the network's
-// work, is free here; the work of the stream and its copy to the reader are counted.
+// conn/rdma/protocol/stream: two streams that send to each other. Moving the bytes, which is the
+// network's work, is free here; the work of the stream and its copy to the reader are counted.
 
 #include "bench/micro/cases.h"
 
@@ -47,7 +47,7 @@ class End {
       std::vector<std::byte>* const memory = free_.back();
       free_.pop_back();
       const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
-      stream.inbound().provide_window({memory->data(), length, address, 1, memory});
+      stream.inbound().provide_window({memory->data(), length, 1, address, memory});
     }
   }
   void tell(End& peer) {

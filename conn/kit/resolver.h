@@ -6,8 +6,12 @@
 // ms, or whose requests were all cancelled, does not count towards the four. Requests for the same
 // name share a lookup.
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,6 +47,28 @@ struct AECONN_API SocketAddress {
   /// Whether both addresses have the same host, regardless of the port. An IPv4-mapped IPv6 address
   /// equals the IPv4 address.
   bool same_host(const SocketAddress& other) const noexcept;
+};
+
+/// An IPv4 or IPv6 address in 28 bytes, to keep: a SocketAddress, with its sockaddr_storage, would
+/// be noticeable with ten thousand connections. Of a Unix socket's address only the family is kept.
+class CompactAddress {
+ public:
+  CompactAddress() = default;
+  explicit CompactAddress(const SocketAddress& address) noexcept {
+    std::memcpy(&address_, &address.storage, std::min<std::size_t>(address.size, sizeof address_));
+  }
+  int family() const noexcept { return address_.sin6_family; }
+  /// Returns the address; empty if it is unset or that of a Unix socket.
+  SocketAddress get() const noexcept {
+    SocketAddress address;
+    if (family() != AF_INET && family() != AF_INET6) return address;
+    address.size = family() == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, &address_, address.size);
+    return address;
+  }
+
+ private:
+  sockaddr_in6 address_{};
 };
 
 /// The result of resolving a host name: its addresses, or a failure.

@@ -26,9 +26,10 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
   const auto& type_here = static_cast<const RdmaType&>(type());
-  const Settings settings = Settings::from(type_here.options_for(to));
+  std::shared_ptr<const Settings> settings =
+      link_.state().settings().get(Settings::from(type_here.options_for(to)));
   link_.stage.move(Phase::kResolving);
-  link_.configure(settings);
+  link_.configure(std::move(settings));
   link_.renew_stream(host().id());
   const Setup::Around around{link_, deadline_, host(), *this, *this, type_here.addresses()};
   setup_ = std::make_unique<Setup>(around, to,
@@ -97,9 +98,9 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 
 // --- accepting -----------------------------------------------------------------------------------
 
-RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
-                         CmId id, AcceptOwner& listener)
-    : LinkedCarrier(type, state, settings, Role::kServer, &listener) {
+RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state,
+                         std::shared_ptr<const Settings> settings, CmId id, AcceptOwner& listener)
+    : LinkedCarrier(type, state, std::move(settings), Role::kServer, &listener) {
   link_.id() = std::move(id);
   link_.id()->context = static_cast<CmUser*>(this);
 }

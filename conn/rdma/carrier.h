@@ -4,6 +4,7 @@
 // carrier. The base class, LinkedCarrier, handles what rdma_cm, the device and the loop report
 // (conn/rdma/linked_carrier.h).
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,12 +17,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class RdmaCarrier final : public LinkedCarrier {
  public:
   /// Creates the carrier of an outgoing connection. Throws VerbsError if the machine has no RDMA.
-  RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& defaults)
-      : LinkedCarrier(type, state, defaults, Role::kClient, nullptr) {}
+  RdmaCarrier(const ConnectionType& type, LoopState& state,
+              std::shared_ptr<const Settings> defaults)
+      : LinkedCarrier(type, state, std::move(defaults), Role::kClient, nullptr) {}
   /// Creates the carrier of an incoming connection from the rdma_cm id of a CONNECT_REQUEST event,
   /// and takes ownership of that id. Call accept() next.
-  RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
-              AcceptOwner& listener);
+  RdmaCarrier(const ConnectionType& type, LoopState& state,
+              std::shared_ptr<const Settings> settings, CmId id, AcceptOwner& listener);
 
   /// Creates the queue pair and accepts the connection request. `private_data`: the bytes that the
   /// peer sent in the request. Throws VerbsError; the caller must then close the connection.

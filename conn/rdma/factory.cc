@@ -53,8 +53,9 @@ LoopAcceptorPtr RdmaType::open_acceptor(ae::EventLoop& loop, const Endpoint& end
 
 ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
   try {
-    return make_connection<RdmaCarrier>(loop, *this, LoopState::of(loop, *this),
-                                        Settings::from(options_for({})))
+    LoopState& state = LoopState::of(loop, *this);
+    return make_connection<RdmaCarrier>(loop, *this, state,
+                                        state.settings().get(Settings::from(options_for({}))))
         .first;
   } catch (const VerbsError& error) {
     throw unavailable(error);

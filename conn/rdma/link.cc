@@ -31,13 +31,14 @@ constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
 
 }  // namespace
 
-Link::Link(LoopState& state, const Settings& settings, Role role, const Users& users)
+Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role,
+           const Users& users)
     : state_(state),
-      settings_(settings),
+      settings_(std::move(settings)),
       role_(role),
       users_(users),
-      stream(settings.stream(role, 0), std::chrono::steady_clock::now()),
-      sender(stream, settings) {}
+      stream(settings_->stream(role, 0), std::chrono::steady_clock::now()),
+      sender(stream, *settings_) {}
 
 void Link::set(QueuePair next) noexcept {
   assert(allowed(state_of_pair_, next));
@@ -46,13 +47,13 @@ void Link::set(QueuePair next) noexcept {
 
 // --- set-up --------------------------------------------------------------------------------------
 
-void Link::configure(const Settings& settings) {
-  settings_ = settings;
-  sender.set_sizes(settings_);
+void Link::configure(std::shared_ptr<const Settings> settings) {
+  settings_ = std::move(settings);
+  sender.set_sizes(*settings_);
 }
 
 void Link::renew_stream(std::uint64_t connection) {
-  stream = Stream(settings_.stream(role_, connection), std::chrono::steady_clock::now());
+  stream = Stream(settings_->stream(role_, connection), std::chrono::steady_clock::now());
 }
 
 void Link::make() {
@@ -63,7 +64,7 @@ void Link::make() {
     Failure failure = error.failure();
     if (context_ != nullptr)
       failure.text +=
-          limit_words(failure.code.value(), context_->name(), &context_->device(), settings_);
+          limit_words(failure.code.value(), context_->name(), &context_->device(), *settings_);
     throw VerbsError(std::move(failure));
   }
 }
@@ -72,7 +73,7 @@ void Link::make() {
 // resources come first, beginning with memory for the first window if the device allows this order,
 // so that a failure costs no slow device call.
 void Link::set_up() {
-  context_ = state_.devices().context(id_, settings_);
+  context_ = state_.devices().context(id_, *settings_);
   state_.add(users_.loop);
   Device& device = context_->device();
   const auto open_first_window = [this] {
@@ -80,25 +81,24 @@ void Link::set_up() {
     if (stream.failure() != nullptr) throw VerbsError(windows.failure());
   };
   path.set_device(device, id_->port_num);
-  check(settings_.fabric, {device.verbs(), device.name(), id_->port_num, device.iwarp()},
+  check(settings_->fabric, {device.verbs(), device.name(), id_->port_num, device.iwarp()},
         id_.local());
   if (context_->full_of_parked())
     throw VerbsError(Failure{std::make_error_code(std::errc::network_down),
                              fmt::format("{}: connections that ended wait for its port to come "
                                          "up again, and there is no room for more",
                                          device.name())});
-  const std::uint32_t sends = std::min(settings_.send_queue, device.max_send_queue());
-  settings_.send_queue = sends;
-  domain_ = context_->domain(settings_, own_receives_wanted());
+  const std::uint32_t sends = std::min(settings_->send_queue, device.max_send_queue());
+  domain_ = context_->domain(*settings_, own_receives_wanted());
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
-  const QueuePairShape shape{domain_.get(), sends, settings_.inline_data};
+  const QueuePairShape shape{domain_.get(), sends, settings_->inline_data};
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
   if (prepared) state_.preparation().on_taken();
   sender.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
-    receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
+    receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_->limit());
   const std::uint32_t told = receives != 0
                                  ? flow::told_of_own(receives)
                                  : flow::told_of_shared(domain_->shared_receives()->depth());
@@ -127,10 +127,10 @@ void Link::set_up() {
   set(QueuePair::kMade);
   if (device.keys_are_younger()) open_first_window();
   rings_ = pin_rings(cap);
-  sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_.inline_data)},
-               &domain_->local(), settings_.limit());
+  sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_->inline_data)},
+               &domain_->local(), settings_->limit());
   context_->attach(qp_->qp_num, &users_.queue_pair);
-  qp_to_init(id_.get(), qp_.get(), settings_.fabric);
+  qp_to_init(id_.get(), qp_.get(), settings_->fabric);
   if (receives_ != nullptr) {
     receives_->attach(qp_.get());
     if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
@@ -142,20 +142,21 @@ void Link::set_up() {
 // therefore gets at least as many as Valkey's programs post.
 std::uint32_t Link::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
-  std::uint32_t wanted = settings_.receive_queue;
+  std::uint32_t wanted = settings_->receive_queue;
   if (stream.peer().counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
     wanted = std::min(wanted, flow::kFewReceives);
   if (device.iwarp())
     wanted =
         std::max(wanted, stream.peer().is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
-  const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
+  const std::uint32_t room =
+      device.max_cq() - std::min({settings_->send_queue, device.max_send_queue(), device.max_cq()});
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
 // Returns the time-outs of the queue pair. Assumes that the peer's device delays its
 // acknowledgements for as long as our own device does.
 QpTimeouts Link::timeouts() const noexcept {
-  QpTimeouts timeouts = settings_.timeouts;
+  QpTimeouts timeouts = settings_->timeouts;
   timeouts.ack_timeout =
       std::max(timeouts.ack_timeout,
                std::min<std::uint8_t>(context_->device().limits().local_ca_ack_delay, 31));
@@ -165,11 +166,11 @@ QpTimeouts Link::timeouts() const noexcept {
 void Link::connect(ibv_mtu mtu) {
   set(QueuePair::kConnected);
   if (path.iwarp()) return;
-  if (settings_.fabric.ece) take_ece(id_.get(), qp_.get());
+  if (settings_->fabric.ece) take_ece(id_.get(), qp_.get());
   path.set_route(
       qp_to_ready(id_.get(), qp_.get(),
                   {.timeouts = timeouts(),
-                   .fabric = settings_.fabric,
+                   .fabric = settings_->fabric,
                    .mtu = mtu,
                    .infiniband = context_->device().infiniband(id_->port_num, state_.now())}));
 }
@@ -183,8 +184,8 @@ rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
   parameters.responder_resources = 1;
   parameters.initiator_depth = 1;
   parameters.flow_control = 1;
-  parameters.retry_count = settings_.timeouts.retry_count;
-  parameters.rnr_retry_count = settings_.timeouts.rnr_retry_count;
+  parameters.retry_count = settings_->timeouts.retry_count;
+  parameters.rnr_retry_count = settings_->timeouts.rnr_retry_count;
   parameters.srq = qp_->srq != nullptr ? 1 : 0;
   parameters.qp_num = qp_->qp_num;
   return parameters;
@@ -198,9 +199,9 @@ void Link::post_keys() {
     if (result.error == 0) return;
     const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
     again = result.known && unsure &&
-            windows.go_on_without_binding(*context_, *domain_, lease_, settings_);
+            windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
     if (!result.known && unsure) context_->device().give_up_binding();
-    if (!again) throw VerbsError(bind_failure(*context_, settings_, result.error));
+    if (!again) throw VerbsError(bind_failure(*context_, *settings_, result.error));
   }
 }
 
@@ -232,7 +233,7 @@ bool Link::keys_work() {
 
 void Link::manage_windows() {
   LoopConnection& user = users_.loop;
-  if (windows.manage({domain_.get(), settings_.limit(), state_.statistics(), was_connected()},
+  if (windows.manage({domain_.get(), settings_->limit(), state_.statistics(), was_connected()},
                      state_.now()))
     state_.want_flush(user);
   // The next tick may now be due earlier than planned, either to detect that windows are idle or to
@@ -253,7 +254,7 @@ bool Link::on_key_refused(ReceiveWindow& window) {
     return true;
   }
   return context_->device().binding() == Device::Binding::kUnsure &&
-         windows.go_on_without_binding(*context_, *domain_, lease_, settings_);
+         windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
 }
 
 ae::Duration Link::patience() const noexcept {

@@ -55,11 +55,11 @@ class Link {
   };
   enum class QueuePair : std::uint8_t { kNone, kMade, kConnected, kDiscarded, kStopped };
 
-  Link(LoopState& state, const Settings& settings, Role role, const Users& users);
+  Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, const Users& users);
 
   // --- properties --------------------------------------------------------------------------------
   LoopState& state() const noexcept { return state_; }
-  const Settings& settings() const noexcept { return settings_; }
+  const Settings& settings() const noexcept { return *settings_; }
   Role role() const noexcept { return role_; }
   /// Returns true in a child of fork(): all rdma_cm and verbs objects belong to the parent process
   /// and must not be touched.
@@ -85,7 +85,7 @@ class Link {
   // --- set-up ------------------------------------------------------------------------------------
   /// Replaces the settings that were passed to the constructor. Must not be called once the
   /// connection has created an rdma_cm or verbs object.
-  void configure(const Settings& settings);
+  void configure(std::shared_ptr<const Settings> settings);
   /// Starts the stream anew, for another address or another queue pair. `connection`: the id of the
   /// connection, for tracing probes.
   void renew_stream(std::uint64_t connection);
@@ -163,7 +163,7 @@ class Link {
   void set(QueuePair next) noexcept;
 
   LoopState& state_;
-  Settings settings_;
+  std::shared_ptr<const Settings> settings_;  // never null
   const Role role_;
   const Users users_;
   const ae::MadeHere made_here_;

@@ -22,10 +22,11 @@ constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
-LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
-                             Role role, AcceptOwner* listener)
+LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state,
+                             std::shared_ptr<const Settings> settings, Role role,
+                             AcceptOwner* listener)
     : QueuedCarrier(type, state.ready()),
-      link_(state, settings, role, {*this, *this}),
+      link_(state, std::move(settings), role, {*this, *this}),
       ending_(link_),
       deadline_(state, *this),
       straight_(StraightPath::on),
@@ -157,6 +158,7 @@ void LinkedCarrier::after_input() {
   Stream& stream = link_.stream;
   LoopStatistics& statistics = link_.state().statistics();
   if (const char* why = stream.failure(); why != nullptr) {
+    if (stream.lacks_memory()) return end_with(out_of_memory());
     ++statistics.protocol_errors;
     if (stream.excess() == Excess::kMessages) ++statistics.control_floods;
     if (stream.excess() == Excess::kWindow) ++statistics.peer_windows_refused;

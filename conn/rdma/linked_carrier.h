@@ -64,8 +64,8 @@ class LinkedCarrier : public QueuedCarrier,
   /// How long we wait, after a failure, for the peer to answer our disconnect.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
 
-  LinkedCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, Role role,
-                AcceptOwner* listener);
+  LinkedCarrier(const ConnectionType& type, LoopState& state,
+                std::shared_ptr<const Settings> settings, Role role, AcceptOwner* listener);
 
   // Overrides of LoopConnection: called by the loop.
   void post_due() noexcept override;

@@ -133,7 +133,7 @@ void LinkedCarrier::on_port_down(int port, ae::Duration since) {
 }
 
 void LinkedCarrier::on_address_change(const std::vector<SocketAddress>& present) {
-  const SocketAddress& local = link_.path.local();
+  const SocketAddress local = link_.path.local();
   const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local); };
   if (local.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
     end_with({std::make_error_code(std::errc::address_not_available),

@@ -107,7 +107,10 @@ class ListenerCore::Port final : private CmUser {
 
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
-    : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
+    : type_(type),
+      state_(&state),
+      shared_settings_(std::make_shared<const Settings>(settings)),
+      quota_(settings.max_connections) {
   // Creates the statistics counters of this loop now, because later there may be no memory for
   // them.
   (void)type.counters(state.loop());
@@ -336,7 +339,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   }
   if (wishes_prepared()) state_->preparation().soon();
   auto [connection, carrier] = make_connection<RdmaCarrier>(
-      state_->loop(), type_, *state_, settings_, std::move(request->id()), *this);
+      state_->loop(), type_, *state_, shared_settings_, std::move(request->id()), *this);
   ConnectionCore::of(*connection).occupy(std::move(request->place));
   try {
     young_.emplace(&carrier, std::move(connection));

@@ -96,7 +96,9 @@ class ListenerCore final : public ae::Deferred,
   // the listener moves to another loop.
   LoopState* state_;
   Endpoint endpoint_;
-  Settings settings_;
+  // The settings, also of the connections that this listener accepts.
+  const std::shared_ptr<const Settings> shared_settings_;
+  const Settings& settings_ = *shared_settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   // Handler of a port listener, which receives connection requests; a port listener has no

@@ -8,8 +8,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::optional<bool> Path::is_local() const noexcept {
-  if (peer_.size == 0) return std::nullopt;
-  return local_.same_host(peer_);
+  const SocketAddress to = peer();
+  if (to.size == 0) return std::nullopt;
+  return local().same_host(to);
 }
 
 void Path::set_device(const Device& device, int port) {
@@ -28,7 +29,7 @@ std::string Path::line(const Fabric& asked) const {
   if (route_.global) line += fmt::format(" gid {}", route_.gid_index);
   const std::string_view kind = iwarp_ ? "iWARP" : route_.kind;
   if (!kind.empty()) line.append(" ").append(kind);
-  line += fmt::format(" {} > {}", local_.to_string(), peer_.to_string());
+  line += fmt::format(" {} > {}", local().to_string(), peer().to_string());
   if (bytes_of(route_.mtu) != 0) line += fmt::format(" mtu {}", bytes_of(route_.mtu));
   if (route_.global) line += fmt::format(" tc {}", route_.traffic_class);
   // On iWARP no call reports the traffic class, so the value of the option is shown.

@@ -19,13 +19,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Path {
  public:
   /// Returns the local address of the connection; unset until the connection is established.
-  const SocketAddress& local() const noexcept { return local_; }
+  SocketAddress local() const noexcept { return local_.get(); }
   /// Returns the address of the peer; while connecting, the address that is being tried.
-  const SocketAddress& peer() const noexcept { return peer_; }
-  void set_peer(const SocketAddress& peer) noexcept { peer_ = peer; }
+  SocketAddress peer() const noexcept { return peer_.get(); }
+  void set_peer(const SocketAddress& peer) noexcept { peer_ = CompactAddress(peer); }
   void set_ends(const SocketAddress& local, const SocketAddress& peer) noexcept {
-    local_ = local;
-    peer_ = peer;
+    local_ = CompactAddress(local);
+    peer_ = CompactAddress(peer);
   }
   std::optional<bool> is_local() const noexcept;
 
@@ -47,7 +47,7 @@ class Path {
   void add_facts(std::vector<std::pair<std::string, std::string>>& facts) const;
 
  private:
-  SocketAddress local_, peer_;
+  CompactAddress local_, peer_;
   std::string device_;
   // The connection's route as it was known last; route() updates it from the device.
   mutable Route route_;

@@ -108,8 +108,8 @@ void Setup::choose_next_address() noexcept {
 
 void Setup::report(const std::error_code& why) const noexcept {
   // No address was tried yet, because names are still being resolved.
-  if (link_.path.peer().size == 0) return;
-  book_.told(link_.settings().spread, link_.path.peer(), why);
+  const SocketAddress peer = link_.path.peer();
+  if (peer.size != 0) book_.told(link_.settings().spread, peer, why);
 }
 
 void Setup::report_silence() const noexcept {
@@ -161,7 +161,7 @@ void Setup::drop_link() {
 void Setup::on_deadline() {
   if (!link_.stage.connecting()) return;
   Failure failure{std::make_error_code(std::errc::timed_out), ""};
-  const SocketAddress& peer = link_.path.peer();
+  const SocketAddress peer = link_.path.peer();
   failure.text = fmt::format("{} did not answer in time",
                              peer.size != 0 ? peer.to_string() : "the name service");
   resolution_.reset();
@@ -181,7 +181,7 @@ bool Setup::try_again_after(const CmEvent& event) {
 
 void Setup::try_again() {
   drop_link();
-  try_address(SocketAddress(link_.path.peer()));
+  try_address(link_.path.peer());
 }
 
 // --- rdma_cm events ------------------------------------------------------------------------------

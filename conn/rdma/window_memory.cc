@@ -2,6 +2,9 @@
 #include "conn/rdma/window_memory.h"
 
 #include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <new>
 
 #include "conn/rdma/memory/domain.h"
 
@@ -10,8 +13,14 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
   bool to_post = false;
   do {
-    while (const WindowBuffer old = stream_.inbound().take_discarded())
-      if (!static_cast<ReceiveWindow*>(old.owner)->retire()) to_post = key_to_change_ = true;
+    bool freed = false;
+    while (const WindowBuffer old = stream_.inbound().take_discarded()) {
+      if (static_cast<ReceiveWindow*>(old.owner)->retire())
+        freed = true;
+      else
+        to_post = key_to_change_ = true;
+    }
+    if (freed) remove_free();
   } while (provide(from, now));
   return to_post;
 }
@@ -22,31 +31,53 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
-  const auto is_free = [](const ReceiveWindow& window) {
-    return window.state() == ReceiveWindow::State::kFree;
-  };
-  const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
-  // All places for windows are in use. A later call finds a free one, once the key of a window is
-  // invalidated.
-  if (window == windows_.end()) return false;
-  // Without another window the stream continues with those it has. So only a connection's first
-  // window may use the last quarter of the memory limit.
-  const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
+  // A later call finds fewer windows, once the key of one is invalidated.
+  if (std::distance(windows_.begin(), windows_.end()) >= std::ptrdiff_t{kMost}) return false;
   try {
-    window->open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
-    key_to_change_ = true;
-    ++from.statistics.windows;
-    stream_.inbound().provide_window(window->buffer());
+    open(from, length);
     return true;
   } catch (const VerbsError& error) {
-    failure_ = error.failure();
-    if (from.established && is_memory_limit(failure_)) ++from.statistics.memory_refusals;
+    record(error.failure());
+    if (from.established && is_memory_limit(error.failure())) ++from.statistics.memory_refusals;
     stream_.no_window(now);
   } catch (const std::exception& error) {
-    failure_ = out_of_memory();
+    record(out_of_memory());
     stream_.no_window(now);
   }
   return false;
+}
+
+// Gives the stream a window of this length. Throws VerbsError or std::bad_alloc, and then changes
+// nothing.
+void WindowMemory::open(const Source& from, std::uint32_t length) {
+  // Without another window the stream continues with those it has. So only a connection's first
+  // window may use the last quarter of the memory limit.
+  const bool first = windows_.empty();
+  ReceiveWindow& window = windows_.emplace_front();
+  try {
+    window.open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
+    stream_.inbound().provide_window(window.buffer());
+  } catch (...) {
+    window.drop();  // its key, if it has one, is not bound yet
+    windows_.pop_front();
+    throw;
+  }
+  key_to_change_ = true;
+  ++from.statistics.windows;
+}
+
+Failure WindowMemory::failure() const {
+  if (failure_ != nullptr) return *failure_;
+  return failed_ ? out_of_memory() : Failure{};
+}
+
+void WindowMemory::record(const Failure& failure) noexcept {
+  failed_ = true;
+  failure_.reset();
+  try {
+    failure_ = std::make_unique<Failure>(failure);
+  } catch (const std::bad_alloc&) {  // failure() then says that memory is lacking, which is true
+  }
 }
 
 // --- keys of the windows -------------------------------------------------------------------------
@@ -84,6 +115,7 @@ WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* dom
     else if (changed == Changed::kNone)
       changed = Changed::kFreed;
   }
+  remove_free();
   look_at_keys();
   return changed;
 }
@@ -93,6 +125,7 @@ bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
   // Frees the window instead of invalidating its key by a request: that is slower, but it removes
   // the key as well.
   window.drop();
+  remove_free();
   return true;
 }
 
@@ -102,28 +135,25 @@ bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
 bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                                          const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {
-    return window.state() != ReceiveWindow::State::kFree &&
-           window.state() != ReceiveWindow::State::kToBind;
+    return window.state() != ReceiveWindow::State::kToBind;
   };
-  if (std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  if (windows_.empty() || std::any_of(windows_.begin(), windows_.end(), bound)) return false;
   if (settings.isolation == Isolation::kWindow) {
     context.device().give_up_binding();
     return false;
   }
   const ReceiveQueue* shared = domain.shared_receives();
   try {
-    std::uint32_t length = 0;
-    for (ReceiveWindow& window : windows_)
-      if (window.state() == ReceiveWindow::State::kToBind) {
-        length = window.length();
-        window.drop();
-      }
+    ReceiveWindow& window = windows_.front();  // the only one
+    assert(std::next(windows_.begin()) == windows_.end());
+    const std::uint32_t length = window.length();
+    window.drop();
     context.give_up_binding(domain);
     // This queue pair no longer shares its receives with others, so its share of the completion
     // queue must include them.
     if (shared != nullptr) lease.enlarge(shared->depth());
-    windows_.front().open(domain, length, settings.limit());
-    stream_.inbound().replace_window(windows_.front().buffer());
+    window.open(domain, length, settings.limit());
+    stream_.inbound().replace_window(window.buffer());
     return true;
   } catch (const std::exception& error) {
     return false;

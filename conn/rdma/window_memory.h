@@ -5,12 +5,14 @@
 // on the send queue, which Sender posts.
 //
 // Invariants: the stream uses only windows of this object, and none that is free or whose key is to
-// be invalidated. If no window waits for a key change and none is in flight, key_to_change_ may be
-// false, and has_key_to_change() then does not look at the windows.
+// be invalidated; windows_ has no window that is free. If no window waits for a key change and none
+// is in flight, key_to_change_ may be false, and has_key_to_change() then does not look at the
+// windows.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <forward_list>
+#include <memory>
 #include <span>
 
 #include "ae/abi.h"
@@ -44,7 +46,7 @@ class WindowMemory {
   bool manage(const Source& from, ae::TimePoint now);
   /// Returns the last failure to get memory for a receive window; an empty Failure if there was
   /// none.
-  const Failure& failure() const noexcept { return failure_; }
+  Failure failure() const;
 
   // --- keys of the windows -----------------------------------------------------------------------
   /// Returns false only if has_key_to_change() would.
@@ -73,7 +75,8 @@ class WindowMemory {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }
   /// Call when the device refused to change the key of `window`. Returns true if the refused change
-  /// was an invalidation: the window is then freed, and its key with it. Returns false for a bind.
+  /// was an invalidation: the window is then freed, and its key with it, and `window` must not be
+  /// used any more. Returns false for a bind.
   bool drop_refused(ReceiveWindow& window) noexcept;
   /// Creates the windows again with the key of their memory region, for a device that cannot bind
   /// keys. Returns false if that is not possible.
@@ -90,21 +93,32 @@ class WindowMemory {
   /// use the windows afterwards.
   void drop() noexcept {
     for (ReceiveWindow& window : windows_) window.drop();
+    windows_.clear();
   }
 
  private:
+  // Most windows: those that the stream uses, and two whose keys are being invalidated.
+  static constexpr std::size_t kMost = ReceiveWindowQueue::kSlots + 2;
+
   bool provide(const Source& from, ae::TimePoint now);
+  void open(const Source& from, std::uint32_t length);
+  void remove_free() noexcept {
+    windows_.remove_if(
+        [](const ReceiveWindow& window) { return window.state() == ReceiveWindow::State::kFree; });
+  }
+  void record(const Failure& failure) noexcept;
   void look_at_keys() noexcept;
   std::size_t find_waiting(std::span<ReceiveWindow*> out) noexcept;
   Changed complete(std::uint32_t sequence, Domain* domain) noexcept;
 
   Stream& stream_;
-  // Memory of the receive windows that the stream uses, and of up to two whose keys are being
-  // invalidated.
-  std::array<ReceiveWindow, ReceiveWindowQueue::kSlots + 2> windows_;
+  // The receive windows, at most kMost. Most connections have one.
+  std::forward_list<ReceiveWindow> windows_;
   // False: no bind or invalidation of a window's key is due or in flight. True: there may be one.
   bool key_to_change_ = false;
-  Failure failure_;
+  // True if there was a failure; failure_ is null nevertheless if there was no memory to keep it.
+  bool failed_ = false;
+  std::unique_ptr<Failure> failure_;
 };
 
 /// Returns the failure to report for a connection for which the key of a window could not be bound.

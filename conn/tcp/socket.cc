@@ -154,16 +154,4 @@ int unsent_bytes(int fd) noexcept {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-PeerAddress::PeerAddress(const SocketAddress& peer) noexcept {
-  std::memcpy(&address_, &peer.storage, std::min<std::size_t>(peer.size, sizeof address_));
-}
-
-SocketAddress PeerAddress::get() const noexcept {
-  SocketAddress address;
-  if (address_.sin6_family != AF_INET && address_.sin6_family != AF_INET6) return address;
-  address.size = address_.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, &address_, address.size);
-  return address;
-}
-
 }}}  // namespace conn::tcp

@@ -76,18 +76,4 @@ SocketAddress unix_address(const std::string& path);
 /// local kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
-/// The address of a connection's peer: IPv4, IPv6 or Unix. It needs only the memory of an IPv6
-/// address; a full sockaddr_storage would be noticeable with ten thousand connections. Of a Unix
-/// peer only the family is kept; its name is queried on demand.
-class PeerAddress {
- public:
-  PeerAddress() = default;
-  explicit PeerAddress(const SocketAddress& peer) noexcept;
-  bool is_unix() const noexcept { return address_.sin6_family == AF_UNIX; }
-  SocketAddress get() const noexcept;  ///< returns the peer's address; empty for a Unix peer
-
- private:
-  sockaddr_in6 address_{};
-};
-
 }}}  // namespace conn::tcp

@@ -49,7 +49,7 @@ SocketCarrier::SocketCarrier(const SocketType& type, std::shared_ptr<const Setti
 void SocketCarrier::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
   host().occupy(std::move(place));
   fd_ = std::move(fd);
-  peer_ = PeerAddress(peer);
+  peer_ = CompactAddress(peer);
   move_to(State::kConnected);
 }
 
@@ -70,7 +70,7 @@ void SocketCarrier::dialed(Dialed result) {
   if (result.fd) {
     host().occupy(std::move(result.place));
     fd_ = std::move(result.fd);
-    peer_ = PeerAddress(result.peer);
+    peer_ = CompactAddress(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
     // Watches the socket for handlers that are already set. This comes before the connect handler
@@ -96,7 +96,7 @@ void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline)
   SetupTrace::end();
   host().occupy(std::move(result.place));
   fd_ = std::move(result.fd);
-  peer_ = PeerAddress(result.peer);
+  peer_ = CompactAddress(result.peer);
   move_to(State::kConnected);
   interest_changed();
 }
@@ -467,7 +467,7 @@ void SocketCarrier::close() noexcept {
                               (state() == State::kClosed && (lent || !read_ended_)));
   if (aborts()) {
     close_socket(true);
-  } else if (peer_.is_unix()) {
+  } else if (is_unix()) {
     close_unix(std::move(fd_));
   } else if (stands && settings_->linger > ae::Duration::zero() &&
              (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
@@ -495,7 +495,7 @@ void SocketCarrier::close() noexcept {
 /// a reset; a unix peer gets one only if input is unread here, since the kernel offers no other
 /// way.
 void SocketCarrier::close_socket(bool reset) noexcept {
-  if (reset && fd_ && !peer_.is_unix() && !inherited()) reset_when_closed(fd_.get());
+  if (reset && fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
   if (is_lent() && lending_->is_ours()) reset_when_closed(fd_.get());
   fd_.reset();
 }
@@ -503,7 +503,7 @@ void SocketCarrier::close_socket(bool reset) noexcept {
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
   // output of a Unix socket has been delivered once it is written
-  if (!fd_ || peer_.is_unix()) return true;
+  if (!fd_ || is_unix()) return true;
   if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
   // After the peer's end of stream there is nothing to wait for: the kernel finishes delivery by
   // itself.
@@ -520,7 +520,7 @@ void SocketCarrier::abandon() noexcept {
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
-  if (peer_.is_unix() && !inherited()) close_unix(std::move(fd_));
+  if (is_unix() && !inherited()) close_unix(std::move(fd_));
   close_socket();
 }
 
@@ -536,7 +536,7 @@ std::string SocketCarrier::local_address() const {
 }
 
 std::string SocketCarrier::peer_address() const {
-  if (!peer_.is_unix()) return peer_.get().to_string();
+  if (!is_unix()) return peer_.get().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name, so the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
@@ -544,7 +544,7 @@ std::string SocketCarrier::peer_address() const {
 }
 
 std::optional<bool> SocketCarrier::is_local() const {
-  if (peer_.is_unix()) return true;
+  if (is_unix()) return true;
   const SocketAddress remote = peer_.get();
   if (remote.size == 0) return std::nullopt;
   if (is_loopback(remote)) return true;
@@ -556,7 +556,7 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (!fd_) return {};
   std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
-  if (peer_.is_unix()) return facts;
+  if (is_unix()) return facts;
   int nodelay = 0;
   socklen_t size = sizeof nodelay;
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {

@@ -72,6 +72,7 @@ class SocketCarrier final : public Carrier {
   void announce_error();
   void tell_error();
   ssize_t failed(int err, const char* what) noexcept;
+  bool is_unix() const noexcept { return peer_.family() == AF_UNIX; }
   int shut_down(int how);
   ssize_t received_nothing(ssize_t n);
   ssize_t sent_nothing();
@@ -85,7 +86,7 @@ class SocketCarrier final : public Carrier {
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
-  PeerAddress peer_;
+  CompactAddress peer_;  // of a Unix peer only the family; its name is queried on demand
   ae::Mask watched_ = ae::kNone;
   bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
   // whether shutdown() or shutdown_both() was called, so that no write may follow

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace simulation {
@@ -25,6 +27,30 @@ bool fails(Allocator kind) noexcept {
   if (--more == 0) left = 0;
   failed = true;
   return true;
+}
+
+// What precedes each allocation of operator new: its size, or 0 if it is not counted. As large as
+// the alignment that operator new promises.
+constexpr std::size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+static_assert(kHead >= sizeof(std::size_t));
+std::atomic<std::uint64_t> live = 0;
+
+void* allocate(std::size_t size) noexcept {
+  void* const head = std::malloc(kHead + size);
+  if (head == nullptr) return nullptr;
+  const std::size_t counted = inside_simulation == 0 ? size : 0;
+  std::memcpy(head, &counted, sizeof counted);
+  live += counted;
+  return static_cast<std::byte*>(head) + kHead;
+}
+
+void release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  void* const head = static_cast<std::byte*>(memory) - kHead;
+  std::size_t counted;
+  std::memcpy(&counted, head, sizeof counted);
+  live -= counted;
+  std::free(head);
 }
 
 void* openssl_malloc(std::size_t size, const char*, int) {
@@ -48,6 +74,7 @@ void fail_allocation(Allocator kind, std::uint64_t number, std::uint64_t count) 
 }
 
 std::uint64_t allocations() noexcept { return made; }
+std::uint64_t live_bytes() noexcept { return live; }
 
 Below::Below() noexcept { ++inside_simulation; }
 Below::~Below() { --inside_simulation; }
@@ -58,19 +85,21 @@ bool allocation_failed() noexcept { return failed && told == 1; }
 
 void* operator new(std::size_t size) {
   if (simulation::fails(simulation::Allocator::kNew)) throw std::bad_alloc();
-  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
+  if (void* memory = simulation::allocate(size)) return memory;
   throw std::bad_alloc();
 }
 void* operator new[](std::size_t size) { return operator new(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return simulation::fails(simulation::Allocator::kNew) ? nullptr : std::malloc(size);
+  return simulation::fails(simulation::Allocator::kNew) ? nullptr : simulation::allocate(size);
 }
 void* operator new[](std::size_t size, const std::nothrow_t& no) noexcept {
   return operator new(size, no);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { simulation::release(memory); }
+void operator delete[](void* memory) noexcept { simulation::release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { simulation::release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { simulation::release(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { simulation::release(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
+  simulation::release(memory);
+}

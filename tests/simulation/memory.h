@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Simulates memory shortage: this program's operator new and OpenSSL's allocations can be made to
-// fail.
+// fail. Also counts the bytes that are in use.
 
 #include <cstdint>
 
@@ -17,6 +17,10 @@ bool allocation_failed() noexcept;
 
 /// Number of calls of operator new so far that could have been made to fail.
 std::uint64_t allocations() noexcept;
+
+/// Number of bytes that operator new has handed out and that are not freed yet, without those of
+/// simulated libraries and of the simulation itself (see Below).
+std::uint64_t live_bytes() noexcept;
 
 /// While an instance is on the stack, simulated libraries or the kernel are running. The real ones
 /// take nothing from operator new, so it does not fail there.

@@ -94,6 +94,9 @@ struct Settings {
   static const OptionTable& options();
   StreamConfig stream(Role role, std::uint64_t connection = 0) const;
   MemoryLimit limit() const noexcept { return {memory_limit}; }
+
+  /// Whether all settings of both objects are equal.
+  friend bool operator==(const Settings&, const Settings&) = default;
 };
 
 }}}  // namespace conn::rdma

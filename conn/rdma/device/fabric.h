@@ -33,6 +33,9 @@ struct Fabric {
   }
   /// Returns the options that are set as text, such as "traffic-class=32, path-mtu=1024".
   std::string words() const;
+
+  /// Whether all options of both objects are equal.
+  friend bool operator==(const Fabric&, const Fabric&) = default;
 };
 
 /// A port of an RDMA device.

@@ -32,6 +32,8 @@ struct QpTimeouts {
   /// Retries while the peer has no receive posted; 7 means for ever, because the library's own
   /// deadlines detect dead peers.
   std::uint8_t rnr_retry_count = 7;
+  /// Whether all members of both objects are equal.
+  friend bool operator==(const QpTimeouts&, const QpTimeouts&) = default;
 };
 
 // Moves the queue pair to state INIT, the first step of its set-up. Throws VerbsError.

@@ -20,6 +20,7 @@
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
 #include "conn/kit/ready_list.h"
+#include "conn/rdma/config/shared_settings.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/cm_events.h"
 #include "conn/rdma/loop/device_context.h"
@@ -62,6 +63,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Devices& devices() noexcept { return devices_; }
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
+  SharedSettings& settings() noexcept { return settings_; }
   /// Returns the time at which this iteration began; inside pump(), the current time.
   ae::TimePoint now() const { return time_known_ ? now_ : ask_time(); }
   /// Returns the number of this iteration; each iteration has a different one. A connection renews
@@ -155,6 +157,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   PeriodicCleanup maintenance_{loop_, devices_, users_, wheel_, listeners_};
   Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
+  SharedSettings settings_;
   ae::Spin spin_;
   bool poll_more_ = false;  // whether the last poll may have left completions in a queue
   bool posted_ = false;     // whether requests were posted since the queues were last polled

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The windows that the peer has given us to write into: the current one, and those that it
-// announced ahead, in order. Their number is limited, whatever the peer sends.
+// announced ahead, in order. Their number is limited, whatever the peer sends. Memory for the
+// windows ahead is allocated when the peer first announces one.
 
 #include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 
 #include "ae/abi.h"
 #include "conn/rdma/protocol/flow_control.h"
@@ -17,14 +20,28 @@ using flow::kMostAnnounced;
 
 class PeerWindows {
  public:
+  /// What append() returns if memory is lacking.
+  static constexpr char kNoMemory[] = "no memory for the windows that the peer announces";
+
   struct Window {
     std::uint64_t address = 0;
     std::uint32_t length = 0, key = 0;
   };
 
+  PeerWindows() = default;
+  PeerWindows(const PeerWindows& other)
+      : current_(other.current_),
+        used_(other.used_),
+        head_(other.head_),
+        ahead_(other.ahead_),
+        next_(other.next_ != nullptr ? std::make_unique<Ahead>(*other.next_) : nullptr) {}
+  PeerWindows(PeerWindows&&) = default;
+  PeerWindows& operator=(PeerWindows&&) = default;
+  ~PeerWindows() = default;
+
   /// Returns the peer's window that we are writing into. A full window stays current until the peer
   /// announces another. The returned length is 0 if the peer has announced no window yet.
-  const Window& current() const noexcept { return windows_[head_]; }
+  const Window& current() const noexcept { return current_; }
   /// Returns how many bytes we have written into current().
   std::uint32_t used() const noexcept { return used_; }
   std::uint32_t left() const noexcept { return current().length - used_; }
@@ -37,21 +54,28 @@ class PeerWindows {
   /// Makes `window` the current window and drops all others; nothing more is written into the
   /// dropped windows.
   void replace(const Window& window) noexcept {
-    windows_[head_] = window;
+    current_ = window;
     used_ = 0;
     ahead_ = 0;
   }
   /// Adds `window` behind the other windows, or in place of the current window if that is full and
-  /// no other follows. Returns false, and adds nothing, if there are kMostAnnounced windows
-  /// already.
-  [[nodiscard]] bool append(const Window& window) noexcept {
+  /// no other follows. Returns null, or a text that says why it has added nothing: there are
+  /// kMostAnnounced windows already, or memory is lacking.
+  [[nodiscard]] const char* append(const Window& window) noexcept {
     if (left() == 0) {
       replace(window);
-      return true;
+      return nullptr;
     }
-    if (ahead_ + 1u == kMostAnnounced) return false;
-    windows_[(head_ + ++ahead_) % kMostAnnounced] = window;
-    return true;
+    if (ahead_ == kMostAhead) return "the peer announced more windows than it may";
+    if (next_ == nullptr) next_.reset(new (std::nothrow) Ahead);
+    if (next_ == nullptr) return kNoMemory;
+    (*next_)[(head_ + ahead_) % kMostAhead] = window;
+    ++ahead_;
+    return nullptr;
+  }
+  /// Frees the memory for windows ahead, if there are none.
+  void trim() noexcept {
+    if (ahead_ == 0) next_.reset();
   }
   /// Records that `length` more bytes were written into the current window. Returns true if that
   /// window is now full; the next window, if there is one, is then the current one.
@@ -60,7 +84,8 @@ class PeerWindows {
     used_ += length;
     if (left() != 0) return false;
     if (ahead_ != 0) {
-      head_ = static_cast<std::uint8_t>((head_ + 1u) % kMostAnnounced);
+      current_ = (*next_)[head_];
+      head_ = static_cast<std::uint8_t>((head_ + 1u) % kMostAhead);
       --ahead_;
       used_ = 0;
     }
@@ -71,12 +96,20 @@ class PeerWindows {
     assert(length < left());
     used_ += length;
   }
-  void check() const { assert(used_ <= current().length && ahead_ < kMostAnnounced); }
+  void check() const {
+    assert(used_ <= current().length && ahead_ <= kMostAhead);
+    assert(ahead_ == 0 || next_ != nullptr);
+  }
 
  private:
-  std::array<Window, kMostAnnounced> windows_;
+  static constexpr std::size_t kMostAhead = kMostAnnounced - 1;
+  using Ahead = std::array<Window, kMostAhead>;
+
+  Window current_;
   std::uint32_t used_ = 0;
+  // The ahead_ windows that follow, a ring in *next_ that begins at head_.
   std::uint8_t head_ = 0, ahead_ = 0;
+  std::unique_ptr<Ahead> next_;
 };
 
 }}}  // namespace conn::rdma

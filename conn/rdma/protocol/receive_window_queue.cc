@@ -8,6 +8,22 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+ReceiveWindowQueue::ReceiveWindowQueue(const ReceiveWindowQueue& other)
+    : windows_(other.windows_),
+      line_(other.line_),
+      held_(other.held_),
+      count_(other.count_),
+      full_(other.full_),
+      unposted_(other.unposted_),
+      leave_(other.leave_) {
+  auto mine = windows_.begin();
+  for (const Window& theirs : other.windows_) {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (other.line_[i] == &theirs) line_[i] = &*mine;
+    ++mine;
+  }
+}
+
 std::uint64_t ReceiveWindowQueue::bytes() const noexcept {
   std::uint64_t total = 0;
   for (const Window& window : windows_) total += window.buffer.length;
@@ -23,22 +39,21 @@ std::uint32_t ReceiveWindowQueue::longest_outstanding() const noexcept {
 
 // --- adding and removing window memory -----------------------------------------------------------
 
-void ReceiveWindowQueue::add(const WindowBuffer& buffer) noexcept {
+void ReceiveWindowQueue::add(const WindowBuffer& buffer) {
   assert(buffer.data != nullptr && held_ < kSlots);
-  std::size_t slot = 0;
-  while (windows_[slot].buffer) ++slot;
-  windows_[slot].buffer = buffer;
+  Window& window = windows_.emplace_front();
+  window.buffer = buffer;
   ++held_;
-  append(slot);
+  append(window);
 }
 
-void ReceiveWindowQueue::append(std::size_t slot) noexcept {
-  const WindowBuffer buffer = windows_[slot].buffer;
-  windows_[slot] = Window{};
-  windows_[slot].buffer = buffer;
-  windows_[slot].end = buffer.length;
-  windows_[slot].in_line = true;
-  line_[count_++] = static_cast<std::uint8_t>(slot);
+void ReceiveWindowQueue::append(Window& window) noexcept {
+  const WindowBuffer buffer = window.buffer;
+  window = Window{};
+  window.buffer = buffer;
+  window.end = buffer.length;
+  window.in_line = true;
+  line_[count_++] = &window;
   ++unposted_;
 }
 
@@ -49,39 +64,44 @@ void ReceiveWindowQueue::replace_last(const WindowBuffer& buffer) noexcept {
   last.end = buffer.length;
 }
 
-std::size_t ReceiveWindowQueue::find_spare(std::uint32_t length) const noexcept {
-  const auto fits = [length](const Window& window) {
-    return window.buffer && !window.in_line && (length == 0 || window.buffer.length == length);
-  };
-  return static_cast<std::size_t>(std::find_if(windows_.begin(), windows_.end(), fits) -
-                                  windows_.begin());
-}
-
 bool ReceiveWindowQueue::add_spare(std::uint32_t length) noexcept {
-  const std::size_t slot = has_spare() ? find_spare(length) : kSlots;
-  if (slot != kSlots) append(slot);
-  return slot != kSlots;
+  if (!has_spare()) return false;
+  const auto found = std::find_if(windows_.begin(), windows_.end(), [length](const Window& window) {
+    return is_spare(window, length);
+  });
+  if (found == windows_.end()) return false;
+  append(*found);
+  return true;
 }
 
 WindowBuffer ReceiveWindowQueue::take_spare_but(std::uint32_t length) noexcept {
   if (!has_spare()) return {};
-  for (Window& window : windows_) {
-    if (!window.buffer || window.in_line || window.buffer.length == length) continue;
+  for (auto before = windows_.before_begin(), at = windows_.begin(); at != windows_.end();
+       before = at++) {
+    if (at->in_line || at->buffer.length == length) continue;
+    const WindowBuffer buffer = at->buffer;
+    windows_.erase_after(before);
     --held_;
-    return std::exchange(window, Window{}).buffer;
+    return buffer;
   }
   return {};
 }
 
 void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
+  std::forward_list<Window> windows = std::move(windows_);
   *this = ReceiveWindowQueue{};
   if (unread.empty()) return;
-  WindowBuffer buffer;
-  buffer.data = unread.data();
-  buffer.length = static_cast<std::uint32_t>(unread.size());
-  add(buffer);
+  // The bytes were in a window, so there is a record for them without an allocation.
+  assert(!windows.empty());
+  windows_.splice_after(windows_.before_begin(), windows, windows.before_begin());
+  Window& window = windows_.front();
+  window.buffer = {};
+  window.buffer.data = unread.data();
+  window.buffer.length = static_cast<std::uint32_t>(unread.size());
+  held_ = 1;
+  append(window);
   announce_nothing();
-  (void)fill(buffer.length, {});
+  (void)fill(window.buffer.length, {});
 }
 
 // --- announcing windows to the peer --------------------------------------------------------------
@@ -161,9 +181,9 @@ void ReceiveWindowQueue::check() const {
   for (const Window& window : windows_) {
     assert(window.read <= window.filled && window.filled <= window.end);
     assert(window.end <= window.buffer.length);
-    assert(window.buffer.data != nullptr || window.buffer.length == 0);
+    assert(window.buffer.data != nullptr);
     assert(window.in_line || window.filled == 0);
-    held += window.buffer ? 1 : 0;
+    ++held;
     in_line += window.in_line ? 1 : 0;
   }
   assert(held == held_ && in_line == count_);

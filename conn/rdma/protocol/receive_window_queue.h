@@ -8,6 +8,9 @@
 // Outside this line there are spare windows: those that were read to their end, and those not
 // needed yet. StreamReceiver decides how many windows there are and how long; values from the peer
 // are passed to this class only after StreamReceiver has checked them.
+//
+// Each window has a record in memory of its own, so that an idle connection, which has one window,
+// does not hold the records of eight.
 
 #include <algorithm>
 #include <array>
@@ -15,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <forward_list>
 #include <span>
 
 #include "ae/abi.h"
@@ -29,8 +33,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct WindowBuffer {
   std::byte* data = nullptr;
   std::uint32_t length = 0;
-  std::uint64_t address = 0;  ///< start of the memory, as the peer addresses it in its RDMA writes
   std::uint32_t key = 0;      ///< the rkey with which the peer may write into the memory
+  std::uint64_t address = 0;  ///< start of the memory, as the peer addresses it in its RDMA writes
   /// Pointer that the caller sets to recognize the memory when it is returned; not used by the
   /// stream.
   void* owner = nullptr;
@@ -42,19 +46,26 @@ class ReceiveWindowQueue {
   static constexpr std::size_t kSlots = 8;
 
   struct Window {
-    WindowBuffer buffer;  // memory of the window; its `data` is null if this slot holds no window
+    WindowBuffer buffer;
     std::uint32_t filled = 0, read = 0;
     // Number of bytes that the peer will fill: the length of the buffer, or less if the peer has
     // left the window.
     std::uint32_t end = 0;
+    // Size in bytes of the peer's first write into the window, which arrived at first_at.
+    std::uint32_t first = 0;
     // Number of our message that announced the window to the peer, counted from 1.
     std::uint64_t announced_by = 0;
     ae::TimePoint announced_at{}, first_at{};
-    // Size in bytes of the peer's first write into the window, which arrived at first_at.
-    std::uint32_t first = 0;
     bool in_line = false;
     bool full() const noexcept { return filled == end; }
   };
+
+  ReceiveWindowQueue() = default;
+  /// A copy has records of its own for the same memory.
+  ReceiveWindowQueue(const ReceiveWindowQueue& other);
+  ReceiveWindowQueue(ReceiveWindowQueue&&) = default;
+  ReceiveWindowQueue& operator=(ReceiveWindowQueue&&) = default;
+  ~ReceiveWindowQueue() = default;
 
   // --- numbers of windows ------------------------------------------------------------------------
   /// Returns the number of windows that have memory, including spare ones.
@@ -75,20 +86,24 @@ class ReceiveWindowQueue {
 
   // --- adding and removing window memory ---------------------------------------------------------
   /// Appends a window with this memory to the line, to be announced to the peer. Fewer than kSlots
-  /// windows must exist.
-  void add(const WindowBuffer& buffer) noexcept;
+  /// windows must exist. Throws std::bad_alloc, and then changes nothing.
+  void add(const WindowBuffer& buffer);
   /// Replaces the memory of the last window in the line by `buffer`. That window must not have been
   /// announced to the peer yet.
   void replace_last(const WindowBuffer& buffer) noexcept;
   /// Takes a spare window of `length` bytes (0: of any length) and appends it to the line, to be
   /// announced again. Returns false if there is no such spare window.
   bool add_spare(std::uint32_t length) noexcept;
-  bool has_spare_of(std::uint32_t length) const noexcept { return find_spare(length) != kSlots; }
+  bool has_spare_of(std::uint32_t length) const noexcept {
+    return std::any_of(windows_.begin(), windows_.end(),
+                       [length](const Window& window) { return is_spare(window, length); });
+  }
   /// Removes a spare window whose length is not `length` (0: any spare window) and returns its
   /// memory. The `data` of the result is null if there is no such window.
   WindowBuffer take_spare_but(std::uint32_t length) noexcept;
   /// Replaces all windows by one that consists of the memory `unread`, which holds unread bytes
-  /// only. If `unread` is empty, no window and nothing to read is left.
+  /// only, and comes from a window of this line. If `unread` is empty, no window and nothing to
+  /// read is left. Allocates no memory.
   void become(std::span<std::byte> unread) noexcept;
 
   // --- announcing windows to the peer ------------------------------------------------------------
@@ -139,12 +154,12 @@ class ReceiveWindowQueue {
     window.filled += length;
     return &window;
   }
-  /// Makes the offer of the window that is added next ask the peer to leave the windows that it
-  /// has, although they are not full.
-  void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
+  /// Makes the offer of the window that was added last ask the peer to leave the windows before it,
+  /// although they are not full. That window must not have been announced yet.
+  void leave_others() noexcept { leave_ = static_cast<std::uint8_t>(count_ - 1); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
-  /// Call when the peer has left the windows that leave() asked it to leave. The bytes that it
-  /// wrote into them can be read.
+  /// Call when the peer has left the windows that leave_others() asked it to leave. The bytes that
+  /// it wrote into them can be read.
   void left() noexcept;
 
   // --- the user reads ----------------------------------------------------------------------------
@@ -187,15 +202,19 @@ class ReceiveWindowQueue {
 
  private:
   static constexpr std::uint8_t kNotLeaving = 0xff;
-  Window& at(std::size_t place) noexcept { return windows_[line_[place]]; }
-  const Window& at(std::size_t place) const noexcept { return windows_[line_[place]]; }
-  std::size_t find_spare(std::uint32_t length) const noexcept;
-  void append(std::size_t slot) noexcept;
+  Window& at(std::size_t place) noexcept { return *line_[place]; }
+  const Window& at(std::size_t place) const noexcept { return *line_[place]; }
+  // Returns true if the window is spare and has this length (0: any length).
+  static bool is_spare(const Window& window, std::uint32_t length) noexcept {
+    return !window.in_line && (length == 0 || window.buffer.length == length);
+  }
+  void append(Window& window) noexcept;
   void remove(std::size_t place) noexcept;
 
-  std::array<Window, kSlots> windows_;
-  // Indexes into windows_ of the windows in the line, in the order in which the peer fills them.
-  std::array<std::uint8_t, kSlots> line_{};
+  // All windows, at most kSlots, in no particular order.
+  std::forward_list<Window> windows_;
+  // The windows in the line, in the order in which the peer fills them.
+  std::array<Window*, kSlots> line_{};
   std::uint8_t held_ = 0, count_ = 0;
   std::uint8_t full_ = 0;  // number of windows in the line that are full; they are the oldest ones
   // Number of windows in the line that are not yet announced; they are the newest ones.

@@ -170,10 +170,12 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
     earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
   }
   const PeerWindows::Window window{message.address, message.length, message.key};
-  if (!ahead)
-    peer_windows_.replace(window);
-  else if (!peer_windows_.append(window))
-    fail("the peer announced more windows than it may");
+  if (ahead) {
+    if (const char* why = peer_windows_.append(window); why != nullptr) fail(why);
+    return;
+  }
+  peer_windows_.replace(window);
+  if (early) peer_windows_.trim();  // the peer takes back the others because they are idle
 }
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
@@ -328,6 +330,7 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (!liveness_.tick(now, loop_was_stopped, facts))
     return fail("the peer has been silent for three keepalive intervals");
   inbound_.tick(now);
+  peer_windows_.trim();
 }
 
 ae::TimePoint Stream::next_tick() const noexcept {

@@ -2,8 +2,10 @@
 #pragma once
 // The byte stream of one RDMA connection, without RDMA: windows offered and received, the peer's
 // receive credits, keepalive, end of stream, and every check of what a peer sends. It uses no
-// verbs, no descriptors, no clock and no allocation: the connection passes in completions and the
-// current time, and carries out what next_control(), sendable() and wanted_window() return.
+// verbs, no descriptors and no clock: the connection passes in completions and the current time,
+// and carries out what next_control(), sendable() and wanted_window() return. It allocates memory
+// only for a record of each of our windows, and for the windows that the peer announces ahead; both
+// are limited in number, and a lack of memory is an error of this stream only.
 //
 // These three only say what is due. The connection builds a chain of requests from their answers,
 // posts it, and then reports what the device took, with on_control_posted() and on_write_posted();
@@ -214,6 +216,9 @@ class Stream {
   /// no memory for a window. Null if it has not failed.
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
+  /// Returns true if the stream failed because there was no memory for the windows that the peer
+  /// announces.
+  bool lacks_memory() const noexcept { return failure_ == PeerWindows::kNoMemory; }
 
   /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
   /// step.

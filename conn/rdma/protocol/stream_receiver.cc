@@ -36,8 +36,10 @@ std::uint32_t StreamReceiver::wanted_window() const noexcept {
 
 void StreamReceiver::provide_window(const WindowBuffer& buffer) {
   assert(buffer.length == wanted_window());
-  if (std::exchange(recall_, false) && may_recall()) line_.leave();
+  const bool leaves = recall_ && may_recall();
   line_.add(buffer);
+  recall_ = false;
+  if (leaves) line_.leave_others();
 }
 
 bool StreamReceiver::no_window(ae::TimePoint now) {

@@ -41,6 +41,7 @@ class StreamReceiver {
   /// not at all: the window then stays wanted. Call it after Stream::on_data(), read() and
   /// Stream::tick(), each time after take_discarded(), which frees slots.
   std::uint32_t wanted_window() const noexcept;
+  /// Throws std::bad_alloc, and then does not use the memory.
   void provide_window(const WindowBuffer& buffer);
   /// Replaces the memory of the window that was provided last. The message that announces this
   /// window must not have been posted yet.

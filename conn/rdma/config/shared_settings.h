@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The settings of outgoing connections, kept once for connections with the same options, because a
+// copy in each connection would be noticeable with ten thousand of them. Those of accepted
+// connections are their listener's.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "ae/abi.h"
+#include "conn/rdma/config/settings.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// The settings of a loop's outgoing connections. For use on the loop's thread only.
+class SharedSettings {
+ public:
+  /// Returns settings equal to `wanted`: the same object as before, if they are among the kKept
+  /// different ones that were asked for last.
+  std::shared_ptr<const Settings> get(Settings wanted) {
+    auto found = std::find_if(last_.begin(), last_.end(),
+                              [&](const auto& each) { return each != nullptr && *each == wanted; });
+    if (found == last_.end()) {
+      std::shared_ptr<const Settings> made = std::make_shared<const Settings>(std::move(wanted));
+      found = last_.end() - 1;
+      *found = std::move(made);
+    }
+    std::rotate(last_.begin(), found, found + 1);
+    return last_.front();
+  }
+
+ private:
+  static constexpr std::size_t kKept = 8;
+  std::array<std::shared_ptr<const Settings>, kKept> last_;  // the one asked for last comes first
+};
+
+}}}  // namespace conn::rdma
