@@ -2,8 +2,8 @@
 #include "conn/rdma/window_memory.h"
 
 #include <algorithm>
-#include <cassert>
-#include <iterator>
+#include <cstddef>
+#include <functional>
 #include <new>
 
 #include "conn/rdma/memory/domain.h"
@@ -31,8 +31,11 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
-  // A later call finds fewer windows, once the key of one is invalidated.
-  if (std::distance(windows_.begin(), windows_.end()) >= std::ptrdiff_t{kMost}) return false;
+  // All places for windows are in use. A later call finds a free one, once the key of a window is
+  // invalidated.
+  if (std::count_if(windows_.begin(), windows_.end(), std::not_fn(is_free)) >=
+      std::ptrdiff_t{kMost})
+    return false;
   try {
     open(from, length);
     return true;
@@ -52,14 +55,15 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
 void WindowMemory::open(const Source& from, std::uint32_t length) {
   // Without another window the stream continues with those it has. So only a connection's first
   // window may use the last quarter of the memory limit.
-  const bool first = windows_.empty();
-  ReceiveWindow& window = windows_.emplace_front();
+  const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
+  const auto free = std::find_if(windows_.begin(), windows_.end(), is_free);
+  ReceiveWindow& window = free != windows_.end() ? *free : windows_.emplace_front();
   try {
     window.open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
     stream_.inbound().provide_window(window.buffer());
   } catch (...) {
-    window.drop();  // its key, if it has one, is not bound yet
-    windows_.pop_front();
+    if (!is_free(window)) window.drop();  // its key, if it has one, is not bound yet
+    remove_free();
     throw;
   }
   key_to_change_ = true;
@@ -135,17 +139,18 @@ bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
 bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                                          const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {
-    return window.state() != ReceiveWindow::State::kToBind;
+    return !is_free(window) && window.state() != ReceiveWindow::State::kToBind;
   };
-  if (windows_.empty() || std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  if (std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  const auto only = std::find_if_not(windows_.begin(), windows_.end(), is_free);
+  if (only == windows_.end()) return false;
   if (settings.isolation == Isolation::kWindow) {
     context.device().give_up_binding();
     return false;
   }
   const ReceiveQueue* shared = domain.shared_receives();
   try {
-    ReceiveWindow& window = windows_.front();  // the only one
-    assert(std::next(windows_.begin()) == windows_.end());
+    ReceiveWindow& window = *only;
     const std::uint32_t length = window.length();
     window.drop();
     context.give_up_binding(domain);

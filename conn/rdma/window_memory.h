@@ -5,9 +5,9 @@
 // on the send queue, which Sender posts.
 //
 // Invariants: the stream uses only windows of this object, and none that is free or whose key is to
-// be invalidated; windows_ has no window that is free. If no window waits for a key change and none
-// is in flight, key_to_change_ may be false, and has_key_to_change() then does not look at the
-// windows.
+// be invalidated; a free window is kept only if it has a key. If no window waits for a key change
+// and none is in flight, key_to_change_ may be false, and has_key_to_change() then does not look at
+// the windows.
 
 #include <cstddef>
 #include <cstdint>
@@ -102,9 +102,13 @@ class WindowMemory {
 
   bool provide(const Source& from, ae::TimePoint now);
   void open(const Source& from, std::uint32_t length);
+  static bool is_free(const ReceiveWindow& window) noexcept {
+    return window.state() == ReceiveWindow::State::kFree;
+  }
+  // Removes the free windows, except those that keep a key for their next use.
   void remove_free() noexcept {
     windows_.remove_if(
-        [](const ReceiveWindow& window) { return window.state() == ReceiveWindow::State::kFree; });
+        [](const ReceiveWindow& window) { return is_free(window) && !window.has_key(); });
   }
   void record(const Failure& failure) noexcept;
   void look_at_keys() noexcept;

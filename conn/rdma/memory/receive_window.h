@@ -50,6 +50,9 @@ class ReceiveWindow {
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
+  /// Returns true if the window has a key of its own; a free window keeps it for its next use if
+  /// the key cannot be handed on to other connections.
+  bool has_key() const noexcept { return static_cast<bool>(key_.window); }
   /// Returns the number of bytes that the peer may write. The window's memory is whole pages.
   std::uint32_t length() const noexcept { return length_; }
   WindowBuffer buffer() noexcept;

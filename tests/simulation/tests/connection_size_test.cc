@@ -82,5 +82,8 @@ TEST_CASE("simulation: the objects of an idle connection take at most 2.5 KiB",
   CAPTURE(more, counted.idle, counted.after_use);
   CHECK(counted.idle >= sizeof(conn::rdma::RdmaCarrier));
   CHECK(counted.idle <= kMost);
-  CHECK(counted.after_use <= kMost);
+  // The records of windows that keep a key for their next use: some devices cannot hand a key on to
+  // another connection.
+  CHECK(counted.after_use <=
+        kMost + conn::rdma::ReceiveWindowQueue::kSlots * sizeof(conn::rdma::ReceiveWindow));
 }
