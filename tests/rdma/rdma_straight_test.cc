@@ -62,14 +62,15 @@ TEST_CASE("rdma windows: what fill() and consume() do, take_some() and read_some
           if (line.has_spare()) {
             (void)line.add_spare(0);
           } else if (line.held() < ReceiveWindowQueue::kSlots) {
-            if (!line.leaving() && line.unannounced() == 0 && line.count() != line.full() &&
-                !line.has_unread() && choices.pick(3) == 0)
-              line.leave();
+            const bool others_are_left = !line.leaving() && line.unannounced() == 0 &&
+                                         line.count() != line.full() && !line.has_unread() &&
+                                         choices.pick(3) == 0;
             const std::uint32_t length = 1 + choices.pick(60);
             memory.push_back(std::make_unique<std::byte[]>(length));
             for (std::uint32_t each = 0; each < length; ++each)
               memory.back()[each] = std::byte(choices.pick(256));
-            line.add({memory.back().get(), length, 0x1000, 1, nullptr});
+            line.add({memory.back().get(), length, 1, 0x1000, nullptr});
+            if (others_are_left) line.leave_others();
           }
           break;
         case 1:
