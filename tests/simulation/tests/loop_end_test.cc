@@ -118,6 +118,34 @@ TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered"
   CHECK(got == bytes);
 }
 
+// The straight path posts a few bytes without requesting a completion; the end of the loop must
+// request one, which shows that they are delivered.
+TEST_CASE("simulation: a loop that ends knows at once that a few bytes are delivered",
+          "[simulation][close][straight]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, "?keepalive=0ms", profile, profile);
+  auto loop = testing::make_loop();
+  const auto client = connect(room, *loop);
+  std::string got;
+  run_both(room, *loop, [&] {
+    return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
+  });
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) { collect(here, got); });
+  for (int i = 0; i < 20; ++i) {  // reaches the middle of a window, and no key is to be changed
+    const std::string before(10, 'b');
+    const std::size_t expected = got.size() + before.size();
+    REQUIRE(client->write(before.data(), before.size()) == 10);
+    run_both(room, *loop, [&] { return got.size() == expected; });
+    run_both(room, *loop, [end = room.world.now() + 1ms, &room] { return room.world.now() > end; });
+  }
+  REQUIRE(client->write("few", 3) == 3);
+  const Nanoseconds begin = room.world.now();
+  loop.reset();
+  CHECK(room.world.now() - begin < 1ms);
+  room.run_for(1s);
+  CHECK(got.ends_with("few"));
+}
+
 TEST_CASE("simulation: a loop whose connections wrote nothing ends at once",
           "[simulation][close]") {
   const Profile& profile = profile_named(GENERATE("iwarp", "mlx5"));
