@@ -54,9 +54,11 @@ struct AECONN_API SocketAddress {
 class CompactAddress {
  public:
   CompactAddress() = default;
+  /// Keeps `address`, or only its family if it is that of a Unix socket.
   explicit CompactAddress(const SocketAddress& address) noexcept {
     std::memcpy(&address_, &address.storage, std::min<std::size_t>(address.size, sizeof address_));
   }
+  /// The address family, such as AF_INET6; AF_UNSPEC: there is no address.
   int family() const noexcept { return address_.sin6_family; }
   /// Returns the address; empty if it is unset or that of a Unix socket.
   SocketAddress get() const noexcept {
