@@ -164,17 +164,11 @@ void LoopState::drain_cm() {
 
 void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
   if (inherited()) return;
-  struct Pumping {  // a handler of this iteration may be waiting, whose time then goes on
-    LoopState& state;
-    const bool before = std::exchange(state.pumping_, true);
-    const bool kept = std::exchange(state.keeps_time_, false);
-    explicit Pumping(LoopState& of) : state(of) { state.time_known_ = false; }
-    ~Pumping() {
-      state.pumping_ = before;
-      state.keeps_time_ = kept;
-      state.time_known_ = false;
-    }
-  } pumping(*this);
+  struct Pumping {
+    bool& flag;
+    const bool before = std::exchange(flag, true);
+    ~Pumping() { flag = before; }
+  } pumping{pumping_};
   for (;;) {
     iteration_.extend();
     cm_events_.take(IterationBudget::Most::kAll);

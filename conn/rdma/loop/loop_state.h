@@ -126,9 +126,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  /// While an object of this class exists, now() asks for the loop's time only once. That time does
-  /// not change, except in a handler of the program that serves the loop itself (a nested
-  /// EpollLoop::dispatch()): no object of this class may exist while such handlers run.
+  /// While an object of this class exists, now() asks for the loop's time only once, except inside
+  /// pump(). That time does not change, except in a handler of the program that serves the loop
+  /// itself (a nested EpollLoop::dispatch()): no object of this class may exist while handlers run.
   class SameTime {
    public:
     explicit SameTime(LoopState& state) noexcept : state_(state) { state_.keeps_time_ = true; }

@@ -120,11 +120,9 @@ class Stream {
   /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
   /// and changes nothing, if it is another one: call on_data() instead.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
-    std::uint64_t announced_by = 0;
-    if (failure_ != nullptr || !inbound_.take_straight(immediate, now, announced_by)) return false;
+    if (failure_ != nullptr || !inbound_.take_straight(immediate, now)) return false;
     liveness_.on_heard(now);
-    proof_.on_received();
-    proof_.prove(announced_by);
+    proof_.on_received();  // what the offer of this window proves, its first message has proved
     return true;
   }
   /// Call when a SEND arrived. `bytes`: a private copy of the receive buffer, as long as the SEND

@@ -81,12 +81,9 @@ class StreamReceiver {
   }
   /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
   /// and changes nothing, if the immediate value says something else.
-  bool take_straight(std::uint32_t immediate, ae::TimePoint now,
-                     std::uint64_t& announced_by) noexcept {
-    const ReceiveWindowQueue::Window* const window = line_.take_some(immediate);
-    if (window == nullptr) return false;
+  bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
+    if (line_.take_some(immediate) == nullptr) return false;
     size_.on_data(now);
-    announced_by = window->announced_by;
     return true;
   }
   /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
