@@ -28,7 +28,7 @@ class Staged {
  public:
   Staged(RegisteredPool& pool, Choices& choices, std::uint32_t cell)
       : pool_(pool), choices_(choices), cell_(std::min(cell, StagingQueue::kCell)) {
-    queue.use(&pool, &references_);
+    queue.use(&pool, &references);
     queue.use_cell(cell);
   }
 
@@ -102,6 +102,7 @@ class Staged {
     ++contiguous;
   }
 
+  ReferencePool references;  // what the queue holds goes back to it
   StagingQueue queue;
   std::size_t in_cell = 0, contiguous = 0, copied = 0, refused = 0;
 
@@ -199,7 +200,6 @@ class Staged {
   RegisteredPool& pool_;
   Choices& choices_;
   const std::size_t cell_;
-  ReferencePool references_;
   std::deque<std::string> users_;
   std::vector<Lent> lent_;
   std::string bytes_;
@@ -234,6 +234,16 @@ TEST_CASE("rdma staging: with and without the cell the queue holds what was put 
   CHECK(contiguous > 1000);
   CHECK(copied > 100);
   CHECK(refused > 50);
+}
+
+TEST_CASE("rdma staging: an empty piece is nothing", "[simulation][rdma][straight]") {
+  RegisteredMemory memory;
+  StagingQueue queue;
+  queue.use(&*memory.pool, nullptr);
+  queue.use_cell(100);
+  CHECK(queue.append(nullptr, 0, {}) == 0);
+  CHECK(queue.has_cell_for(100));
+  CHECK(queue.only_segment().data == nullptr);
 }
 
 TEST_CASE("rdma staging: bytes leave the cell for the block that the next ones go to",
