@@ -264,7 +264,7 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 
 test:  ## all tests, inside and outside of the microVM
 	@tools/packages test
-	@$(MAKE) all modules unit-tests $(SIM_TESTS) bench-programs $(if $(SIM_TESTS),$(OUT)/bench/messages-simulation)
+	@$(MAKE) all modules unit-tests models $(SIM_TESTS) bench-programs $(if $(SIM_TESTS),$(OUT)/bench/messages-simulation)
 	@$(MAKE) adapter-programs
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
@@ -272,7 +272,7 @@ test:  ## all tests, inside and outside of the microVM
 
 test-long:  ## tests that take longer: sanitizers, churn, fuzzing by executions, soak, ...
 	@$(MAKE) sanitize-builds
-	@$(MAKE) modules $(SIM_TESTS) programs fuzzers-too
+	@$(MAKE) modules models $(SIM_TESTS) programs fuzzers-too
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
 	@tests/long
@@ -348,6 +348,7 @@ $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	$(call LINK,,$(if $(CATCH),-lCatch2) $(VERBS_LIBS))
 
 include tests/simulation/rules.mk
+include tests/models/rules.mk
 adapter-programs:  ## only builds the programs that test adapters for loops and asio
 	@$(MAKE) ADAPTERS_TESTED=yes $(OUT)/tests/adapters/missing
 .PHONY: adapter-programs

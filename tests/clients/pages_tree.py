@@ -28,7 +28,7 @@ class Tree:
             is_page = path.endswith((".md", "clients/pages.sh"))
             if not is_page and os.path.getsize(path) < 1 << 20:
                 self.sources[path] = read(path)
-        self.makefile = self.text("Makefile") + self.text("tests/simulation/rules.mk")
+        self.makefile = self.text("Makefile") + self.text("tests/simulation/rules.mk") + self.text("tests/models/rules.mk")
         self.targets = set()
         for names in re.findall(r"^([\w $(/).%-]+?):(?!=)", self.makefile, re.M):
             self.targets.update(names.split())
