@@ -108,6 +108,7 @@ class InPlace {
   void ask_carrier(bool for_an_event);
   void look_at_room();
   void discard();
+  void give_up_output(std::error_code error) noexcept;
   void finish_close() noexcept;
   void clear_timer() noexcept;
 

@@ -241,7 +241,7 @@ bool InPlace::begin_drain() noexcept {
     if (flush()) return false;
     timer_ = connection_->loop_->add_time_event(connection_->carrier_->linger(), [this] {
       timer_ = 0;
-      drop(code_of(ETIMEDOUT));
+      give_up_output(code_of(ETIMEDOUT));
       return ae::kNoMore;
     });
     connection_->put(connection_->on_read_, connection_->wanted_.read,
@@ -252,9 +252,16 @@ bool InPlace::begin_drain() noexcept {
     // There is no memory to wait for the output, so it is discarded.
     clear_timer();
     connection_->put(connection_->on_read_, connection_->wanted_.read);
-    drop(code_of(ENOMEM));
+    give_up_output(code_of(ENOMEM));
     return false;
   }
+}
+
+/// Discards the output of a closed connection. The carrier then aborts, so that the peer does not
+/// take what it received for the whole stream.
+void InPlace::give_up_output(std::error_code error) noexcept {
+  drop(error);
+  connection_->aborts_ = true;
 }
 
 /// Reads and discards input while a closed connection still sends. Otherwise a peer that waits for

@@ -2,6 +2,7 @@
 // Closing connections: when an end waits for the peer's answer to its disconnect, when there is no
 // peer to wait for, and what is sent without waiting any longer.
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ TEST_CASE("simulation: who could tell nobody waits for no answer", "[simulation]
   for (std::uint64_t attempt = 0; attempt < 200; ++attempt) {
     const std::uint64_t number = 1 + attempt % 12;
     conn::ConnectionPtr client = room.connected();
+    room.log.clients.back()->set_read_handler(nullptr);  // the server does not close
     const int before = queue_pairs(room);
     room.world.fail_call(number);
     client.reset();
@@ -179,4 +181,35 @@ TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's
   const Nanoseconds took = room.world.now() - begin;
   CHECK(took > 9ms);  // the delays of the byte and of the answer
   CHECK(took < 12ms);
+}
+
+TEST_CASE("simulation: a close that discards output is no end of the stream",
+          "[simulation][close]") {
+  Room room;
+  conn::ConnectionPtr client = room.connected("linger=300ms&send-buffer=8192");
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1);
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  const std::string output(10000, 'c');
+  std::size_t sent = 0;
+  // Until output waits in front of the carrier, for windows that do not come.
+  while (client->send({std::as_bytes(std::span(output)), nullptr, nullptr, nullptr}) >= 0) {
+    sent += output.size();
+    room.run_for(1ms);
+  }
+  client.reset();
+  room.run_for(310ms);
+  std::size_t received = 0;
+  std::string ending;
+  server.set_read_handler([&](conn::Connection& here) {
+    std::array<char, 8192> bytes;
+    const ssize_t n = here.read(bytes.data(), bytes.size());
+    if (n > 0) received += static_cast<std::size_t>(n);
+    if (n > 0 || (n < 0 && errno == EAGAIN)) return;
+    ending = n == 0 ? "end of stream" : here.last_error();
+    here.set_read_handler(nullptr);
+  });
+  RUN_UNTIL(room.loop, !ending.empty());
+  CHECK(received < sent);
+  CHECK_THAT(ending, testing::Contains("aborted"));
 }
