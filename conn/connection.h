@@ -95,8 +95,10 @@ class AECONN_API Connection : public ConnectionFacts {
   /// in the next iteration. With CloseOn::kFailure it runs only after a failure, including a
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Removes every handler, also that of connect(); for a connection that gets another owner.
-  void clear_handlers() noexcept;
+  /// Sets a handler that runs, from the loop, after the path was lost and after the connection has
+  /// found another one; info() has "path-state". Only rdma with resume=yes goes on so.
+  void set_path_handler(Handler handler);
+  void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
 
@@ -150,11 +152,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// called; close() then acts as at the end of a loop. join() returns false with errno ENOMEM if
   /// the connection failed in that step.
   bool leave();
-  bool join(ae::EventLoop& loop);  ///< completes the move to a new loop that leave() began
-
+  bool join(ae::EventLoop& loop);       ///< completes the move to a new loop that leave() began
   void* private_data() const noexcept;  ///< the pointer that set_private_data() stored, or null
   void set_private_data(void* data) noexcept;  ///< stores a pointer for the program's own use
-
  protected:
   Connection() = default;
   ~Connection() = default;  // protected: a program ends a connection with close() or abort()

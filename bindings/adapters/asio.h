@@ -346,7 +346,7 @@ class Stream {
     return state_->connection != nullptr && state_->connection->state() == conn::State::kConnected;
   }
   /// As Connection::shutdown(): the peer gets end of stream; reading continues.
-  /// operation_not_supported over rdma.
+  /// operation_not_supported over rdma to a peer that is not aeconn.
   void shutdown(detail::ErrorCode& error) {
     error = {};
     if (state_->connection == nullptr)

@@ -63,6 +63,7 @@ void ConnectionCore::unlink() noexcept {
 
 void ConnectionCore::leave_set() noexcept {
   if (close_watch_) unqueue(*close_watch_);
+  if (rare_ && rare_->path) unqueue(*rare_->path);
   unlink();
   set_ = nullptr;
   leave_counters();
@@ -72,6 +73,7 @@ void ConnectionCore::drop_handlers() noexcept {
   wanted_.barrier = Barrier::kNo;
   wanted_.connected = false;
   if (rare_) rare_->on_connect.clear();
+  drop_path_handler();
   put(on_read_, wanted_.read);
   put(on_write_, wanted_.write);
 }

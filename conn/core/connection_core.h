@@ -27,6 +27,11 @@ void unqueue(CloseWatch& watch) noexcept;
 struct DropCloseWatch {
   void operator()(CloseWatch* watch) const noexcept;
 };
+class PathWatch;
+void unqueue(PathWatch& watch) noexcept;
+struct DropPathWatch {
+  void operator()(PathWatch* watch) const noexcept;
+};
 class ConnectionSet;
 class InPlace;
 
@@ -66,6 +71,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void references_done(std::size_t count, std::error_code error) noexcept override;
   void set_origin(Origin origin) override;
   bool wants_close() const noexcept override;
+  void path_changed() noexcept override;
 
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
@@ -83,6 +89,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     std::unique_ptr<const Origin> origin;
     // Shared with the post that moves the connection; null: not moving.
     std::shared_ptr<Moving> moving;
+    std::unique_ptr<PathWatch, DropPathWatch> path;  // null unless a path handler was set
   };
   struct Running {  // while it exists, a handler of this connection counts as being on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
@@ -126,6 +133,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;
+  void drop_path_handler() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
   /// Whether the carrier must be informed when the events that the connection waits for have

@@ -34,7 +34,7 @@ bool Connection::join(ae::EventLoop& loop) {
 }
 
 bool ConnectionCore::move(ae::EventLoop* to) {
-  if (!carrier_->type().capabilities().rebind) {
+  if (!carrier_->type().capabilities().rebind && !carrier_->can_move()) {
     errno = EOPNOTSUPP;
     return false;
   }
@@ -85,7 +85,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
-    if (close_watch_) (void)set_->due_to_close(loop);
+    if (close_watch_ || (rare_ && rare_->path)) (void)set_->due_to_close(loop);
     set_->add(*this);  // only the thread of this loop may use the set
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());

@@ -98,6 +98,13 @@ constexpr std::array kRows = {
         "Bytes copied out of receive windows."},
     Row{"bytes_copied_out", "rdma_copied_out_bytes_total", kCounter, Of::kLoop,
         "Bytes copied into send buffers."},
+    Row{"resumes", "rdma_resumes_total", kCounter, Of::kLoop,
+        "Connections that went on over a new path."},
+    Row{"paths_lost", "rdma_paths_lost", kGauge, Of::kLoop, "Connections without a path now."},
+    Row{"resumes_refused", "rdma_resumes_refused_total", kCounter, Of::kLoop,
+        "Requests for a new path that were refused."},
+    Row{"bytes_resent", "rdma_resent_bytes_total", kCounter, Of::kLoop,
+        "Bytes sent again after the loss of a path."},
     Row{"room_for_connections", "rdma_room_for_connections", kGauge, Of::kProcess,
         "Connections that the tightest limit allowed when the last listener started; 0: "
         "unknown."},

@@ -30,10 +30,9 @@ void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
       link_.state().settings().get(Settings::from(type_here.options_for(to)));
   link_.stage.move(Phase::kResolving);
   link_.configure(std::move(settings));
-  link_.renew_stream(host().id());
-  const Setup::Around around{link_, deadline_, host(), *this, *this, type_here.addresses()};
-  setup_ = std::make_unique<Setup>(around, to,
-                                   clock_now() + std::min(limit, link_.settings().connect_timeout));
+  if (link_.settings().resume) target_ = std::make_unique<Endpoint>(to);
+  renew_stream();
+  set_up(to, clock_now() + std::min(limit, link_.settings().connect_timeout));
   link_.state().on_spin_wish(link_.settings().spin);
 }
 
@@ -51,7 +50,7 @@ struct RdmaCarrier::Attempt {
       if (carrier.setup_) carrier.setup_->report_silence();
       carrier.setup_.reset();
       carrier.finish();
-    } else if (phase == Phase::kOpen) {
+    } else if (carrier.link_.stage.in_use()) {
       carrier.begin_disconnect(kFailurePatience);
     }
   }
@@ -88,7 +87,7 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const Stream& stream = link_.stream;
   link_.state().pump(
       [&] {
-        return link_.stage.phase() != Phase::kOpen ||
+        return !link_.stage.in_use() ||
                (stream.peer_windows().any() && stream.inbound().has_announced());
       },
       until);
@@ -106,37 +105,14 @@ RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state,
 }
 
 void RdmaCarrier::accept(std::span<const std::byte> private_data) {
-  CmId& id = link_.id();
-  const Settings& settings = link_.settings();
+  const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
-  const std::optional<Hello> asked = decode_hello(private_data);
-  Mtu mtu;
-  for (;;) {
-    link_.renew_stream(host().id());
-    if (asked) link_.stream.on_hello(*asked);
-    link_.make();
-    if (!link_.path.iwarp())
-      mtu.agree(id.get(), settings.fabric, asked ? asked->mtu : 0,
-                link_.context()->device().active_mtu(id->port_num, link_.state().now()),
-                link_.path.device());
-    link_.connect(mtu.agreed());
-    if (link_.keys_work()) break;
-    CmId kept = std::move(id);
-    link_.tear_down();
-    id = std::move(kept);
-  }
-  waits_for_first_message_ = link_.path.iwarp();
-  if (!link_.path.iwarp() && settings.fabric.ece) answer_ece(id.get(), link_.queue_pair());
-  Hello ours = link_.stream.hello();
-  mtu.tell(ours);
-  const auto hello = encode(ours);
-  rdma_conn_param answer = link_.parameters(hello);
-  if (rdma_accept(id.get(), &answer) != 0) throw VerbsError("rdma_accept", errno);
-  link_.stage.advance(Handshake::kUnderWay);
-  link_.stage.move(Phase::kAccepting);
+  const std::optional<Hello> asked = decode_hello(private_data, HelloKind::kRequest);
+  accept_path({asked, [&](Hello& ours) { return answer_hello(asked, ours); }});
   move_to(State::kAccepting);
-  link_.state().on_spin_wish(settings.spin);
-  if (!deadline_.set(settings.accept_timeout, Deadline::Of::kAccept)) throw std::bad_alloc();
+  link_.state().on_spin_wish(link_.settings().spin);
+  if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
+    throw std::bad_alloc();
 }
 
 void RdmaCarrier::reject_request(std::string_view why) noexcept {
@@ -187,7 +163,9 @@ ssize_t RdmaCarrier::look_for_bytes() {
     errno = err;
     return -1;
   } else if (link_.stream.at_end()) {
-    move_to(State::kClosed);
+    read_ended_ = true;
+    // Over an open connection the program can still write.
+    if (link_.stage.phase() != Phase::kOpen) move_to(State::kClosed);
     return 0;
   }
   errno = EAGAIN;
@@ -217,6 +195,7 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
 // --- writing -------------------------------------------------------------------------------------
 
 bool RdmaCarrier::writable() const {
+  if (keeps_unsent()) return has_room_for_unsent();
   // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
   // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
   // the next scheme (conn/lists/dial.h).
@@ -236,6 +215,7 @@ ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
+  if (keeps_unsent()) return write_unsent(vectors, count);
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) return refuse_write();
   if (inherited()) {
     errno = EAGAIN;
@@ -254,9 +234,10 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
 }
 
 // Makes writev() or reserve() return failure with EPIPE, because writing has ended. Unread bytes
-// can still be read, so the connection itself fails only if there are none.
+// can still be read, so the connection itself fails only if there are none. Writing after
+// shutdown() is a mistake of the caller, not a failure.
 ssize_t RdmaCarrier::refuse_write() {
-  if (!link_.stream.inbound().has_unread()) {
+  if (link_.stage.phase() != Phase::kHalfClosed && !link_.stream.inbound().has_unread()) {
     if (pending_failure_)
       fail(std::exchange(pending_failure_, {}));
     else
@@ -279,7 +260,7 @@ bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   const auto handed_on = [this] {
-    return link_.stage.phase() != Phase::kOpen || link_.sender.queue().staged() == 0;
+    return !link_.stage.in_use() || link_.sender.queue().staged() == 0;
   };
   post_due();
   if (!handed_on() && until > clock_now()) {
@@ -294,17 +275,35 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 // --- closing -------------------------------------------------------------------------------------
 
 int RdmaCarrier::shutdown() {
-  errno = EOPNOTSUPP;  // Valkey Over RDMA has no message that closes one direction only
-  return -1;
+  if (keeps_unsent()) {
+    if (read_ended_) move_to(State::kClosed);
+    session_->resume_as(Phase::kHalfClosed);
+    return 0;
+  }
+  if (!link_.stream.can_finish()) {
+    errno = EOPNOTSUPP;  // towards other programs the protocol has no end of one direction only
+    return -1;
+  }
+  if (link_.stage.phase() == Phase::kOpen) {
+    if (read_ended_) move_to(State::kClosed);
+    if (inherited()) return 0;
+    link_.stage.move(Phase::kHalfClosed);
+    link_.state().want_flush(*this);
+    update_ready();
+  }
+  return 0;
 }
 
-// Closes both directions as close() does, because the protocol has no half-close. Unlike after
-// close(), the connection object can still be queried.
+// Closes both directions as close() does. Unlike after close(), the connection object can still be
+// queried.
 int RdmaCarrier::shutdown_both() {
   drop_kept();
   pending_failure_ = {};
   move_to(State::kClosed);
-  if (link_.stage.phase() == Phase::kOpen) begin_close();
+  if (keeps_unsent())
+    close_later();
+  else if (link_.stage.in_use())
+    begin_close();
   update_ready();
   return 0;
 }
@@ -312,6 +311,7 @@ int RdmaCarrier::shutdown_both() {
 void RdmaCarrier::close() noexcept {
   drop_kept();
   if (ending_.at() != EndStep::kQuieting) deadline_.clear(loop());
+  if (keeps_unsent()) return close_later();
   if (aborts() && link_.stage.open()) return begin_abort();
   switch (link_.stage.phase()) {
     case Phase::kResolving:
@@ -324,6 +324,7 @@ void RdmaCarrier::close() noexcept {
     case Phase::kAccepting:
       return begin_disconnect(kFailurePatience);
     case Phase::kOpen:
+    case Phase::kHalfClosed:
       return begin_close();
     case Phase::kClosing:  // shutdown_both() was called before and has begun to close
       if (!deadline_.set(close_deadline_ - clock_now(), Deadline::Of::kLinger))
@@ -332,6 +333,9 @@ void RdmaCarrier::close() noexcept {
     case Phase::kDisconnecting:
       if (!deadline_.set(kFailurePatience, Deadline::Of::kDisconnect)) finish();
       return;
+    case Phase::kResending:
+    case Phase::kLost:
+      return;  // close_later()
     case Phase::kDead:
       if (ending_.at() == EndStep::kGone) host().release();
       return;
@@ -344,14 +348,16 @@ void RdmaCarrier::close() noexcept {
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto has_left = [this] {
     if (has_undelivered()) return false;
-    if (link_.context() == nullptr || !link_.path.iwarp()) return true;
-    if (link_.stage.phase() == Phase::kOpen && link_.sender.wrote()) {
+    if (link_.context() == nullptr) return true;
+    const bool iwarp = link_.path.iwarp();
+    if (link_.stage.in_use() && (finishes() || (iwarp && link_.sender.wrote()))) {
       link_.stage.move(Phase::kClosing);
       close_deadline_ = clock_now();
-      link_.state().want_flush(*this);
+      post_due();
+      if (has_undelivered()) return false;
     }
     continue_close();
-    return ending_.delivery_settled();
+    return !iwarp || !link_.sender.wrote() || ending_.delivery_settled();
   };
   if (has_undelivered()) {
     delivering_ = true;
@@ -368,12 +374,59 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
 
 void RdmaCarrier::abandon() noexcept {
   drop_kept();
+  end_session();
   ending_.abandon(has_undelivered());
   deadline_.clear(loop());
   setup_.reset();
-  link_.state().forget(*this);
-  detach_list();
+  if (!moving_) {
+    link_.state().forget(*this);
+    detach_list();
+  }
   tear_down();
+}
+
+// --- moving to another loop ----------------------------------------------------------------------
+
+// The objects of the path belong to the old loop, so the path is left; the connection goes on over
+// another one of the new loop.
+bool RdmaCarrier::leave(ae::EventLoop*) {
+  if (pending_failure_ || link_.sender.queue().referred() != 0) {
+    errno = pending_failure_ ? ENOTCONN : EAGAIN;
+    return false;
+  }
+  if (!leave_path_now()) {
+    errno = EAGAIN;
+    return false;
+  }
+  LoopState& state = link_.state();
+  state.forget(*this);
+  --state.statistics().lost;
+  detach_list();
+  session_->entry.move_to({});
+  moving_ = true;
+  return true;
+}
+
+bool RdmaCarrier::join(ae::EventLoop& loop) {
+  try {
+    LoopState& state = LoopState::of(loop, type());
+    state.make_room(type().counters(loop).open + 1);
+    link_.move_to(state);
+    deadline_.move_to(state);
+    attach_list(state.ready());
+    session_->entry.move_to({&loop, state.shared_cm(), this});
+    moving_ = false;
+    ++state.statistics().lost;
+    state.on_spin_wish(link_.settings().spin);
+    state.look_at(*this, clock_now());
+    state.want_reap(*this);
+    if (closing()) close_later();
+    return true;
+  } catch (const VerbsError& error) {
+    fail(error.failure());
+  } catch (const std::exception&) {  // the core fails the connection for lack of memory
+  }
+  return false;
 }
 
 // --- facts about the connection ------------------------------------------------------------------
@@ -414,6 +467,11 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"unproven-messages", text(stream.proof().unproven())},
       {"send-buffer", text(sender.buffer_size())},
       {"send-queue", text(sender.requests_in_flight())}};
+  facts.emplace_back("resume", session_ == nullptr ? "no" : "yes");
+  if (session_ != nullptr) {
+    facts.emplace_back("path-state", keeps_unsent() && session_->lost() ? "lost" : "up");
+    facts.emplace_back("resumes", text(session_->resumes()));
+  }
   const Route& way = link_.read_route();
   link_.path.add_facts(facts);
   ibv_qp* const qp = link_.queue_pair();

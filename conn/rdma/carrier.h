@@ -70,10 +70,16 @@ class RdmaCarrier final : public LinkedCarrier {
     return pending_failure_ ? pending_failure_ : Carrier::why_ended();
   }
   void abandon() noexcept override;
+  void take_secret(std::span<const std::byte> secret) noexcept override {
+    if (session_ != nullptr) session_->take_secret(secret);
+  }
+  bool can_move() const noexcept override { return session_ != nullptr && !link_.stage.ended(); }
+  bool leave(ae::EventLoop* to) override;
+  bool join(ae::EventLoop& loop) override;
   void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
   bool readable() const override {
     if (!reader_.has_view() && link_.stream.inbound().has_unread()) return true;
-    return (reader_.has_view() || link_.stream.peer_closed() || pending_failure_) && is_read_due();
+    return (reader_.has_view() || link_.stream.input_over() || pending_failure_) && is_read_due();
   }
   // Returns false if the read handler must not be called in this iteration, because the
   // connection's read budget is used up: the write handler, or a handler of another connection, may

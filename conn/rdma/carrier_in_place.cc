@@ -23,7 +23,7 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
   reader_.show_nothing();
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
-  const bool ended = link_.stream.peer_closed() || pending_failure_;
+  const bool ended = link_.stream.input_over() || pending_failure_;
   return reader_.show(link_.stream, ended, together, view);
 }
 
@@ -47,6 +47,10 @@ std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
 // --- sending -------------------------------------------------------------------------------------
 
 std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
+  if (keeps_unsent()) {
+    errno = EOPNOTSUPP;  // the caller writes in parts
+    return {};
+  }
   if (link_.stage.phase() != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
   const std::span<std::byte> found =
@@ -60,8 +64,9 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
 
 void RdmaCarrier::commit(std::size_t size) noexcept {
   link_.sender.queue().commit(size);
+  if (link_.stage.phase() == Phase::kLost) return link_.state().want_reap(*this);
   if (link_.release_kept(reader_.viewed())) return;
-  if (size != 0 && link_.stage.phase() == Phase::kOpen) link_.state().want_flush(*this);
+  if (link_.stage.open()) link_.state().want_flush(*this);
 }
 
 bool RdmaCarrier::sends_in_place(const Outgoing& bytes) const noexcept {

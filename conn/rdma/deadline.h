@@ -32,6 +32,9 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
+  /// Goes on on another loop. No deadline may be set.
+  void move_to(LoopState& state) noexcept { state_ = &state; }
+
   /// Starts the timer; a deadline that was set before is cancelled. Returns false if there is no
   /// memory for a timer: no deadline is set then.
   [[nodiscard]] bool set(ae::Duration delay, Of what) noexcept;

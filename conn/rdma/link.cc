@@ -33,7 +33,7 @@ constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
 
 Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role,
            const Users& users)
-    : state_(state),
+    : state_(&state),
       settings_(std::move(settings)),
       role_(role),
       users_(users),
@@ -60,7 +60,7 @@ void Link::make() {
   try {
     set_up();
   } catch (const VerbsError& error) {
-    if (is_memory_limit(error.failure())) ++state_.statistics().memory_refusals;
+    if (is_memory_limit(error.failure())) ++state_->statistics().memory_refusals;
     Failure failure = error.failure();
     if (context_ != nullptr)
       failure.text +=
@@ -73,8 +73,8 @@ void Link::make() {
 // resources come first, beginning with memory for the first window if the device allows this order,
 // so that a failure costs no slow device call.
 void Link::set_up() {
-  context_ = state_.devices().context(id_, *settings_);
-  state_.add(users_.loop);
+  context_ = state_->devices().context(id_, *settings_);
+  state_->add(users_.loop);
   Device& device = context_->device();
   const auto open_first_window = [this] {
     manage_windows();
@@ -94,7 +94,7 @@ void Link::set_up() {
   const QueuePairShape shape{domain_.get(), sends, settings_->inline_data};
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
-  if (prepared) state_.preparation().on_taken();
+  if (prepared) state_->preparation().on_taken();
   sender.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
@@ -172,7 +172,7 @@ void Link::connect(ibv_mtu mtu) {
                   {.timeouts = timeouts(),
                    .fabric = settings_->fabric,
                    .mtu = mtu,
-                   .infiniband = context_->device().infiniband(id_->port_num, state_.now())}));
+                   .infiniband = context_->device().infiniband(id_->port_num, state_->now())}));
 }
 
 rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
@@ -233,12 +233,12 @@ bool Link::keys_work() {
 
 void Link::manage_windows() {
   LoopConnection& user = users_.loop;
-  if (windows.manage({domain_.get(), settings_->limit(), state_.statistics(), was_connected()},
-                     state_.now()))
-    state_.want_flush(user);
+  if (windows.manage({domain_.get(), settings_->limit(), state_->statistics(), was_connected()},
+                     state_->now()))
+    state_->want_flush(user);
   // The next tick may now be due earlier than planned, either to detect that windows are idle or to
   // ask again for a window.
-  if (user.in_wheel() && stream.next_tick() < user.due()) state_.look_at(user, stream.next_tick());
+  if (user.in_wheel() && stream.next_tick() < user.due()) state_->look_at(user, stream.next_tick());
 }
 
 void Link::on_keys_changed() {
@@ -287,14 +287,14 @@ bool Link::can_disconnect() const noexcept {
 void Link::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
-    state_.devices().watch_ports();
+    state_->devices().watch_ports();
   } catch (const std::exception&) {  // no memory: the next ask_port() starts watching the ports
   }
 }
 
 void Link::tear_down() noexcept {
   destroy_queue_pair();
-  stream.inbound().leave_windows(nullptr);
+  stream.inbound().drop_windows();
   sender.drop_all();
   release(false);
 }
@@ -317,12 +317,17 @@ void Link::destroy_queue_pair() noexcept {
 
 void Link::release(bool viewed) noexcept {
   if (domain_) {
-    if (!viewed) windows.drop();
+    // With kept_ set already, the view is in the memory of an earlier path.
+    const bool keep = viewed && kept_ == nullptr;
+    if (keep)
+      kept_windows_ = windows.take();
+    else
+      windows.drop();
     sender.release_control(domain_->local());
-    state_.memory_came_back();
-    if (viewed || sender.queue().reserving()) kept_ = domain_;
+    state_->memory_came_back();
+    if (keep || sender.queue().reserving()) kept_ = domain_;
   }
-  if (!kept_) sender.use(nullptr, nullptr);
+  if (!sender.queue().reserving()) sender.use(nullptr, nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();
@@ -347,10 +352,10 @@ void Link::release(bool viewed) noexcept {
 bool Link::release_kept(bool viewed) noexcept {
   if (!kept_) return false;
   if (viewed || sender.queue().reserving()) return true;
-  windows.drop();
-  sender.use(nullptr, nullptr);
+  WindowMemory::drop(kept_windows_);
+  if (!domain_) sender.use(nullptr, nullptr);
   kept_.reset();
-  state_.memory_came_back();
+  state_->memory_came_back();
   return true;
 }
 

@@ -58,7 +58,9 @@ class Link {
   Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, const Users& users);
 
   // --- properties --------------------------------------------------------------------------------
-  LoopState& state() const noexcept { return state_; }
+  LoopState& state() const noexcept { return *state_; }
+  /// Goes on on another loop. The link must have no objects.
+  void move_to(LoopState& state) noexcept { state_ = &state; }
   const Settings& settings() const noexcept { return *settings_; }
   Role role() const noexcept { return role_; }
   /// Returns true in a child of fork(): all rdma_cm and verbs objects belong to the parent process
@@ -139,6 +141,8 @@ class Link {
   bool was_connected() const noexcept {
     return state_of_pair_ == QueuePair::kConnected || state_of_pair_ == QueuePair::kStopped;
   }
+  /// Returns true after stop(), until the queue pair is destroyed.
+  bool stopped() const noexcept { return state_of_pair_ == QueuePair::kStopped; }
   /// Returns false if the port is known to be down, so that a disconnect could not be sent.
   bool can_disconnect() const noexcept;
   /// Queries the state of the device's port and records it, because a port may go down without an
@@ -162,7 +166,7 @@ class Link {
   QpTimeouts timeouts() const noexcept;
   void set(QueuePair next) noexcept;
 
-  LoopState& state_;
+  LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
   const Role role_;
   const Users users_;
@@ -182,6 +186,7 @@ class Link {
   // Owns the memory that the user still views or has reserved after domain_ was released; null if
   // there is no such memory.
   std::shared_ptr<Domain> kept_;
+  WindowMemory::Windows kept_windows_;  // the windows that the user still views
   std::unique_ptr<ReceiveQueue> receives_;
   CqLease lease_;
   Pinned rings_;

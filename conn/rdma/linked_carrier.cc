@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "conn/kit/probes.h"
+#include "conn/rdma/device/verbs.h"
 #include "conn/rdma/straight_path.h"
+#include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -44,12 +46,13 @@ LinkedCarrier::~LinkedCarrier() {
 
 // Enters phase kOpen, on the connecting and on the accepting side.
 void LinkedCarrier::on_set_up() {
-  link_.stage.move(Phase::kOpen);
+  const bool again = session_ != nullptr && session_->lost();
+  link_.stage.move(again ? Phase::kResending : Phase::kOpen);
   const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
   // The handshake has shown that the port works, whatever the device reported about it before.
   link_.context()->device().on_port_event(id->port_num, false);
-  move_to(State::kConnected);
+  if (!again) move_to(State::kConnected);
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());
   link_.state().want_flush(*this);
@@ -58,11 +61,60 @@ void LinkedCarrier::on_set_up() {
   if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     end_with(out_of_memory());
+  if (again) {
+    session_->on_path(std::chrono::steady_clock::now());
+    ++link_.state().statistics().resumes;
+    --link_.state().statistics().lost;
+    host().path_changed();
+    return resend();
+  }
   if (listener_ != nullptr) listener_->on_established(*this);
   update_ready();
 }
 
-void LinkedCarrier::on_set_up_failed(Failure why) noexcept { end_with(std::move(why)); }
+void LinkedCarrier::on_set_up_failed(Failure why) noexcept {
+  if (session_ != nullptr && session_->lost()) return on_attempt_failed(std::move(why));
+  end_with(std::move(why));
+}
+
+void LinkedCarrier::set_up(const Endpoint& to, ae::TimePoint until) {
+  const auto& type_here = static_cast<const RdmaType&>(type());
+  const Setup::Around around{link_, deadline_, host(), *this, *this, type_here.addresses()};
+  setup_ = std::make_unique<Setup>(around, to, until);
+}
+
+void LinkedCarrier::accept_path(const Answer& answer) {
+  CmId& id = link_.id();
+  const Settings& settings = link_.settings();
+  const Phase phase = link_.stage.phase();
+  Mtu mtu;
+  for (;;) {
+    renew_stream();
+    if (answer.asked && (session_ == nullptr || !session_->lost()))
+      link_.stream.on_hello(*answer.asked);
+    link_.make();
+    if (!link_.path.iwarp())
+      mtu.agree(id.get(), settings.fabric, answer.asked ? answer.asked->mtu : 0,
+                link_.context()->device().active_mtu(id->port_num, link_.state().now()),
+                link_.path.device());
+    link_.connect(mtu.agreed());
+    if (link_.keys_work()) break;
+    CmId kept = std::move(id);
+    link_.tear_down();
+    id = std::move(kept);
+  }
+  // Events of the device may have been read meanwhile.
+  if (link_.stage.phase() != phase) throw VerbsError("the device failed", ENODEV);
+  waits_for_first_message_ = link_.path.iwarp();
+  if (!link_.path.iwarp() && settings.fabric.ece) answer_ece(id.get(), link_.queue_pair());
+  Hello ours = link_.stream.hello();
+  mtu.tell(ours);
+  const Request data = answer.data(ours);
+  rdma_conn_param parameters = link_.parameters(data.data());
+  if (rdma_accept(id.get(), &parameters) != 0) throw VerbsError("rdma_accept", errno);
+  link_.stage.advance(Handshake::kUnderWay);
+  link_.stage.move(Phase::kAccepting);
+}
 
 // Called when the device reports the first data of the peer. That may come before rdma_cm has read
 // the peer's last handshake message, so the connection is established here too.
@@ -76,6 +128,11 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
     switch (link_.stage.phase()) {
       case Phase::kDead:
         return;
+      case Phase::kLost:
+        if (event.type == RDMA_CM_EVENT_DISCONNECTED) link_.stage.advance(Handshake::kGone);
+        if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL || link_.context() == nullptr) return;
+        link_.context()->set_lost();
+        return link_.state().want_reap(*this);
       case Phase::kResolving:
       case Phase::kConnecting:
         setup_->on_event(event);
@@ -96,10 +153,11 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
         return;
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         link_.context()->set_lost();
-        end_with({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
+        end_path({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
         // The device is removed: no answer will come, and the kernel waits until the rdma_cm id is
         // released.
-        return finish();
+        if (link_.stage.phase() == Phase::kDisconnecting) finish();
+        return;
       // This event comes from the peer itself, which does not know this connection; so the
       // connection ends.
       case RDMA_CM_EVENT_REJECTED:
@@ -113,7 +171,7 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
         return link_.state().want_flush(*this);
     }
     if (event.type != RDMA_CM_EVENT_ADDR_CHANGE) link_.stage.advance(Handshake::kGone);
-    end_with({std::make_error_code(std::errc::connection_reset), rdma::describe(event)});
+    end_path({std::make_error_code(std::errc::connection_reset), rdma::describe(event)});
   } catch (const std::exception&) {
     end_with(out_of_memory());
   }
@@ -136,9 +194,9 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   const std::uint32_t turns = stream.inbound().window_turns();
   stream.on_data(length, link_.state().now());
   if (stream.inbound().window_turns() != turns || stream.failure() != nullptr ||
-      link_.stage.phase() != Phase::kOpen)
+      !link_.stage.in_use())
     return after_input();
-  if (link_.sender.queue().staged() != 0)
+  if (link_.sender.queue().staged() != 0 || stream.finish_is_due())
     link_.state().want_flush(*this);  // for the same reason as above
   update_ready();
 }
@@ -148,8 +206,7 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  if (link_.stage.phase() == Phase::kOpen && link_.stream.peer_windows().any())
-    deadline_.clear(loop());
+  if (link_.stage.in_use() && link_.stream.peer_windows().any()) deadline_.clear(loop());
   after_input();
 }
 
@@ -170,6 +227,9 @@ void LinkedCarrier::after_input() {
   if (stream.peer_aborted())
     return end_with(
         {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
+  if (link_.stage.phase() == Phase::kLost) return update_ready();
+  if (stream.peer_finished() && !std::exchange(told_of_end_, true) && !closing())
+    host().peer_gone();
   link_.manage_windows();
   if (const char* why = stream.failure(); why != nullptr) {
     const Failure& memory = link_.windows.failure();
@@ -187,6 +247,7 @@ void LinkedCarrier::after_input() {
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   const ae::TimePoint now = link_.state().now();
   if (link_.sender.retire(sequence, now, link_.settings().limit())) on_memory_back();
+  if (link_.stage.phase() == Phase::kLost && link_.stopped()) return;
   link_.stream.liveness().on_confirmed(now);
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
@@ -226,7 +287,10 @@ bool LinkedCarrier::secure_memory() noexcept {
 }
 
 void LinkedCarrier::on_memory() noexcept {
-  if (secure_memory()) return update_ready();
+  if (secure_memory()) {
+    if (link_.stage.phase() == Phase::kResending) link_.state().want_flush(*this);
+    return update_ready();
+  }
   link_.state().wait_for_memory(*this);
 }
 
@@ -257,8 +321,15 @@ void LinkedCarrier::post_due() noexcept {
   // posts nothing before that message has arrived.
   if (waits_for_first_message_) return;
   try {
+    if (link_.stage.phase() == Phase::kResending) resend();
     while (post_chain()) {
     }
+    // The end of the stream follows its last byte.
+    if (link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
+        finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
+        link_.stream.finish())
+      while (post_chain()) {
+      }
     if (link_.sender.has_idle_work()) link_.sender.on_idle(link_.state().now());
     // No timer is needed for a key change that must be alone on the send queue: it holds back
     // everything else, and its completion leads to the next call of this function.
@@ -282,7 +353,7 @@ void LinkedCarrier::post_due() noexcept {
 // once.
 bool LinkedCarrier::post_chain() {
   using How = Sender::Posted::How;
-  const bool prove = link_.stage.phase() == Phase::kClosing || delivering_;
+  const bool prove = link_.stage.phase() != Phase::kOpen || delivering_;
   const Sender::Posted posted = link_.sender.post(
       link_.queue_pair(), link_.windows, link_.keys_go_alone(), prove, link_.state().now());
   if (posted.how == How::kNothing) return false;
@@ -323,8 +394,12 @@ void LinkedCarrier::Pace::clear(ae::EventLoop* loop) noexcept {
 
 bool LinkedCarrier::has_undelivered() const noexcept {
   if (!link_.stage.open()) return false;
+  if (link_.stage.phase() == Phase::kResending) return true;
   if (link_.stream.aborted())
     return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
+  if (link_.stage.phase() != Phase::kOpen && finishes() &&
+      (!link_.stream.finished() || link_.sender.requests_in_flight() != 0))
+    return true;
   return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
 }
 
@@ -333,6 +408,7 @@ bool LinkedCarrier::has_undelivered() const noexcept {
 void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   LoopState& state = link_.state();
   try {
+    if (session_ != nullptr && session_->lost()) return go_on_without_path();
     if (link_.stage.open()) {
       // If the tick comes this much too late, our own loop stood still, and messages of the peer
       // may be waiting unprocessed.
@@ -342,10 +418,11 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
       const ae::Duration much =
           third == third.zero() ? kLongest : std::clamp(third, kLeast, kLongest);
       link_.stream.tick(now, late > much);
-      if (const char* why = link_.stream.failure(); why != nullptr) {
+      const char* const why = link_.stream.path_silent() ? Stream::kSilent : link_.stream.failure();
+      if (why != nullptr) {
         ++state.statistics().peers_dead;
         ending_.set_unreachable();
-        return end_with({std::make_error_code(std::errc::timed_out), why});
+        return end_path({std::make_error_code(std::errc::timed_out), why});
       }
       StagingQueue& queue = link_.sender.queue();
       if (queue.held() == 0) queue.trim();

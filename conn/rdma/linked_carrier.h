@@ -18,6 +18,7 @@
 // and Deadline, which wait for something, report through SetupUser and DeadlineUser.
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@
 #include "conn/rdma/ending.h"
 #include "conn/rdma/link.h"
 #include "conn/rdma/reader.h"
+#include "conn/rdma/session.h"
 #include "conn/rdma/setup.h"
 #include "conn/spi/queued_carrier.h"
 
@@ -53,7 +55,8 @@ class LinkedCarrier : public QueuedCarrier,
                       protected QueuePairUser,
                       protected CmUser,
                       protected DeadlineUser,
-                      protected SetupUser {
+                      protected SetupUser,
+                      protected SessionTable::User {
  public:
   ~LinkedCarrier() override;
   /// Call when the listener has handed this connection over, or is being destroyed: from now on
@@ -63,6 +66,10 @@ class LinkedCarrier : public QueuedCarrier,
  protected:
   /// How long we wait, after a failure, for the peer to answer our disconnect.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
+  /// Most connections of a loop that may be without a path; the next one that loses its path ends.
+  static constexpr std::uint64_t kMostLost = 1024;
+  /// Interval at which an attempt to find a new path is looked at.
+  static constexpr ae::Duration kAttemptTick = std::chrono::milliseconds(100);
 
   LinkedCarrier(const ConnectionType& type, LoopState& state,
                 std::shared_ptr<const Settings> settings, Role role, AcceptOwner* listener);
@@ -71,6 +78,7 @@ class LinkedCarrier : public QueuedCarrier,
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {
+    if (session_ != nullptr && session_->lost()) return session_->next_at();
     return std::min(link_.stream.next_tick(), link_.sender.ask_at());
   }
   void on_memory() noexcept override;
@@ -98,6 +106,9 @@ class LinkedCarrier : public QueuedCarrier,
   void on_deadline(Deadline::Of what) override;
   void on_set_up() override;
   void on_set_up_failed(Failure why) noexcept override;
+  Request request(Hello hello) override;
+  std::optional<Hello> take_answer(std::span<const std::byte> data) override;
+  void renew_stream() override;
 
   // --- while the connection is open (linked_carrier.cc) ------------------------------------------
   /// Does what the new state of the stream requires: ends the connection if the stream has failed,
@@ -107,6 +118,46 @@ class LinkedCarrier : public QueuedCarrier,
   /// once memory may be available again.
   void wait_for_memory(std::size_t size);
   bool has_undelivered() const noexcept;
+  /// Returns true if the end of our stream is a message of its own, which must be delivered as
+  /// bytes are; false towards a peer that knows only the end of the connection.
+  bool finishes() const noexcept { return link_.stream.can_finish() && !link_.stream.aborted(); }
+
+  // --- set-up (linked_carrier.cc) ----------------------------------------------------------------
+  /// Begins to connect to `to`; at time `until` that is given up.
+  void set_up(const Endpoint& to, ae::TimePoint until);
+  /// How an accepting end answers a request.
+  struct Answer {
+    std::optional<Hello> asked;  ///< what the peer states; no value: it sent no hello
+    /// Returns the private data of the answer; `ours` is what our stream and path state.
+    std::function<Request(Hello& ours)> data;
+  };
+  /// Creates the queue pair for the rdma_cm id of a connection request, and accepts. Throws
+  /// VerbsError.
+  void accept_path(const Answer& answer);
+  Request answer_hello(const std::optional<Hello>& asked, Hello& ours);
+
+  // --- the loss of the path, and another one (linked_carrier_resume.cc) --------------------------
+  /// Ends the connection with `failure`, or leaves only its path if it can go on over another.
+  void end_path(Failure failure) noexcept;
+  /// Returns true while there is no path, and until the bytes of before the loss are on their way:
+  /// what the program writes goes behind them (write_unsent()).
+  bool keeps_unsent() const noexcept {
+    return session_ != nullptr && !link_.stage.ended() &&
+           (session_->lost() || link_.stage.phase() == Phase::kResending);
+  }
+  ssize_t write_unsent(const iovec* vectors, int count);
+  bool has_room_for_unsent() const noexcept;
+  /// Does what close() does while keeps_unsent(): the end follows the bytes, on the new path.
+  void close_later() noexcept;
+  /// Call after reap() in phase kLost, and when a step of Session::next_at() is due.
+  void go_on_without_path();
+  /// Phase kResending: moves the unsent bytes to the send buffer. Then the connection is as before.
+  void resend();
+  /// Leaves the path at once, waiting for the device's last reports, which takes microseconds.
+  /// Returns false if the connection cannot go on over another path.
+  bool leave_path_now();
+  /// Forgets the session, because the connection ends.
+  void end_session() noexcept;
 
   // --- the end of the connection (linked_carrier_end.cc) -----------------------------------------
   // What happens to received bytes that are unread when the connection ends: kept so that the user
@@ -137,6 +188,10 @@ class LinkedCarrier : public QueuedCarrier,
   Ending ending_;
   Deadline deadline_;
   std::unique_ptr<Setup> setup_;  // finds an address and connects; null unless connecting
+  // What lets the connection go on over another path; null if it cannot. The connecting end has the
+  // peer's URL from the beginning if it asks for a session.
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Endpoint> target_;
   Reader reader_;
   Pace pace_;
   // Time at which phase kClosing ends, even if not all bytes are delivered.
@@ -151,8 +206,24 @@ class LinkedCarrier : public QueuedCarrier,
   const bool straight_;
   // iWARP, accepting side: true until the connecting side has sent the first message, as it must.
   bool waits_for_first_message_ = false;
+  // True once the program was told that the peer has ended its stream.
+  bool told_of_end_ = false;
+  // True between two loops: neither may be used.
+  bool moving_ = false;
+  // True once read() has returned the end of the peer's stream.
+  bool read_ended_ = false;
 
  private:
+  void on_resume_request(std::unique_ptr<RdmaPending> request,
+                         const ResumeMessage& message) override;
+  bool lose_path(Failure& failure) noexcept;
+  void leave_path();
+  void keep_left_over(std::unique_ptr<std::byte[]> unread);
+  void name_peer(Failure& failure) const noexcept;
+  void accept_again(std::unique_ptr<RdmaPending> request);
+  void dial_again();
+  void on_attempt_failed(Failure why) noexcept;
+  std::size_t room_for_unsent() const noexcept;
   bool post_straight() noexcept;
   bool post_chain();
   bool secure_memory() noexcept;

@@ -39,15 +39,15 @@ Failure describe(ibv_wc_status status, bool was_send) {
   }
 }
 
-void name_peer(Failure& failure, const SocketAddress& address) noexcept {
+}  // namespace
+
+void LinkedCarrier::name_peer(Failure& failure) const noexcept {
   try {
-    const std::string peer = address.to_string();
+    const std::string peer = link_.path.peer().to_string();
     if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
   } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's address
   }
 }
-
-}  // namespace
 
 // --- failures ------------------------------------------------------------------------------------
 
@@ -57,6 +57,10 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     on_memory_back();
   if (link_.stage.ended()) {  // the connection is ending already, so its remaining requests fail
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
+    return;
+  }
+  if (link_.stage.phase() == Phase::kLost && link_.stopped()) {
+    if (link_.quiet()) link_.state().want_reap(*this);
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
@@ -81,7 +85,17 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     ++link_.state().statistics().peers_dead;
     ending_.set_unreachable();
   }
-  end_with(describe(status, was_send));
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:  // of Soft-RoCE, if its link is down or it has no route
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return end_path(describe(status, was_send));
+    default:
+      return end_with(describe(status, was_send));
+  }
 }
 
 // Handles the report that a queue pair with shared receives is in its error state. If nothing else
@@ -89,6 +103,10 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
 // transport. (A close by the peer is reported by rdma_cm and does not cause this event.)
 void LinkedCarrier::on_last_receive() {
   link_.on_last_receive();
+  if (link_.stage.phase() == Phase::kLost) {
+    if (link_.quiet()) link_.state().want_reap(*this);
+    return;
+  }
   if (link_.stage.phase() != Phase::kDead) return on_refusal();
   if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
 }
@@ -99,7 +117,7 @@ void LinkedCarrier::on_last_receive() {
 void LinkedCarrier::on_refusal() {
   if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
   link_.drain();  // reads completions: that of a failed work request says more about the reason
-  if (link_.stage.ended()) return;
+  if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
   end_with({std::make_error_code(std::errc::protocol_error),
             fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
                         "rule of the transport",
@@ -117,8 +135,8 @@ void LinkedCarrier::on_device_event(const std::string& what) {
     failure.text = what;
   } catch (const std::bad_alloc&) {  // if memory is lacking, the failure stays without a text
   }
-  end_with(std::move(failure));
-  if (link_.context() != nullptr && link_.context()->lost()) finish();
+  end_path(std::move(failure));
+  if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
 }
 
 void LinkedCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
@@ -135,16 +153,18 @@ void LinkedCarrier::on_port_down(int port, ae::Duration since) {
 void LinkedCarrier::on_address_change(const std::vector<SocketAddress>& present) {
   const SocketAddress local = link_.path.local();
   const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local); };
+  if (link_.stage.phase() == Phase::kLost) return;
   if (local.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
-    end_with({std::make_error_code(std::errc::address_not_available),
+    end_path({std::make_error_code(std::errc::address_not_available),
               "the address " + local.host() + " is no longer on this machine"});
 }
 
 void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
-  const bool was_open = link_.stage.open();
+  const bool lost = session_ != nullptr && session_->lost();
+  const bool was_open = link_.stage.open() || lost;
   if (!closing()) {
-    if (was_open) name_peer(failure, link_.path.peer());
+    if (was_open && !lost) name_peer(failure);  // lose_path() has named it
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
@@ -152,7 +172,8 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
     // Called only after the failure is recorded, because the user may then ask why_ended().
     if (was_open) host().peer_gone();
   }
-  if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving)
+  if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving ||
+      link_.stage.phase() == Phase::kLost)
     finish();
   else
     begin_disconnect(kFailurePatience);
@@ -162,17 +183,21 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
 void LinkedCarrier::peer_closed() {
   link_.stage.advance(Handshake::kGone);
   if (link_.stage.phase() == Phase::kDisconnecting) return finish();
+  if (session_ != nullptr && session_->lost())
+    return end_path({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   // On iWARP rdma_cm reports DISCONNECTED even if the device ended the stream. The device's own
   // event says why, and is handled first.
   if (ending_.at() == EndStep::kStreamOver) link_.context()->on_async_event();
-  if (link_.stage.ended()) return;
+  if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
   // Data that the peer sent before the close is already in the completion queue, because the peer
   // waited for its acknowledgement. The close may also be the first sign that the connection was
   // established.
-  if (link_.stage.phase() == Phase::kOpen || link_.stage.phase() == Phase::kAccepting)
-    link_.drain();
-  if (link_.stage.ended()) return;
-  if (link_.stage.phase() == Phase::kOpen) {
+  if (link_.stage.in_use() || link_.stage.phase() == Phase::kAccepting) link_.drain();
+  if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
+  if (link_.stage.in_use()) {
+    if (link_.stream.can_finish() && !link_.stream.peer_finished())
+      return end_path({std::make_error_code(std::errc::connection_reset),
+                       "the connection was cut before the peer ended its stream"});
     link_.stream.on_peer_closed();
     const std::size_t staged = link_.sender.queue().staged();
     if (staged != 0 && !closing())
@@ -195,14 +220,14 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       return;
     case Deadline::Of::kAccept:
       if (phase != Phase::kAccepting &&
-          (phase != Phase::kOpen || link_.stream.peer_windows().any()))
+          (!link_.stage.in_use() || link_.stream.peer_windows().any()))
         return;
-      return end_with({std::make_error_code(std::errc::timed_out),
+      return end_path({std::make_error_code(std::errc::timed_out),
                        phase == Phase::kAccepting
                            ? "the peer did not finish setting up the connection"
                            : "the peer connected but never offered a window"});
     case Deadline::Of::kLinger:
-      if (phase != Phase::kClosing) return;
+      if (phase != Phase::kClosing && phase != Phase::kResending) return;
       // The remaining data is lost. The peer must not take what it received for the whole stream,
       // so it is told of the abort.
       if (!link_.stream.aborted() && has_undelivered()) return begin_abort();
@@ -236,7 +261,7 @@ void LinkedCarrier::begin_close() noexcept {
 // like a clean end of stream. The message follows the data that the device has already taken.
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
-  if (link_.stage.phase() == Phase::kOpen) link_.stage.move(Phase::kClosing);
+  if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
   if (!link_.stream.abort() || !deadline_.set(kFailurePatience, Deadline::Of::kLinger))
     return begin_disconnect(kFailurePatience);
   close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
@@ -245,7 +270,8 @@ void LinkedCarrier::begin_abort() noexcept {
 
 void LinkedCarrier::continue_close() noexcept {
   if (link_.stage.phase() != Phase::kClosing || link_.sender.requests_in_flight() != 0) return;
-  if (link_.stream.aborted() ? has_undelivered() : link_.sender.queue().held() != 0) return;
+  if (link_.stream.aborted() || finishes() ? has_undelivered() : link_.sender.queue().held() != 0)
+    return;
   ending_.set_delivered();
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
@@ -273,12 +299,15 @@ void LinkedCarrier::finish() noexcept {
   deadline_.clear(loop());
   pace_.clear(loop());
   link_.state().remove(*this);
+  end_session();
   ending_.finish();
   link_.state().want_reap(*this);
   if (listener_ != nullptr && state() != State::kConnected) listener_->on_lost(*this);
 }
 
 void LinkedCarrier::reap() {
+  if (link_.stage.phase() == Phase::kLost) return go_on_without_path();
+  if (!link_.stage.ended()) return;  // queued when the path was lost, and a new one is on its way
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();
     return;
@@ -298,7 +327,8 @@ void LinkedCarrier::tear_down() noexcept {
   link_.destroy_queue_pair();
   // Copies unread bytes out of the windows, which are about to be freed, so that the user can still
   // read them.
-  if (left_over_ == nullptr) {
+  if (!link_.stream.inbound().released()) {
+    std::unique_ptr<std::byte[]> copy;
     // Copies nothing in a child of fork(), where the memory of the windows may not even be mapped
     // (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
@@ -306,11 +336,12 @@ void LinkedCarrier::tear_down() noexcept {
                       // After shutdown_both() the state is kClosed, and unread bytes are not kept.
                       state() == State::kConnected;
     if (keep) {
-      left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
+      copy.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
       // Without memory for the copy, the unread bytes are lost.
-      if (left_over_ == nullptr) pending_failure_ = out_of_memory();
+      if (copy == nullptr) pending_failure_ = out_of_memory();
     }
-    link_.stream.inbound().leave_windows(left_over_.get());
+    link_.stream.inbound().leave_windows(copy.get());
+    keep_left_over(std::move(copy));
   }
   tell_references();
   link_.sender.drop_all();

@@ -15,6 +15,8 @@
 #include "conn/rdma/device/device_list.h"
 #include "conn/rdma/device/numa.h"
 #include "conn/rdma/listen_capacity.h"
+#include "conn/rdma/protocol/resume_message.h"
+#include "conn/rdma/session_table.h"
 #include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -275,7 +277,18 @@ void ListenerCore::on_request(const CmEvent& event) {
   // Watches the device, so that its removal is noticed even if this request is refused.
   state_->devices().watch_removal(id);
   try {
-    take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
+    auto request = std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data());
+    if (const auto resume = decode_resume(event.data())) {
+      const std::string peer = request->peer();
+      using Passed = SessionTable::Passed;
+      const Passed passed = SessionTable::of_process().pass(
+          request, *resume, std::as_bytes(std::span(peer)), state_->loop());
+      if (passed == Passed::kYes) return;
+      ++state_->statistics().resumes_refused;
+      return request->refuse(passed == Passed::kLater ? retry_after_under_overload()
+                                                      : text_of(Refused::kUnknown));
+    }
+    take(std::move(request));
   } catch (const std::bad_alloc&) {  // no memory: destroying the rdma_cm id rejects the request
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;

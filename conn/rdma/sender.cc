@@ -18,7 +18,16 @@ void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit
   posted_ = done_ = last_signaled_ = last_data_ = 0;
   data_ = Data::kNone;
   failed_ = false;
-  if (limits.inline_bytes >= kControlSize) return;
+  if (limits.inline_bytes < kControlSize) get_control(pool, memory);
+}
+
+void Sender::keep_until_confirmed(RegisteredPool* pool, const MemoryLimit& memory) {
+  if (limits_.inline_bytes >= kControlSize) get_control(pool, memory);
+  limits_.inline_bytes = 0;
+  if (tx_.held() == 0) tx_.use_cell(0);
+}
+
+void Sender::get_control(RegisteredPool* pool, const MemoryLimit& memory) {
   Failure why;
   control_ = pool->acquire(ring_.size() * kControlSize, memory, &why);
   if (control_ == nullptr) throw VerbsError(std::move(why));

@@ -62,6 +62,10 @@ class Sender {
   /// after the queue pair is destroyed, when the device no longer reads the memory.
   void drop_all() noexcept { tx_.clear(); }
   void release_control(RegisteredPool& pool) noexcept;
+  /// Makes the sender keep all bytes until they are confirmed: nothing is copied into requests,
+  /// which would free the bytes at once. Call it after begin(), before anything is posted. Throws
+  /// VerbsError like begin().
+  void keep_until_confirmed(RegisteredPool* pool, const MemoryLimit& memory);
 
   // --- accepting bytes ---------------------------------------------------------------------------
   /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() says
@@ -209,6 +213,7 @@ class Sender {
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
   void commit(ChainPlan& plan, std::size_t posted);
   bool ask_later(ae::TimePoint now) noexcept;
+  void get_control(RegisteredPool* pool, const MemoryLimit& memory);
   bool may_post_straight(std::size_t staged) const noexcept {
     return staged - 1 < kShortBatch && !wants_memory_ && !short_of_room_ && !post_again_ &&
            tx_.referred() == 0 && tx_.held() <= buffer_.size() / 2 &&

@@ -155,7 +155,7 @@ void Setup::on_address_failed(Failure why) {
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
-  link_.renew_stream(host_.id());
+  user_.renew_stream();
 }
 
 void Setup::on_deadline() {
@@ -236,9 +236,9 @@ void Setup::request_connection() {
   if (!link_.path.iwarp()) mtu_.offer(id, fabric);
   Hello ours = link_.stream.hello();
   mtu_.tell(ours);
-  const auto hello = encode(ours);
+  const SetupUser::Request ask = user_.request(ours);
   if (fabric.ece) offer_ece(id, link_.queue_pair());
-  rdma_conn_param request = link_.parameters(hello);
+  rdma_conn_param request = link_.parameters(ask.data());
   SetupTrace::begin("connect");
   if (rdma_connect(id, &request) != 0) throw VerbsError("rdma_connect", errno);
   link_.stage.advance(Handshake::kUnderWay);
@@ -247,8 +247,7 @@ void Setup::request_connection() {
 
 void Setup::finish_request(const CmEvent& event) {
   rdma_cm_id* const id = link_.id().get();
-  const std::optional<Hello> hello = decode_hello(event.data());
-  if (hello) link_.stream.on_hello(*hello);
+  const std::optional<Hello> hello = user_.take_answer(event.data());
   if (!link_.path.iwarp()) mtu_.take_answer(id, link_.settings().fabric, hello ? hello->mtu : 0);
   link_.connect(mtu_.agreed());
   if (!link_.keys_work()) return try_again();

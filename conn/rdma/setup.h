@@ -13,9 +13,12 @@
 // Invariants: the phase is kResolving or kConnecting; the link holds objects only for the address
 // that is being tried.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,20 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Interface of the connection that is being set up, as Setup calls it.
 class SetupUser {
  public:
+  /// Bytes to send in the private data of a connection request.
+  struct Request {
+    std::array<std::byte, 56> bytes{};
+    std::size_t size = 0;
+    std::span<const std::byte> data() const noexcept { return std::span(bytes).first(size); }
+  };
+  /// Returns what the connection request says. `hello`: what our stream and path state. Throws
+  /// VerbsError if the device cannot do what the connection's options ask for.
+  virtual Request request(Hello hello) = 0;
+  /// Takes the private data of the peer's answer, and gives the stream what it states; no value:
+  /// the peer sent no hello. Throws VerbsError if the answer does not fit the request.
+  virtual std::optional<Hello> take_answer(std::span<const std::byte> data) = 0;
+  /// Prepares the stream for another attempt.
+  virtual void renew_stream() = 0;
   /// Called when the peer has accepted the connection and the queue pair is ready to send and
   /// receive.
   virtual void on_set_up() = 0;

@@ -17,7 +17,9 @@ class AECONN_API RdmaType final : public Transport {
  public:
   RdmaType();
   std::string_view name() const noexcept override { return "rdma"; }
-  Capabilities capabilities() const noexcept override { return {.in_place = true, .reset = true}; }
+  Capabilities capabilities() const noexcept override {
+    return {.half_close = true, .in_place = true, .reset = true};
+  }
   void configure(const Options& options) override;
   const OptionTable* option_table() const noexcept override { return &table_; }
   void check(const Endpoint& endpoint) const override;

@@ -14,6 +14,7 @@
 #include <forward_list>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "ae/abi.h"
 #include "ae/time.h"
@@ -91,10 +92,14 @@ class WindowMemory {
   }
   /// Frees the memory of all windows. Call after the queue pair is destroyed; the stream must not
   /// use the windows afterwards.
-  void drop() noexcept {
-    for (ReceiveWindow& window : windows_) window.drop();
-    windows_.clear();
+  void drop() noexcept { drop(windows_); }
+  using Windows = std::forward_list<ReceiveWindow>;
+  static void drop(Windows& windows) noexcept {
+    for (ReceiveWindow& window : windows) window.drop();
+    windows.clear();
   }
+  /// Hands over the windows, whose memory is still in use; they have no keys any more.
+  Windows take() noexcept { return std::exchange(windows_, {}); }
 
  private:
   // Most windows: those that the stream uses, and two whose keys are being invalidated.
@@ -117,7 +122,7 @@ class WindowMemory {
 
   Stream& stream_;
   // The receive windows, at most kMost. Most connections have one.
-  std::forward_list<ReceiveWindow> windows_;
+  Windows windows_;
   // False: no bind or invalidation of a window's key is due or in flight. True: there may be one.
   bool key_to_change_ = false;
   // True if there was a failure; failure_ is null nevertheless if there was no memory to keep it.

@@ -114,6 +114,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
   /// end of stream when a read returns it.
   void peer_gone() noexcept;
+  /// The connection goes on without a path, or over another one: the path handler is due. Runs no
+  /// handler.
+  virtual void path_changed() noexcept = 0;
   /// Keeps a place until the connection is destroyed: in the quota (max-connections) of the
   /// listener that accepted it, or among the connections to the address that it connects to.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
@@ -201,7 +204,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Ending ending_ = Ending::kOpen;     ///< how far the connection's close has come
   Wanted wanted_;                     ///< the events that the carrier must watch for
   Lost lost_;                         ///< what is known and reported of a failure
-  bool aborts_ = false;               ///< whether the program has called abort()
+  /// Whether the program has called abort(), or output of the closed connection was discarded.
+  bool aborts_ = false;
   /// Whether it is known that the peer sends nothing more, though the program may not have read
   /// everything yet.
   bool peer_gone_ = false;
@@ -351,6 +355,9 @@ class AECONN_API Carrier : public CarrierFacts {
   /// Called by a protocol above that knows that the peer sends nothing more: close() need not wait
   /// for the peer.
   virtual void expect_no_more() noexcept {}
+  /// Called by a protocol above once it has a secret that only both ends know. What the carrier
+  /// itself relies on to recognize its peer must then depend on the secret, too.
+  virtual void take_secret(std::span<const std::byte> /*secret*/) noexcept {}
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Returns false
   /// with errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
   /// Afterwards loop() is `to`. While it is null, close() and abandon() are not called: a
@@ -358,6 +365,9 @@ class AECONN_API Carrier : public CarrierFacts {
   /// asks. On the new loop close() may come before join(), and abandon() instead of it if memory
   /// runs out.
   virtual bool leave(ae::EventLoop* to);
+  /// Whether this connection can move to another loop although not all of its type can
+  /// (Capabilities::rebind).
+  virtual bool can_move() const noexcept { return false; }
   /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
   /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
   /// lack of memory, unless the carrier has called fail().

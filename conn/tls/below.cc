@@ -189,6 +189,10 @@ void Below::peer_gone_changed() noexcept {
     up->peer_gone();
 }
 
+void Below::path_changed() noexcept {
+  if (CarrierHost* const up = above(); up != nullptr) up->path_changed();
+}
+
 bool Below::wants_close() const noexcept {
   const CarrierHost* const up = above();
   return up != nullptr && up->state() == State::kConnected && up->wants_close();
@@ -200,9 +204,13 @@ void Below::set_origin(Origin origin) {
 
 // --- another loop --------------------------------------------------------------------------------
 
+bool Below::can_move() const noexcept {
+  return exists() && (carrier_->type().capabilities().rebind || carrier_->can_move());
+}
+
 bool Below::leave(ae::EventLoop* to) {
   if (!exists()) return true;
-  if (closing() || !carrier_->type().capabilities().rebind) {
+  if (closing() || !can_move()) {
     errno = closing() ? EBUSY : EOPNOTSUPP;
     return false;
   }

@@ -90,6 +90,7 @@ class Below final : public ConnectionBase, public Wire {
   void wait(bool reading, bool writing, ae::TimePoint deadline);
 
   // Move the carrier to another loop like Carrier::leave() and join(); succeed without a carrier.
+  bool can_move() const noexcept;
   bool leave(ae::EventLoop* to);
   bool join(ae::EventLoop& loop);
 
@@ -107,6 +108,7 @@ class Below final : public ConnectionBase, public Wire {
   // Overrides of CarrierHost, called by the carrier.
   bool wants_close() const noexcept override;
   void set_origin(Origin origin) override;
+  void path_changed() noexcept override;
   Alive run_connect_handler() override;
   Alive run_read_handler() override;
   Alive run_write_handler() override;

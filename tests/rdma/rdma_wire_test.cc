@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -29,6 +30,42 @@ ControlBytes table(std::initializer_list<Placed> runs) {
     for (const int value : values) bytes.at(at++) = static_cast<std::byte>(value);
   }
   return bytes;
+}
+
+// The bytes of a hello that is sent in a connection request, to be changed and cut.
+std::vector<std::byte> request_of(const Hello& hello) {
+  const HelloBytes bytes = encode(hello, HelloKind::kRequest);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::byte> answer_of(const Hello& hello) {
+  const HelloBytes bytes = encode(hello, HelloKind::kAnswer);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::optional<Hello> in_request(std::span<const std::byte> bytes) {
+  return decode_hello(bytes, HelloKind::kRequest);
+}
+
+std::optional<Hello> in_answer(std::span<const std::byte> bytes) {
+  return decode_hello(bytes, HelloKind::kAnswer);
+}
+
+// A hello that asks for resume, or grants it.
+Hello resuming(std::uint32_t more_flags = 0) {
+  Hello hello{
+      Hello::kTellsReceives | Hello::kFinishes | Hello::kResumes | more_flags, 1000, 77, {0, 4, 0}};
+  hello.resume_ms = 0x01020304;
+  return hello;
+}
+
+Hello granting(std::uint32_t more_flags = 0) {
+  Hello hello = resuming(more_flags);
+  hello.grant.session = 0x1122334455667788;
+  if ((more_flags & Hello::kKeyFromAbove) == 0)
+    for (std::size_t i = 0; i < hello.grant.key.size(); ++i)
+      hello.grant.key[i] = static_cast<std::byte>(0xa0 + i);
+  return hello;
 }
 
 ControlMessage feature(Opcode opcode, std::uint16_t select, std::uint64_t features) {
@@ -60,6 +97,10 @@ TEST_CASE("rdma wire: every control message has the bytes of the protocol's tabl
        table({{0, {0, 0}}, {2, {0x12, 0x34}}, {24, {1, 2, 3, 4, 5, 6, 7, 8}}})},
       {feature(Opcode::kSetClientFeature, 0xfffe, 0x8000000000000001),
        table({{0, {0, 1}}, {2, {0xff, 0xfe}}, {24, {0x80, 0, 0, 0, 0, 0, 0, 1}}})},
+      {feature(Opcode::kSetClientFeature, kFinished, 0x0102030405060708),
+       table({{0, {0, 1}}, {2, {0x41, 0x5a}}, {24, {1, 2, 3, 4, 5, 6, 7, 8}}})},
+      {feature(Opcode::kSetClientFeature, kFinishTaken, 0),
+       table({{0, {0, 1}}, {2, {0x41, 0x5b}}})},
       {feature(Opcode::kKeepalive, 0, 0), table({{0, {0, 2}}})},
       {registration(0x1122334455667788, 0x00100000, 0xaabbccdd),
        table({{0, {0, 3}},
@@ -156,29 +197,35 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
                     3000,
                     0x102,
                     {0, 3, 14}};
-  const auto bytes = encode(hello);
-  const std::array<std::byte, Hello::kSize> expected = {std::byte{'A'},
-                                                        std::byte{'E'},
-                                                        std::byte{'C'},
-                                                        std::byte{'N'},
-                                                        std::byte{1},
-                                                        {},
-                                                        std::byte{3},
-                                                        std::byte{14},
-                                                        {},
-                                                        {},
-                                                        {},
-                                                        std::byte{13},
-                                                        {},
-                                                        {},
-                                                        std::byte{0x0b},
-                                                        std::byte{0xb8},
-                                                        {},
-                                                        {},
-                                                        std::byte{1},
-                                                        std::byte{2}};
+  const auto bytes = request_of(hello);
+  const std::vector<std::byte> expected = {std::byte{'A'},
+                                           std::byte{'E'},
+                                           std::byte{'C'},
+                                           std::byte{'N'},
+                                           std::byte{1},
+                                           {},
+                                           std::byte{3},
+                                           std::byte{14},
+                                           {},
+                                           {},
+                                           {},
+                                           std::byte{13},
+                                           {},
+                                           {},
+                                           std::byte{0x0b},
+                                           std::byte{0xb8},
+                                           {},
+                                           {},
+                                           std::byte{1},
+                                           std::byte{2},
+                                           {},
+                                           {},
+                                           {},
+                                           {}};
   CHECK(bytes == expected);
-  CHECK(decode_hello(bytes) == hello);
+  CHECK(answer_of(hello) == expected);
+  CHECK(in_answer(bytes) == hello);
+  CHECK(in_request(bytes) == hello);
 
   // rdma_cm delivers 56 bytes of a request's private data, 196 of a reply's, and at most 255.
   for (const std::size_t size :
@@ -186,60 +233,159 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
     for (const int padding : {0, 0xff}) {
       std::vector<std::byte> padded(size, static_cast<std::byte>(padding));
       std::copy(bytes.begin(), bytes.end(), padded.begin());
-      CHECK(decode_hello(padded) == hello);
+      CHECK(in_request(padded) == hello);
     }
   }
-  const Hello everything{~0u, ~0u, ~0u, {255, 255, 255}, 5};
-  CHECK(decode_hello(encode(everything)) == everything);
+  Hello everything{~0u, ~0u, ~0u, {255, 255, 255}, 5, ~0u};
+  CHECK(in_request(request_of(everything)) == everything);
+  everything.grant.session = ~std::uint64_t{0};
+  CHECK(in_answer(answer_of(everything)) == everything);
+  everything.flags &= ~Hello::kKeyFromAbove;
+  everything.grant.key.fill(std::byte{0xff});
+  CHECK(in_answer(answer_of(everything)) == everything);
 }
 
 TEST_CASE("rdma wire: a hello of the first version of us, without receives, is one",
           "[rdma][wire]") {
-  const auto bytes = encode(Hello{Hello::kWindowMayChange | Hello::kTellsReceives, 1000, 77});
-  CHECK(decode_hello(std::span(bytes).first(16)) == Hello{Hello::kWindowMayChange, 1000});
-  CHECK(decode_hello(std::span(bytes).first(19)) == Hello{Hello::kWindowMayChange, 1000});
+  const auto bytes = request_of(Hello{Hello::kWindowMayChange | Hello::kTellsReceives, 1000, 77});
+  CHECK(in_request(std::span(bytes).first(16)) == Hello{Hello::kWindowMayChange, 1000});
+  CHECK(in_request(std::span(bytes).first(19)) == Hello{Hello::kWindowMayChange, 1000});
   // A hello without the flag has no receives, whatever bytes follow.
-  auto unpromised = encode(Hello{Hello::kWindowMayChange, 1000, 77});
-  CHECK(decode_hello(unpromised) == Hello{Hello::kWindowMayChange, 1000});
+  auto unpromised = request_of(Hello{Hello::kWindowMayChange, 1000, 77});
+  CHECK(in_request(unpromised) == Hello{Hello::kWindowMayChange, 1000});
 }
 
 TEST_CASE("rdma wire: a hello without an MTU, or with one that is none, tells none",
           "[rdma][wire]") {
   const Hello hello{Hello::kTellsReceives | Hello::kTellsMtu, 1000, 77, {0, 2, 0}, 3};
-  const auto bytes = encode(hello);
+  const auto bytes = request_of(hello);
   CHECK(bytes[20] == std::byte{3});
-  CHECK(decode_hello(bytes) == hello);
+  CHECK(in_request(bytes) == hello);
   // From a release whose hello ended before the MTU.
   const Hello shorter{Hello::kTellsReceives, 1000, 77, {0, 2, 0}};
-  CHECK(decode_hello(std::span(bytes).first(20)) == shorter);
-  CHECK(decode_hello(std::span(bytes).first(23)) == shorter);
+  CHECK(in_request(std::span(bytes).first(20)) == shorter);
+  CHECK(in_request(std::span(bytes).first(23)) == shorter);
   for (const int wrong : {0, 6, 255}) {
     auto garbled = bytes;
     garbled[20] = static_cast<std::byte>(wrong);
-    CHECK(decode_hello(garbled) == shorter);
+    CHECK(in_request(garbled) == shorter);
   }
-  auto unpromised = encode(Hello{0, 1000});
+  auto unpromised = request_of(Hello{0, 1000});
   unpromised[20] = std::byte{3};
-  CHECK(decode_hello(unpromised) == Hello{0, 1000});
+  CHECK(in_request(unpromised) == Hello{0, 1000});
+}
+
+TEST_CASE("rdma wire: a hello that asks for resume has 28 bytes", "[rdma][wire]") {
+  const Hello hello = resuming();
+  const auto bytes = request_of(hello);
+  std::vector<std::byte> expected = request_of(Hello{0, 1000, 77, {0, 4, 0}});
+  expected[10] = std::byte{0x03};  // the flags 512 and 256
+  expected[11] = std::byte{0x08};
+  for (const int each : {1, 2, 3, 4}) expected.push_back(static_cast<std::byte>(each));
+  CHECK(bytes == expected);
+  CHECK(in_request(bytes) == hello);
+  CHECK(in_request(request_of(resuming(Hello::kKeyFromAbove))) == resuming(Hello::kKeyFromAbove));
+  auto granted = resuming();  // a grant in a request is not sent
+  granted.grant = granting().grant;
+  CHECK(request_of(granted) == bytes);
+
+  for (const std::size_t size : {std::size_t{56}, std::size_t{255}})
+    for (const int padding : {0, 0xff}) {
+      std::vector<std::byte> padded(size, static_cast<std::byte>(padding));
+      std::copy(bytes.begin(), bytes.end(), padded.begin());
+      CHECK(in_request(padded) == hello);
+    }
+}
+
+TEST_CASE("rdma wire: a hello that grants resume has 52 bytes", "[rdma][wire]") {
+  const Hello hello = granting();
+  const auto bytes = answer_of(hello);
+  auto expected = request_of(resuming());
+  for (const int each : {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88})
+    expected.push_back(static_cast<std::byte>(each));
+  for (int i = 0; i < 16; ++i) expected.push_back(static_cast<std::byte>(0xa0 + i));
+  REQUIRE(bytes.size() == 52);
+  CHECK(bytes == expected);
+  CHECK(in_answer(bytes) == hello);
+  for (const int padding : {0, 0xff}) {
+    std::vector<std::byte> padded(196, static_cast<std::byte>(padding));
+    std::copy(bytes.begin(), bytes.end(), padded.begin());
+    CHECK(in_answer(padded) == hello);
+  }
+
+  // With the key from above none is sent, and none is read.
+  const Hello above = granting(Hello::kKeyFromAbove);
+  Hello with_key = above;
+  with_key.grant.key = hello.grant.key;
+  auto keyless = answer_of(with_key);
+  CHECK(std::all_of(keyless.begin() + 36, keyless.end(),
+                    [](std::byte each) { return each == std::byte{0}; }));
+  CHECK(in_answer(keyless) == above);
+  std::copy(hello.grant.key.begin(), hello.grant.key.end(), keyless.begin() + 36);
+  CHECK(in_answer(keyless) == above);
+}
+
+TEST_CASE("rdma wire: a hello that ends before what resume needs has no resume",
+          "[rdma][wire][hostile]") {
+  Hello without = resuming();
+  without.flags &= ~Hello::kResumes;
+  without.resume_ms = 0;
+  const auto asked = request_of(resuming(Hello::kKeyFromAbove));
+  const auto granted = answer_of(granting());
+  for (std::size_t size = Hello::kSize; size < Hello::kRequestSize; ++size)
+    CHECK(in_request(std::span(asked).first(size)) == without);
+  for (std::size_t size = Hello::kSize; size < Hello::kAnswerSize; ++size)
+    CHECK(in_answer(std::span(granted).first(size)) == without);
+  CHECK(in_answer(asked) == without);                // as long as a request only
+  CHECK(in_request(granted) == resuming());          // the rest is not read
+  CHECK(in_answer(request_of(without)) == without);  // what a release without resume sends
+
+  // The same where rdma_cm pads what was cut with zeros.
+  const auto cut = [](std::vector<std::byte> bytes, std::size_t size) {
+    std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(size), bytes.end(), std::byte{0});
+    bytes.resize(196);
+    return bytes;
+  };
+  CHECK(in_request(cut(asked, 24)) == without);
+  CHECK(in_answer(cut(granted, 24)) == without);
+  CHECK(in_answer(cut(granted, 28)) == without);  // no session
+  CHECK(in_answer(cut(granted, 36)) == without);  // no key
+  CHECK(in_answer(cut(answer_of(granting(Hello::kKeyFromAbove)), 28)) == without);
+  CHECK(in_answer(cut(answer_of(granting(Hello::kKeyFromAbove)), 36)) ==
+        granting(Hello::kKeyFromAbove));
+}
+
+TEST_CASE("rdma wire: a hello without the flag has no resume, whatever bytes follow",
+          "[rdma][wire]") {
+  Hello hello = granting();
+  hello.flags &= ~Hello::kResumes;
+  CHECK(request_of(hello).size() == 24);
+  CHECK(answer_of(hello).size() == 24);
+  auto bytes = answer_of(granting());
+  bytes[10] &= ~std::byte{0x02};
+  hello.resume_ms = 0;
+  hello.grant = {};
+  CHECK(in_answer(bytes) == hello);
+  CHECK(in_request(bytes) == hello);
 }
 
 TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][wire][hostile]") {
-  const auto bytes = encode(Hello{7, 1000});
+  const auto bytes = request_of(Hello{7, 1000});
   constexpr std::size_t kFirst = 16;
   for (std::size_t size = 0; size < kFirst; ++size)
-    CHECK_FALSE(decode_hello(std::span(bytes).first(size)));
+    CHECK_FALSE(in_request(std::span(bytes).first(size)));
   for (std::size_t i = 0; i < 5; ++i) {  // the magic and the version
     auto garbled = bytes;
     garbled[i] ^= std::byte{1};
-    CHECK_FALSE(decode_hello(garbled));
+    CHECK_FALSE(in_request(garbled));
   }
   for (const std::size_t size : {std::size_t{56}, std::size_t{255}}) {
-    CHECK_FALSE(decode_hello(std::vector<std::byte>(size)));
-    CHECK_FALSE(decode_hello(std::vector<std::byte>(size, std::byte{0xff})));
+    CHECK_FALSE(in_request(std::vector<std::byte>(size)));
+    CHECK_FALSE(in_request(std::vector<std::byte>(size, std::byte{0xff})));
     std::mt19937 random(1);
     std::vector<std::byte> garbage(size);
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random() & 0xff);
-    CHECK_FALSE(decode_hello(garbage));
+    CHECK_FALSE(in_request(garbage));
   }
 }
 

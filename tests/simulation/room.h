@@ -105,15 +105,19 @@ struct Room {
   /// Runs until this end has failed; returns how long that took.
   Nanoseconds until_failed(conn::Connection& client) {
     const Nanoseconds begin = world.now();
-    client.set_read_handler([](conn::Connection& here) {
+    bool ended = false;  // by the end of the peer's stream
+    client.set_read_handler([&ended](conn::Connection& here) {
       char byte = 0;
-      if (here.read(&byte, 1) <= 0 && errno != EAGAIN) here.set_read_handler(nullptr);
+      errno = 0;
+      const ssize_t n = here.read(&byte, 1);
+      ended = n == 0;
+      if (n <= 0 && errno != EAGAIN) here.set_read_handler(nullptr);
     });
     testing::run_until(
         loop,
         [&] {
-          return client.state() != conn::State::kConnected &&
-                 client.state() != conn::State::kConnecting;
+          return ended || (client.state() != conn::State::kConnected &&
+                           client.state() != conn::State::kConnecting);
         },
         "the connection to fail", 200s);
     return world.now() - begin;

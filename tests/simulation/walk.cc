@@ -51,7 +51,7 @@ void Walk::listen() {
   });
   address_ = listener_->endpoints().front();
   if (is_rdma_) {
-    client_options_ = fmt::format("source=10.77.0.{}", chance(0.7) ? 2 : 1);
+    client_options_ += fmt::format("source=10.77.0.{}", resumes_ || chance(0.7) ? 2 : 1);
     address_.options = address_.options.merged_with(conn::Options::parse(client_options_));
   }
 }
@@ -97,7 +97,7 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
     know(*end, number);
   }
   // In a crowd each end acts less often, so that the total rate stays the same.
-  const std::uint64_t longest = crowd_ != 0 ? 100000 : 3000;
+  const std::uint64_t longest = crowd_ != 0 || span_ > 1s ? 100000 : 3000;
   end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id, longest]() -> ae::Duration {
     if (hosted_ != nullptr) {
       to_act_.push_back(id);
@@ -158,9 +158,10 @@ void Walk::act(std::uint64_t id) {
   // An end does not close before it knows which stream it receives: the loss could not be
   // attributed.
   const bool known = end.in != nullptr;
-  if (draw < 0.004 && known) return abort(end);
-  if (draw < 0.02 && known) return drop(end);
-  if (draw < 0.04 && end.client) return finish(end);
+  const double ends = resumes_ ? 0.15 : 1;
+  if (draw < 0.004 * ends && known) return abort(end);
+  if (draw < 0.02 * ends && known) return drop(end);
+  if (draw < 0.04 * ends && end.client) return finish(end);
   if (draw < 0.05 && type_->has_pending_data(*loop_)) {
     (void)type_->process_pending_data(*loop_);
     return;
@@ -176,8 +177,10 @@ void Walk::act(std::uint64_t id) {
     if (n == 1) take(end, &byte, 1);
     if (n == 0) return end_of_stream(end);
     // A dead peer also gives ETIMEDOUT.
-    if (n < 0 && (errno != ETIMEDOUT || end.connection->state() != State::kConnected))
+    if (n < 0 && (errno != ETIMEDOUT || end.connection->state() != State::kConnected)) {
+      explain(end);
       return drop(end);
+    }
     return;
   }
   set_handlers(end);
@@ -268,6 +271,7 @@ Walk::Over Walk::write_some(End& end) {
   if (errno == EPIPE && end.connection->state() == State::kConnected) return Over::kNo;
   if (end.connection->last_error().empty() && end.connection->state() == State::kError)
     complain("a write failed without a word");
+  explain(end);
   drop(end);
   return Over::kYes;
 }
@@ -335,6 +339,7 @@ Walk::Over Walk::read_some(End& end) {
   if (calm_ && !finishing_ && end.out != nullptr && !end.out->reader_gone)
     complain("a read failed in calm weather: " + end.connection->last_error());
   if (end.connection->last_error().empty()) complain("a read failed without a word");
+  explain(end);
   drop(end);
   return Over::kYes;
 }
@@ -368,6 +373,9 @@ void Walk::end_of_stream(End& end) {
       end.in->received != end.in->accepted)
     complain(
         fmt::format("a stream of {} bytes ended after {}", end.in->accepted, end.in->received));
+  if (resumes_ && end.in != nullptr && end.in->received != end.in->accepted)
+    complain(fmt::format("a stream that resumes ended after {} of {} bytes", end.in->received,
+                         end.in->accepted));
   end.finished = true;
   drop(end);
 }
@@ -382,6 +390,7 @@ void Walk::abort(End& end) {
 std::unique_ptr<Walk::End> Walk::take_out(End& end) {
   const std::uint64_t id = end.connection->id();
   if (end.in != nullptr && !end.finished) end.in->reader_gone = true;
+  if (end.out != nullptr) end.out->writer_gone = true;
   loop_->remove_time_event(end.timer);
   std::unique_ptr<End> gone = std::move(ends_.at(id));
   ends_.erase(id);
@@ -455,6 +464,11 @@ void Walk::stop_faults() {
   report_.faults += world_.failed_calls();
   world_.config.failing_calls = 0;
   world_.config.weather.slow_message = 0;
+  world_.config.weather.stale_requests = 0;
+  if (resumes_) {
+    bring_back(near_);
+    bring_back(far_);
+  }
   world_.set_path(*near_, *far_, true);
   for (Device* each : {near_, far_}) {
     world_.set_link(*each, true);
@@ -487,9 +501,13 @@ WalkReport Walk::run() {
     return 1us * pick(1, crowd_ != 0 ? 100 : 20000);
   });
   // Time for a crowd to connect and to do something.
-  run_loop(1ms * pick(5, 120) + 150us * crowd_);
+  if (resumes_)
+    run_loop(span_);
+  else
+    run_loop(1ms * pick(5, 120) + 150us * crowd_);
 
   stop_faults();
+  if (resumes_) settle();
   finishing_ = true;
   // Ends that were already waiting act again by their timers. The longest wait is a handshake plus
   // linger; the peer of a machine that fell silent is detected after three keepalives.

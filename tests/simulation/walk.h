@@ -19,6 +19,8 @@ struct WalkReport {
   std::string story;      ///< transport, faults and sizes that the seed chose
   std::uint64_t connections = 0, bytes = 0, faults = 0;
   std::uint64_t most_ends = 0;  ///< highest number of ends open at once
+  std::uint64_t resumes = 0;    ///< new paths that ends have found; each connection has two ends
+  std::uint64_t errors = 0;     ///< with WalkPlan::resume: ends that failed
 };
 
 /// The transports that a walk can use; a seed picks one of them unless WalkPlan names one.
@@ -43,6 +45,9 @@ struct WalkPlan {
   std::uint64_t connections = 0;  ///< 0: the seed picks a few; otherwise this many at the same time
   std::vector<const Profile*> profiles = {};  ///< of the two devices; empty: all that can serve
   LoopPlan loop = LoopPlan::kSeed;
+  /// Connections of rdma resume: their paths fail all the time, devices come back, and an end of
+  /// the stream or an error is always explained.
+  bool resume = false;
 };
 
 /// One walk in this process. The same seed and build give the same walk, provided that the process

@@ -16,7 +16,9 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
     : random_(seed, choices.first(choices.size() / 2)),
       world_(world_config(seed, choices.subspan(choices.size() / 2))),
       transport_(plan.transport),
-      crowd_(plan.connections) {
+      crowd_(plan.connections),
+      resumes_(plan.resume) {
+  if (resumes_ && transport_.empty()) transport_ = chance(0.9) ? "rdma" : "tls+rdma";
   if (transport_.empty()) {
     // Half of the walks use bare RDMA.
     const auto& all = walk_transports();
@@ -27,7 +29,7 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
   host_prepares_ = chance(0.5);
   is_rdma_ = transport_.ends_with("rdma");
   is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
-  calm_ = chance(0.3);
+  calm_ = chance(0.3) && !resumes_;
   choose_network();
   choose_devices(plan.profiles.empty() ? serving_profiles_of_all_ages() : plan.profiles);
   choose_options();
@@ -54,6 +56,12 @@ void Walk::choose_network() {
 // Two kinds with the same transport, some of them with lower limits than usual.
 void Walk::choose_devices(std::vector<const Profile*> profiles) {
   Config& config = world_.config;
+  const auto is_iwarp = [](const Profile* each) { return each->iwarp; };
+  if (resumes_) std::erase_if(profiles, is_iwarp);
+  if (profiles.empty()) {  // only iWARP was asked for, where nothing resumes
+    profiles = serving_profiles_of_all_ages();
+    std::erase_if(profiles, is_iwarp);
+  }
   if (chance(0.1)) config.memory_windows = false;
   if (chance(0.1)) config.shared_receives = false;
   if (chance(0.1)) config.max_inline = 0;
@@ -86,12 +94,14 @@ void Walk::choose_options() {
   if (chance(0.3)) add("read-budget=16k");
   if (chance(0.5)) add("in-place=yes");
   if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
-  if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
+  if (chance(0.2) && !resumes_) add(fmt::format("keepalive={}ms", pick(100, 5000)));
   if (chance(0.3)) add(fmt::format("prepared={}", pick(1, 16)));
+  if (resumes_) choose_resume_options();
 }
 
 void Walk::choose_disturbances() {
   if (calm_) return;
+  if (resumes_) return choose_path_faults();
   if (chance(0.5)) world_.config.failing_calls = chance(0.3) ? 0.01 : 0.001;
   for (std::uint64_t i = pick(0, 3); i != 0 && is_rdma_; --i) {
     const Nanoseconds when = 1us * pick(1, 100000);

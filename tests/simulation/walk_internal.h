@@ -31,6 +31,7 @@ struct Stream {
   bool writer_failed = false;  ///< the writing end has been told of an error
   bool reader_failed = false;
   bool reader_gone = false;  ///< closed before the end of the stream
+  bool writer_gone = false;  ///< the writing end was closed, aborted, or failed
 };
 
 class Walk {
@@ -68,6 +69,14 @@ class Walk {
   void choose_network();
   void choose_options();
   void choose_disturbances();
+  // For WalkPlan::resume (walk_resume.cc):
+  void choose_resume_options();
+  void choose_path_faults();
+  void fail_something();
+  void bring_back(Device*& device);
+  void path_away(Nanoseconds span);
+  void settle();
+  void explain(const End& end);
   void listen();
   void connect_one();
   void adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client);
@@ -114,6 +123,7 @@ class Walk {
   World world_;
   std::string transport_;
   std::uint64_t crowd_;  // number of simultaneous connections if that was requested
+  const bool resumes_;   // WalkPlan::resume
   bool is_rdma_, is_socket_, calm_;
   WalkReport report_;
   Device* near_ = nullptr;
@@ -137,6 +147,10 @@ class Walk {
   std::map<void*, std::unique_ptr<Parcel>> parcels_;
   std::uint64_t numbers_ = 0, to_connect_ = 0;
   bool finishing_ = false;
+  // WalkPlan::resume: what has happened to paths, and whether everything is as it was.
+  Nanoseconds span_{}, resume_time_{}, away_since_{}, away_until_{}, longest_away_{};
+  std::uint64_t removals_ = 0, stops_ = 0;
+  bool settled_ = false;
   std::array<char, 1 << 16> buffer_{};
 };
 

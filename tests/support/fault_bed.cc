@@ -66,6 +66,12 @@ Background::Background(const std::string& line) : done_(folder_.path() + "/done"
   command("( " + line + "; echo $? >" + done_ + ".new; mv " + done_ + ".new " + done_ + " ) &");
 }
 bool Background::ended() const { return access(done_.c_str(), F_OK) == 0; }
+int Background::status() const {
+  std::ifstream file(done_);
+  int value = -1;
+  file >> value;
+  return value;
+}
 
 // --- Baseline ------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ class Background {
  public:
   explicit Background(const std::string& line);
   bool ended() const;
+  /// Its exit status, once it has ended.
+  int status() const;
 
  private:
   TempFolder folder_;

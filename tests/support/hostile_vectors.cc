@@ -412,7 +412,7 @@ std::vector<HostileVector> setup_vectors() {
   greets("hello with 40 bytes behind it", hello + std::string(40, '\xff'));
   greets("hello with another magic", mutated(0, 'a'));
   greets("hello of version 0", mutated(4, 0));
-  greets("hello of version 2", mutated(4, 2));
+  greets("hello of version 3", mutated(4, 3));
   greets("hello with noise in reserved bytes", mutated(6, '\xff'));
   greets("hello without flags", raw_hello(0, 0));
   greets("hello with all flags and no interval", raw_hello(~0u, 0));

@@ -134,6 +134,7 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       static std::uint32_t number = 0x700000;
       parameters.qp_num = ++number;
       if (options_.completes) make_queue_pair();
+      if (options_.at_request) options_.private_data = options_.at_request(*this);
       parameters.responder_resources = parameters.initiator_depth = 1;
       parameters.retry_count = 6;
       parameters.rnr_retry_count = options_.rnr_retry;

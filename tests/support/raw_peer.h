@@ -31,6 +31,8 @@ struct RawOptions {
   bool completes = true;       ///< as a client: completes the handshake
   std::uint8_t rnr_retry = 7;  ///< told to the other side; Valkey's server says 0
   std::string private_data;
+  /// As a client, if set: returns the private data, once the peer's own address is known.
+  std::function<std::string(RawPeer&)> at_request;
   std::string source;                            ///< address to connect from
   std::function<void(RawPeer&)> at_established;  ///< called first thing when established
 };
@@ -158,6 +160,8 @@ class RawNet {
   enum class Answer { kAccept, kIgnore, kReject, kVanish };
   conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept,
                         std::uint16_t port = 0);
+  /// Private data of the answers to later requests.
+  void answer_with(std::string data) { accept_options_.private_data = std::move(data); }
   std::vector<std::unique_ptr<RawPeer>> accepted;
   std::size_t requests = 0;
 

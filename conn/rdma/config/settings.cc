@@ -78,7 +78,13 @@ std::vector<Row> time_rows(const Settings& d) {
                     "interval of keepalives; 0: none"),
       Row::duration("linger", kBoth, d.linger, kNone, hours(1),
                     "how long close() may deliver; 0: drops what is unsent"),
-      EndLinger::row("as `linger`, where the loop ends under the connection")};
+      EndLinger::row("as `linger`, where the loop ends under the connection"),
+      Row::flag(
+          "resume", kBoth, d.resume,
+          "a connection whose path is lost goes on over a new one; needs resume at both ends"),
+      Row::duration("resume-time", kBoth, d.resume_time, milliseconds(100),
+                    std::chrono::minutes(10),
+                    "how long the new path may take; then the connection fails")};
   for (Row& row : spin_rows()) rows.push_back(std::move(row));
   return rows;
 }
@@ -173,6 +179,10 @@ Settings Settings::from(const Options& given) {
   s.accept_timeout = o.duration("accept-timeout");
   s.linger = o.duration("linger");
   s.end_linger = o.duration("end-linger");
+  s.resume = o.flag("resume");
+  s.resume_time = o.duration("resume-time");
+  if (s.resume && s.keepalive == ae::Duration::zero())
+    throw Error("resume=yes needs keepalive: without it the loss of an idle path is not noticed");
   s.spin = spin_from(o);
   s.isolation = o.pick("isolation", kIsolation);
   s.in_place = o.flag("in-place");

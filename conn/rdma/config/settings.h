@@ -73,6 +73,10 @@ struct Settings {
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
+  /// Whether a connection goes on over a new path when its path is lost, if the peer wants that
+  /// too.
+  bool resume = false;
+  ae::Duration resume_time = std::chrono::seconds(10);  ///< how long the new path may take
   ae::Spin spin;  ///< how the event loop busy-polls while it has an rdma connection
   Isolation isolation = Isolation::kAuto;
   /// Whether peek() shows the receive windows themselves; the peer can still change their bytes.

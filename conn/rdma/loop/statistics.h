@@ -14,6 +14,9 @@ struct LoopStatistics {
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
+  /// Connections that went on over a new path, those that are without a path now, and requests for
+  /// a new path that were refused.
+  std::uint64_t resumes = 0, lost = 0, resumes_refused = 0, bytes_resent = 0;
   /// The result of checking the system's limits when the last listener started: the number of
   /// connections that the tightest limit allows (0: unknown), and how many limits are too low for
   /// the configured number of connections.

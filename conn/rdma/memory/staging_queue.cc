@@ -213,6 +213,14 @@ void StagingQueue::trim() noexcept {
   }
 }
 
+void StagingQueue::copy_held(std::byte* into) const noexcept {
+  for (const Block* block = head_; block != nullptr; block = block->next) {
+    const std::size_t size = block->filled - block->completed;
+    if (size != 0) std::memcpy(into, block->data + block->completed, size);
+    into += size;
+  }
+}
+
 void StagingQueue::clear() noexcept {
   while (head_ != nullptr) {
     Block* block = std::exchange(head_, head_->next);

@@ -157,6 +157,8 @@ class StagingQueue {
   void on_completed(std::size_t bytes) noexcept;
   /// Removes everything from the queue; a block that reserve() gave out stays valid until commit().
   void clear() noexcept;
+  /// Copies the bytes in the queue that are not confirmed, held() in number, to `into`.
+  void copy_held(std::byte* into) const noexcept;
 
  private:
   std::uint32_t lkey_of(const Block& block) const noexcept {

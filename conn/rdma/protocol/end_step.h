@@ -5,8 +5,8 @@
 //
 //   step          phase            what holds                              ends with
 //   kNone         up to kClosing   the queue pair can send and receive     -
-//   kStreamOver   kOpen, kClosing  iWARP: the device has ended the queue   rdma_cm's event, or a
-//                                  pair, and rdma_cm has not yet said      deadline
+//   kStreamOver   kOpen to         iWARP: the device has ended the queue   rdma_cm's event, or a
+//                 kClosing         pair, and rdma_cm has not yet said      deadline
 //                                  why; nothing is posted
 //   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopConnection::reap()
 //                                  queue pair is stopped in a later one
@@ -76,7 +76,7 @@ constexpr bool fits(EndStep step, Phase phase) {
     case kNone:
       return phase != Phase::kDisconnecting && phase != Phase::kDead;
     case kStreamOver:
-      return phase == Phase::kOpen || phase == Phase::kClosing;
+      return phase == Phase::kOpen || phase == Phase::kHalfClosed || phase == Phase::kClosing;
     case kStopQueued:
     case kUntold:
     case kTold:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "ae/abi.h"
 #include "conn/rdma/protocol/flow_control.h"
@@ -29,9 +30,12 @@ class PeerWindows {
   };
 
   PeerWindows() = default;
+  /// Begins with no window; `written` bytes count as written before.
+  explicit PeerWindows(std::uint64_t written) noexcept : before_(written) {}
   PeerWindows(const PeerWindows& other)
       : current_(other.current_),
         used_(other.used_),
+        before_(other.before_),
         head_(other.head_),
         ahead_(other.ahead_),
         next_(other.next_ != nullptr ? std::make_unique<Ahead>(*other.next_) : nullptr) {}
@@ -45,6 +49,8 @@ class PeerWindows {
   /// Returns how many bytes we have written into current().
   std::uint32_t used() const noexcept { return used_; }
   std::uint32_t left() const noexcept { return current().length - used_; }
+  /// Returns how many bytes we have written into the peer's windows in total.
+  std::uint64_t total() const noexcept { return before_ + used_; }
   /// Returns the address, in the peer's memory, at which we write the next byte.
   std::uint64_t position() const noexcept { return current().address + used_; }
   bool any() const noexcept { return current().length != 0; }
@@ -55,7 +61,7 @@ class PeerWindows {
   /// dropped windows.
   void replace(const Window& window) noexcept {
     current_ = window;
-    used_ = 0;
+    before_ += std::exchange(used_, 0u);
     ahead_ = 0;
   }
   /// Adds `window` behind the other windows, or in place of the current window if that is full and
@@ -87,7 +93,7 @@ class PeerWindows {
       current_ = (*next_)[head_];
       head_ = static_cast<std::uint8_t>((head_ + 1u) % kMostAhead);
       --ahead_;
-      used_ = 0;
+      before_ += std::exchange(used_, 0u);
     }
     return true;
   }
@@ -107,6 +113,7 @@ class PeerWindows {
 
   Window current_;
   std::uint32_t used_ = 0;
+  std::uint64_t before_ = 0;  // bytes written into windows before current_
   // The ahead_ windows that follow, a ring in *next_ that begins at head_.
   std::uint8_t head_ = 0, ahead_ = 0;
   std::unique_ptr<Ahead> next_;

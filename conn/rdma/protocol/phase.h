@@ -9,11 +9,26 @@
 //   kConnecting      kResolving        this address failed, another is left to try
 //   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
-//   kOpen            kClosing          close() by the user, bytes still to deliver
-//   kOpen, kClosing, kAccepting, kConnecting
+//   kOpen            kHalfClosed       shutdown() by the user: the rest is delivered, then the end
+//   of
+//                                      the stream; the peer's bytes still arrive
+//   kOpen, kHalfClosed
+//                    kClosing          close() by the user, bytes or the end still to deliver
+//   kOpen, kHalfClosed, kClosing, kAccepting, kConnecting
 //                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
 //                                      at once, or in a later iteration that has time for it
 //                                      (IterationBudget::has_share_left())
+//   kOpen, kHalfClosed, kClosing, kResending
+//                    kLost             the path failed, and the connection is to go on over another
+//                                      (conn/rdma/session.h)
+//   kLost            kResolving        connecting side: the next attempt to find a new path
+//   kLost            kAccepting        accepting side: the peer's request for a new path
+//   kResolving, kConnecting, kAccepting
+//                    kLost             this attempt failed
+//   kConnecting, kAccepting
+//                    kResending        there is a new path; bytes of before the loss are sent first
+//   kResending       kOpen, kHalfClosed, kClosing
+//                                      those bytes are on their way: what was before goes on
 //   any              kDead             no rdma_cm or verbs object is left, and none will come back
 //
 //   in phase         id    queue pair   work may be posted   handlers may run
@@ -22,7 +37,11 @@
 //   kConnecting      yes   INIT         receives             no
 //   kAccepting       yes   RTS          receives             no
 //   kOpen            yes   RTS          yes                  yes
+//   kHalfClosed      yes   RTS          yes                  yes
 //   kClosing         yes   RTS          yes                  no
+//   kResending       yes   RTS          yes                  yes
+//   kLost            both or neither    no                   yes
+//                    (QP in ERR)
 //   kDisconnecting   yes   RTS, ERR     no                   to collect bytes and the error
 //   kDead            no    no           no                   to collect bytes and the error
 
@@ -38,7 +57,10 @@ enum class Phase : std::uint8_t {
   kConnecting,
   kAccepting,
   kOpen,
+  kHalfClosed,
   kClosing,
+  kResending,
+  kLost,
   kDisconnecting,
   kDead
 };
@@ -49,15 +71,24 @@ constexpr bool allowed(Phase from, Phase to) {
     case kIdle:
       return to == kResolving || to == kAccepting || to == kDead;
     case kResolving:
-      return to == kConnecting || to == kDead;
+      return to == kConnecting || to == kLost || to == kDead;
     case kConnecting:
-      return to == kResolving || to == kOpen || to == kDisconnecting || to == kDead;
+      return to == kResolving || to == kOpen || to == kResending || to == kLost ||
+             to == kDisconnecting || to == kDead;
     case kAccepting:
-      return to == kOpen || to == kDisconnecting || to == kDead;
+      return to == kOpen || to == kResending || to == kLost || to == kDisconnecting || to == kDead;
     case kOpen:
-      return to == kClosing || to == kDisconnecting || to == kDead;
+      return to == kHalfClosed || to == kClosing || to == kLost || to == kDisconnecting ||
+             to == kDead;
+    case kHalfClosed:
+      return to == kClosing || to == kLost || to == kDisconnecting || to == kDead;
     case kClosing:
-      return to == kDisconnecting || to == kDead;
+      return to == kLost || to == kDisconnecting || to == kDead;
+    case kResending:
+      return to == kOpen || to == kHalfClosed || to == kClosing || to == kLost ||
+             to == kDisconnecting || to == kDead;
+    case kLost:
+      return to == kResolving || to == kAccepting || to == kDead;
     case kDisconnecting:
       return to == kDead;
     case kDead:
@@ -80,8 +111,14 @@ constexpr const char* to_string(Phase phase) {
       return "accepting";
     case kOpen:
       return "open";
+    case kHalfClosed:
+      return "half-closed";
     case kClosing:
       return "closing";
+    case kResending:
+      return "resending";
+    case kLost:
+      return "lost";
     case kDisconnecting:
       return "disconnecting";
     case kDead:

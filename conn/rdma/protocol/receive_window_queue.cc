@@ -11,6 +11,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 ReceiveWindowQueue::ReceiveWindowQueue(const ReceiveWindowQueue& other)
     : windows_(other.windows_),
       line_(other.line_),
+      before_(other.before_),
       held_(other.held_),
       count_(other.count_),
       full_(other.full_),
@@ -89,7 +90,9 @@ WindowBuffer ReceiveWindowQueue::take_spare_but(std::uint32_t length) noexcept {
 
 void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
   std::forward_list<Window> windows = std::move(windows_);
+  const std::uint64_t all = total();
   *this = ReceiveWindowQueue{};
+  before_ = all - unread.size();
   if (unread.empty()) return;
   // The bytes were in a window, so there is a record for them without an allocation.
   assert(!windows.empty());
@@ -102,6 +105,11 @@ void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
   append(window);
   announce_nothing();
   (void)fill(window.buffer.length, {});
+  window.left_over = true;
+}
+
+void ReceiveWindowQueue::keep_left_over() noexcept {
+  become(count_ != 0 && at(0).left_over ? unread() : std::span<std::byte>{});
 }
 
 // --- announcing windows to the peer --------------------------------------------------------------
@@ -138,13 +146,18 @@ void ReceiveWindowQueue::left() noexcept {
 // afterwards.
 void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   Window& window = at(place);
+  before_ += window.filled;
   window.filled = window.read = 0;
   window.in_line = false;
+  const bool left_over = window.left_over;
   std::copy(line_.begin() + static_cast<std::ptrdiff_t>(place) + 1, line_.begin() + count_,
             line_.begin() + static_cast<std::ptrdiff_t>(place));
   --count_;
   if (place < full_) --full_;
   if (leaving() && place < leave_) --leave_;
+  if (!left_over) return;
+  windows_.remove_if([](const Window& each) { return each.left_over; });
+  --held_;
 }
 
 // --- the user reads ------------------------------------------------------------------------------
@@ -152,6 +165,12 @@ void ReceiveWindowQueue::remove(std::size_t place) noexcept {
 std::uint64_t ReceiveWindowQueue::unread_bytes() const noexcept {
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < count_; ++i) total += at(i).filled - at(i).read;
+  return total;
+}
+
+std::uint64_t ReceiveWindowQueue::total() const noexcept {
+  std::uint64_t total = before_;
+  for (std::size_t i = 0; i < count_; ++i) total += at(i).filled;
   return total;
 }
 

@@ -57,6 +57,7 @@ class ReceiveWindowQueue {
     std::uint64_t announced_by = 0;
     ae::TimePoint announced_at{}, first_at{};
     bool in_line = false;
+    bool left_over = false;  // true for memory that become() was given: it is not offered again
     bool full() const noexcept { return filled == end; }
   };
 
@@ -105,6 +106,9 @@ class ReceiveWindowQueue {
   /// only, and comes from a window of this line. If `unread` is empty, no window and nothing to
   /// read is left. Allocates no memory.
   void become(std::span<std::byte> unread) noexcept;
+  /// Removes all windows but the memory that become() was given, as far as it is unread. No other
+  /// window may have unread bytes.
+  void keep_left_over() noexcept;
 
   // --- announcing windows to the peer ------------------------------------------------------------
   bool to_announce() const noexcept { return unposted_ != 0; }
@@ -165,6 +169,8 @@ class ReceiveWindowQueue {
   // --- the user reads ----------------------------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
+  /// Returns how many bytes the peer has written in total, read or not.
+  std::uint64_t total() const noexcept;
   /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;
   /// empty if there are none.
   std::span<std::byte> unread() const noexcept {
@@ -215,6 +221,8 @@ class ReceiveWindowQueue {
   std::forward_list<Window> windows_;
   // The windows in the line, in the order in which the peer fills them.
   std::array<Window*, kSlots> line_{};
+  // Bytes that the peer wrote into windows that have left the line.
+  std::uint64_t before_ = 0;
   std::uint8_t held_ = 0, count_ = 0;
   std::uint8_t full_ = 0;  // number of windows in the line that are full; they are the oldest ones
   // Number of windows in the line that are not yet announced; they are the newest ones.

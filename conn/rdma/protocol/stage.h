@@ -21,7 +21,15 @@ class Stage {
   bool connecting() const noexcept {
     return phase_ == Phase::kResolving || phase_ == Phase::kConnecting;
   }
-  bool open() const noexcept { return phase_ == Phase::kOpen || phase_ == Phase::kClosing; }
+  /// Returns true if work may be posted, and input may arrive.
+  bool open() const noexcept {
+    return phase_ == Phase::kOpen || phase_ == Phase::kHalfClosed || phase_ == Phase::kClosing ||
+           phase_ == Phase::kResending;
+  }
+  /// Returns true if the connection is open and close() has not begun.
+  bool in_use() const noexcept {
+    return phase_ == Phase::kOpen || phase_ == Phase::kHalfClosed || phase_ == Phase::kResending;
+  }
   bool ended() const noexcept { return phase_ == Phase::kDisconnecting || phase_ == Phase::kDead; }
 
   Handshake handshake() const noexcept { return handshake_; }

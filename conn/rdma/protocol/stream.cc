@@ -54,6 +54,31 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
     config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
 }
 
+void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
+  assert(!peer_closed_ && !aborted_);
+  failure_ = nullptr;  // of an attempt, which may have found no memory for a window
+  excess_ = Excess::kNone;
+  takes_data_ = !peer_finished_;
+  inbound_.begin_again(windows_of(peer_, config_.role));
+  if (peer_finished_) inbound_.end();
+  proof_ = Proof(config_.role, config_.peer_receives, config_.completions_prove, now);
+  liveness_ =
+      Liveness({config_.keepalive, config_.completions_prove, config_.device_gives_up}, now);
+  budget_ = ControlBudget(config_.control_rate, config_.control_burst, now);
+  peer_windows_ = PeerWindows(written);
+  earned_ = 0;
+  reply_count_ = 0;
+  mark_due_ = waited_ = path_silent_ = false;
+  // The peer may not have got it, and bytes that are to be sent again go before it.
+  finish_ = Finish::kNone;
+}
+
+void Stream::go_on(std::uint64_t written, Hello hello) {
+  peer_windows_ = PeerWindows(written);
+  hello.keepalive_ms = peer_.keepalive_ms();
+  on_hello(hello);
+}
+
 void Stream::on_hello(const Hello& hello) {
   peer_.set(hello);
   inbound_.set_peer(windows_of(peer_, config_.role));
@@ -65,7 +90,7 @@ Hello Stream::hello() const {
   Hello mine;
   mine.release = kOurRelease;
   mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows |
-               Hello::kTakesAhead | Hello::kHearsAborts;
+               Hello::kTakesAhead | Hello::kHearsAborts | Hello::kFinishes;
   if (config_.receives != 0) {
     mine.flags |= Hello::kTellsReceives;
     mine.receives = config_.receives;
@@ -83,6 +108,7 @@ void Stream::fail(const char* why, Excess excess) noexcept {
   if (failure_ != nullptr) return;
   failure_ = why;
   excess_ = excess;
+  takes_data_ = false;
   inbound_.end();
 }
 
@@ -108,6 +134,7 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
     (void)spend_control(now);
     return;
   }
+  if (peer_finished_) return fail("the peer wrote after the end of its stream");
   std::uint64_t announced_by = 0;
   if (const char* why = inbound_.on_data(length, waited, now, announced_by); why != nullptr)
     return fail(why);
@@ -134,6 +161,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
         if (const char* why = inbound_.on_mark(); why != nullptr) fail(why);
         return;
       }
+      if (message->select == kFinished && can_finish()) return on_finished(message->features, now);
       if (message->select == kAborted) peer_aborted_ = true;
       (void)spend_control(now);
       return;
@@ -176,6 +204,15 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   }
   peer_windows_.replace(window);
   if (early) peer_windows_.trim();  // the peer takes back the others because they are idle
+}
+
+void Stream::on_finished(std::uint64_t total, ae::TimePoint now) {
+  if (peer_finished_ && total == inbound_.line().total()) return (void)spend_control(now);
+  if (total != inbound_.line().total())
+    return fail("the peer ended its stream at another byte than the last that arrived");
+  peer_finished_ = true;
+  takes_data_ = false;
+  inbound_.end();
 }
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
@@ -227,13 +264,21 @@ void Stream::on_staged_left() noexcept {
     waited_ = true;
 }
 
+bool Stream::finish() noexcept {
+  assert(can_finish());
+  if (failure_ != nullptr || peer_closed_ || aborted_ || finish_ != Finish::kNone) return false;
+  finish_ = Finish::kDue;
+  return true;
+}
+
 bool Stream::abort() noexcept {
   if (!std::exchange(aborted_, true)) abort_due_ = peer_.said(Hello::kHearsAborts);
   return peer_.said(Hello::kHearsAborts);
 }
 
 // Returns the message at place `planned` in the order in which messages are due: a mark, offers of
-// windows, answers to probes, then a probe and a keepalive. `place` counts down to that message.
+// windows, answers to probes, the end of our stream, then a probe and a keepalive. `place` counts
+// down to that message.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
@@ -272,7 +317,16 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     message.select = replies_[(reply_head_ + place) % flow::kMostAnswers];
     return message;
   }
-  return due_after_answers(planned, place - static_cast<std::uint32_t>(reply_count_));
+  place -= static_cast<std::uint32_t>(reply_count_);
+  // Like data, which it ends, this message waits for a proof that the peer has receives.
+  if (finish_ == Finish::kDue && !proof_.few_receives(planned - place)) {
+    message.opcode = Opcode::kSetClientFeature;
+    message.select = kFinished;
+    message.features = peer_windows_.total();
+    if (place == 0) return message;
+    --place;
+  }
+  return due_after_answers(planned, place);
 }
 
 // Returns the message at place `place` among a probe and a keepalive, if these are due. The probe
@@ -315,7 +369,10 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       liveness_.on_keepalive_posted();
       break;
     case Opcode::kSetClientFeature:
-      (message.select == kAborted ? abort_due_ : mark_due_) = false;
+      if (message.select == kFinished)
+        finish_ = Finish::kPosted;
+      else
+        (message.select == kAborted ? abort_due_ : mark_due_) = false;
       break;
   }
 }
@@ -327,8 +384,10 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   const Liveness::Facts facts{.last_write_at = proof_.last_post_at(),
                               .all_completed = proof_.all_completed(),
                               .takes_keepalive = proof_.takes_keepalive()};
-  if (!liveness_.tick(now, loop_was_stopped, facts))
-    return fail("the peer has been silent for three keepalive intervals");
+  if (!liveness_.tick(now, loop_was_stopped, facts)) {
+    path_silent_ = resumes_;
+    return path_silent_ ? void() : fail(kSilent);
+  }
   inbound_.tick(now);
   peer_windows_.trim();
 }

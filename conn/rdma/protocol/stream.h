@@ -101,6 +101,14 @@ class Stream {
   /// Sets the id of the connection that tracing probes report (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
+  /// Goes on over a new path, after inbound().leave_windows() and before any other input: windows,
+  /// credits and keepalives begin anew, and nothing of the old path is used. `written`: the number
+  /// of our bytes that need not be sent again.
+  void begin_path(std::uint64_t written, ae::TimePoint now);
+  /// Sets the number that begin_path() was given, before anything is written. Then takes what the
+  /// peer states about the new path, in place of on_hello().
+  void go_on(std::uint64_t written, Hello hello);
+
   // --- parts of the stream -----------------------------------------------------------------------
   StreamReceiver& inbound() noexcept { return inbound_; }
   const StreamReceiver& inbound() const noexcept { return inbound_; }
@@ -120,7 +128,7 @@ class Stream {
   /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
   /// and changes nothing, if it is another one: call on_data() instead.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
-    if (failure_ != nullptr || !inbound_.take_straight(immediate, now)) return false;
+    if (!takes_data_ || !inbound_.take_straight(immediate, now)) return false;
     liveness_.on_heard(now);
     proof_.on_received();  // what the offer of this window proves, its first message has proved
     return true;
@@ -139,7 +147,11 @@ class Stream {
   /// stream.
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
-  bool at_end() const noexcept { return peer_closed_ && !inbound_.has_unread(); }
+  /// Returns true if the peer has ended its stream (kFinished): all its bytes have arrived.
+  bool peer_finished() const noexcept { return peer_finished_; }
+  /// Returns true if no more bytes of the peer will arrive.
+  bool input_over() const noexcept { return peer_closed_ || peer_finished_; }
+  bool at_end() const noexcept { return input_over() && !inbound_.has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
 
   // --- sending -----------------------------------------------------------------------------------
@@ -179,11 +191,20 @@ class Stream {
   /// if the peer would not understand that message; then none is sent.
   bool abort() noexcept;
   bool aborted() const noexcept { return aborted_; }
+  /// Returns true if the ends of this stream tell each other where it ends (Hello::kFinishes).
+  bool can_finish() const noexcept { return peer_.said(Hello::kFinishes); }
+  /// Ends our stream after the bytes posted so far: a control message tells the peer how many they
+  /// are. Call it once nothing is staged. Returns true if that message has become due now. Requires
+  /// can_finish().
+  bool finish() noexcept;
+  bool finish_is_due() const noexcept { return finish_ == Finish::kDue; }
+  /// Returns true once the message of finish() was posted.
+  bool finished() const noexcept { return finish_ == Finish::kPosted; }
   /// Returns false only if next_control() would return no message. For most messages of the peer
   /// this is the answer, and it costs little.
   bool may_have_control() const noexcept {
-    return mark_due_ || aborted_ || inbound_.line().unannounced() != 0 || reply_count_ != 0 ||
-           liveness_.keepalive_is_due() || proof_.probe_is_due(0);
+    return mark_due_ || aborted_ || finish_ == Finish::kDue || inbound_.line().unannounced() != 0 ||
+           reply_count_ != 0 || liveness_.keepalive_is_due() || proof_.probe_is_due(0);
   }
   /// Returns the control message that is due after the first `planned` due ones, or no value if
   /// there are no more: next_control(now, 0), next_control(now, 1) ... are the due messages in
@@ -218,6 +239,13 @@ class Stream {
   /// announces.
   bool lacks_memory() const noexcept { return failure_ == PeerWindows::kNoMemory; }
 
+  static constexpr const char* kSilent = "the peer has been silent for three keepalive intervals";
+  /// Says that the stream can go on over another path: the silence of the path is then no failure,
+  /// but path_silent().
+  void set_resumes() noexcept { resumes_ = true; }
+  /// Returns true if nothing came from the peer for too long, not even from its device.
+  bool path_silent() const noexcept { return path_silent_; }
+
   /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
   /// step.
   void check() const;
@@ -227,6 +255,7 @@ class Stream {
   bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
+  void on_finished(std::uint64_t total, ae::TimePoint now);
   std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
                                                   std::uint32_t place) const noexcept;
 
@@ -234,7 +263,10 @@ class Stream {
   const char* failure_ = nullptr;
   PeerFacts peer_;
   Excess excess_ = Excess::kNone;
-  bool peer_closed_ = false, peer_aborted_ = false;
+  bool peer_closed_ = false, peer_aborted_ = false, peer_finished_ = false;
+  // False once the stream has failed or the peer has ended its stream: data breaks the protocol
+  // then.
+  bool takes_data_ = true;
   StreamReceiver inbound_;
   Proof proof_;
   Liveness liveness_;
@@ -249,10 +281,14 @@ class Stream {
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};
   std::size_t reply_head_ = 0, reply_count_ = 0;
   bool aborted_ = false, abort_due_ = false;
+  // The message that ends our stream.
+  enum class Finish : std::uint8_t { kNone, kDue, kPosted };
+  Finish finish_ = Finish::kNone;
   // True if we must send a mark: we left a window of the peer that was not full.
   bool mark_due_ = false;
   // True if staged bytes had to wait for a window of the peer since the last write.
   bool waited_ = false;
+  bool resumes_ = false, path_silent_ = false;
 };
 
 }}}  // namespace conn::rdma

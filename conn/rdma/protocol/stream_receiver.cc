@@ -71,6 +71,17 @@ void StreamReceiver::leave_windows(std::byte* into) noexcept {
   line_.become({into, static_cast<std::size_t>(unread)});
 }
 
+void StreamReceiver::drop_windows() noexcept {
+  released_ = true;
+  line_.keep_left_over();
+}
+
+void StreamReceiver::begin_again(const Peer& peer) noexcept {
+  released_ = ended_ = reader_late_ = recall_ = window_failed_ = drop_spare_ = false;
+  size_.set_peer(peer);
+  ++window_turns_;
+}
+
 void StreamReceiver::offer_spares() noexcept {
   if (ended_ || released_) return;
   while (wants_another() && line_.add_spare(size_.length())) {

@@ -57,6 +57,13 @@ class StreamReceiver {
   /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
   /// lost. From now on no window is wanted or offered.
   void leave_windows(std::byte* into) noexcept;
+  /// Stops the use of all windows like leave_windows(), but bytes that an earlier leave_windows()
+  /// has copied stay. No other bytes may be unread.
+  void drop_windows() noexcept;
+  /// Returns true after leave_windows() and drop_windows().
+  bool released() const noexcept { return released_; }
+  /// Offers windows again after leave_windows(), because the stream goes on over a new path.
+  void begin_again(const Peer& peer) noexcept;
 
   // --- announcing windows, and data that arrives: for Stream only --------------------------------
   const ReceiveWindowQueue& line() const noexcept { return line_; }

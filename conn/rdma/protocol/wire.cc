@@ -3,22 +3,10 @@
 
 #include <algorithm>
 
+#include "conn/rdma/protocol/big_endian.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-
-template <class Unsigned>
-void put(std::span<std::byte> at, Unsigned value) {
-  for (std::size_t i = 0; i < sizeof value; ++i)
-    at[i] = static_cast<std::byte>((value >> (8 * (sizeof value - 1 - i))) & 0xff);
-}
-
-template <class Unsigned>
-Unsigned get(std::span<const std::byte> at) {
-  Unsigned value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i)
-    value = static_cast<Unsigned>((std::uint64_t{value} << 8) | std::to_integer<unsigned>(at[i]));
-  return value;
-}
 
 // A hello begins with the four bytes "AECN" (kMagic), followed by the version of its format.
 constexpr std::uint32_t kMagic = 0x4145434e;
@@ -27,6 +15,30 @@ constexpr std::uint8_t kVersion = 1;
 // earlier releases end before these fields.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
+// What a hello with kResumes has after the 24 bytes.
+constexpr std::size_t kResumeAt = 24, kSessionAt = 28, kKeyAt = 36;
+
+std::size_t size_with_resume(HelloKind kind) {
+  return kind == HelloKind::kRequest ? Hello::kRequestSize : Hello::kAnswerSize;
+}
+
+// Reads the members that kResumes promises, or drops the flag if they are not there.
+void take_resume(Hello& hello, std::span<const std::byte> bytes, HelloKind kind) {
+  const bool from_above = (hello.flags & Hello::kKeyFromAbove) != 0;
+  if ((hello.flags & Hello::kResumes) != 0 && bytes.size() >= size_with_resume(kind)) {
+    hello.resume_ms = get<std::uint32_t>(bytes.subspan(kResumeAt));
+    if (kind == HelloKind::kAnswer) {
+      hello.grant.session = get<std::uint64_t>(bytes.subspan(kSessionAt));
+      const auto key = bytes.subspan(kKeyAt, hello.grant.key.size());
+      if (!from_above) std::copy(key.begin(), key.end(), hello.grant.key.begin());
+    }
+    const bool granted = hello.grant.session != 0 && (from_above || hello.grant.key != SipKey{});
+    if (hello.resume_ms != 0 && (kind == HelloKind::kRequest || granted)) return;
+  }
+  hello.flags &= ~(Hello::kResumes | Hello::kKeyFromAbove);
+  hello.resume_ms = 0;
+  hello.grant = {};
+}
 
 }  // namespace
 
@@ -76,8 +88,9 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes) {
   return message;
 }
 
-std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
-  std::array<std::byte, Hello::kSize> bytes{};
+HelloBytes encode(const Hello& hello, HelloKind kind) {
+  const bool resumes = (hello.flags & Hello::kResumes) != 0;
+  HelloBytes bytes(!resumes ? Hello::kSize : size_with_resume(kind));
   const std::span<std::byte> at(bytes);
   put(at, kMagic);
   put(at.subspan(4), kVersion);
@@ -86,10 +99,16 @@ std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
   put(at.subspan(12), hello.keepalive_ms);
   put(at.subspan(16), hello.receives);
   put(at.subspan(kReceivesEnd), hello.mtu);
+  if (!resumes) return bytes;
+  put(at.subspan(kResumeAt), hello.resume_ms);
+  if (kind == HelloKind::kRequest) return bytes;
+  put(at.subspan(kSessionAt), hello.grant.session);
+  if ((hello.flags & Hello::kKeyFromAbove) == 0)
+    std::copy(hello.grant.key.begin(), hello.grant.key.end(), at.subspan(kKeyAt).begin());
   return bytes;
 }
 
-std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
+std::optional<Hello> decode_hello(std::span<const std::byte> private_data, HelloKind kind) {
   if (private_data.size() < kFirstHelloSize) return std::nullopt;
   if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
   if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
@@ -107,6 +126,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
     hello.mtu = 0;
     hello.flags &= ~Hello::kTellsMtu;
   }
+  take_resume(hello, private_data, kind);
   return hello;
 }
 

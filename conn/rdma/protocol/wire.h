@@ -11,6 +11,7 @@
 #include <span>
 
 #include "ae/abi.h"
+#include "conn/rdma/protocol/siphash.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -41,16 +42,24 @@ inline constexpr std::uint16_t kWindowAhead = 0x4158;
 /// `select` of a SetClientFeature that tells the peer that its sender aborts the stream: the end
 /// that follows is not a clean end of stream. Only to peers whose hellos have kHearsAborts.
 inline constexpr std::uint16_t kAborted = 0x4159;
+/// `select` of a SetClientFeature that tells the peer that the stream of its sender ends here;
+/// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
+/// hellos have kFinishes.
+inline constexpr std::uint16_t kFinished = 0x415A;
+/// `select` of the SetClientFeature that answers kFinished, once its sender has received all bytes
+/// of the stream. Only to peers whose hellos have kFinishes.
+inline constexpr std::uint16_t kFinishTaken = 0x415B;
 /// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
 /// peers whose hellos have kTakesAhead.
 inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
   Opcode opcode{};
-  /// In messages with opcode 0 or 1: the number of the feature page, or kWindowMark, kAborted or a
-  /// probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
+  /// In messages with opcode 0 or 1: the number of the feature page, or kWindowMark, kAborted,
+  /// kFinished, kFinishTaken or a probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
   std::uint16_t select = 0;
-  std::uint64_t features = 0;  ///< bit mask of features, in messages with opcode 0 or 1
+  /// In messages with opcode 0 or 1: bit mask of features; with kFinished: a number of bytes.
+  std::uint64_t features = 0;
   /// In messages with opcode 3: start of the announced window, as an address in the sender's
   /// memory.
   std::uint64_t address = 0;
@@ -65,10 +74,24 @@ ControlBytes encode(const ControlMessage& message);
 /// unknown. Reserved bytes are ignored.
 std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 
+/// What a server gives a client in order to take up the session again after its path was lost.
+struct Grant {
+  std::uint64_t session = 0;  ///< random, unique among the sessions of the server; 0: no grant
+  /// Proves that a resume request comes from the client of the session. All 0 with
+  /// Hello::kKeyFromAbove. Whoever learns it can take the session over.
+  SipKey key{};
+
+  friend bool operator==(const Grant&, const Grant&) = default;
+};
+
+/// Whether a hello is that of a connection request or that of its answer.
+enum class HelloKind : std::uint8_t { kRequest, kAnswer };
+
 /// What an aeconn peer states about itself when a connection is set up. It is optional: without it
 /// the plain protocol is used.
 struct Hello {
-  static constexpr std::size_t kSize = 24;
+  /// Number of bytes of a hello without kResumes, and of a request and an answer with it.
+  static constexpr std::size_t kSize = 24, kRequestSize = 28, kAnswerSize = 52;
   /// The hello's sender accepts receive windows whose lengths differ from those offered before.
   static constexpr std::uint32_t kWindowMayChange = 1;
   /// The hello's sender answers GetServerFeature messages, also when it is the client.
@@ -86,6 +109,15 @@ struct Hello {
   static constexpr std::uint32_t kTakesAhead = 32;
   static constexpr std::uint32_t kTellsMtu = 64;      ///< the member `mtu` of this hello is valid
   static constexpr std::uint32_t kHearsAborts = 128;  ///< the hello's sender understands kAborted
+  /// The hello's sender understands kFinished: a stream that was closed is told from one that was
+  /// cut, and half-close works.
+  static constexpr std::uint32_t kFinishes = 256;
+  /// In a request: asks that the session survive the loss of its path. In an answer: grants it.
+  /// The members `resume_ms` and, in an answer, `grant` of this hello are valid.
+  static constexpr std::uint32_t kResumes = 512;
+  /// With kResumes: the bytes of the key are zero, because the key comes from the layer above
+  /// (TLS).
+  static constexpr std::uint32_t kKeyFromAbove = 1024;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   /// Number of receives that the hello's sender keeps posted, so that its peer may send this many
@@ -98,12 +130,37 @@ struct Hello {
   /// that both ends must use exactly, because both ends of a path need the same. Encoded as
   /// ibv_mtu, 1 (256 bytes) to 5 (4096); 0: not stated.
   std::uint8_t mtu = 0;
+  /// How long the hello's sender keeps a session whose path is lost. Not 0 with kResumes.
+  std::uint32_t resume_ms = 0;
+  Grant grant{};  ///< in answers only; `grant.session` is not 0 with kResumes
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
-std::array<std::byte, Hello::kSize> encode(const Hello& hello);
+/// An encoded hello, a range of as many bytes as are to be sent.
+class HelloBytes {
+ public:
+  explicit HelloBytes(std::size_t size) noexcept : size_(size) {}  ///< zeros, kAnswerSize at most
+  const std::byte* data() const noexcept { return bytes_.data(); }
+  std::byte* data() noexcept { return bytes_.data(); }
+  std::size_t size() const noexcept { return size_; }
+  const std::byte* begin() const noexcept { return data(); }
+  const std::byte* end() const noexcept { return data() + size(); }
+  std::byte* begin() noexcept { return data(); }
+  std::byte* end() noexcept { return data() + size(); }
+  std::byte& operator[](std::size_t i) noexcept { return bytes_[i]; }
+
+ private:
+  std::array<std::byte, Hello::kAnswerSize> bytes_{};
+  std::size_t size_;
+};
+
+/// Encodes a hello. Without kResumes, the bytes are the same for both kinds; `resume_ms` and
+/// `grant` are not sent then.
+HelloBytes encode(const Hello& hello, HelloKind kind);
 /// Decodes a hello from the private data of an rdma_cm event. Returns no value unless the bytes
-/// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data.
-std::optional<Hello> decode_hello(std::span<const std::byte> private_data);
+/// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data. kResumes and
+/// kKeyFromAbove are dropped if the bytes end before the members that kResumes promises, or if the
+/// time is 0, the session is 0, or the key is 0 without kKeyFromAbove, as in padding.
+std::optional<Hello> decode_hello(std::span<const std::byte> private_data, HelloKind kind);
 
 }}}  // namespace conn::rdma

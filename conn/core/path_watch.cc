@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/core/path_watch.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "conn/core/connection_core.h"
+#include "conn/core/connection_set.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+void unqueue(PathWatch& watch) noexcept { watch.unqueue(); }
+
+void DropPathWatch::operator()(PathWatch* watch) const noexcept { delete watch; }
+
+void Connection::set_path_handler(Handler handler) {
+  ConnectionCore& c = ConnectionCore::of(*this);
+  if (c.given_up()) return;
+  if (!handler) {
+    if (c.rare_ && c.rare_->path) c.rare_->path->handler.clear();
+    return;
+  }
+  ConnectionCore::Rare& rare = c.rare();
+  if (!rare.path) {
+    if (c.set_ != nullptr) (void)c.set_->due_to_close(*c.loop_);
+    rare.path.reset(new PathWatch(c));
+  }
+  rare.path->handler.set(std::move(handler));
+}
+
+void ConnectionCore::path_changed() noexcept {
+  if (!rare_ || !rare_->path || set_ == nullptr || given_up()) return;
+  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*rare_->path);
+}
+
+void ConnectionCore::drop_path_handler() noexcept {
+  if (!rare_ || !rare_->path) return;
+  rare_->path->unqueue();
+  rare_->path->handler.clear();
+}
+
+/// Runs the path handler. Returns 1; or 0 if it may not run now.
+std::size_t PathWatch::run_ready() {
+  ConnectionCore& connection = connection_;
+  if (connection.connect_due()) {  // the connect handler has not run yet, and must run first
+    connection.path_changed();
+    return 0;
+  }
+  if (!handler || handler.running()) return 0;
+  const ConnectionCore::Running running{connection.running_};
+  handler.run(connection);
+  return 1;
+}
+
+}}  // namespace conn

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A connection's path handler: runs from a list of the loop after the path was lost and after
+// another was found. It is allocated on demand, since most connections have none.
+
+#include "ae/abi.h"
+#include "ae/core/handler_slot.h"
+#include "conn/connection.h"
+#include "conn/kit/ready_list.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+class ConnectionCore;
+
+class PathWatch final : public ReadyItem {
+ public:
+  explicit PathWatch(ConnectionCore& connection) noexcept : connection_(connection) {}
+  ae::HandlerSlot<void(Connection&)> handler;
+
+ private:
+  std::size_t run_ready() override;
+  ConnectionCore& connection_;
+};
+
+}}  // namespace conn

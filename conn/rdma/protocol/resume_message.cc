@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/protocol/resume_message.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "conn/rdma/protocol/big_endian.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// "AECN", as in a hello, and another version of the format, which no release takes for a hello.
+constexpr std::uint32_t kMagic = 0x4145434e;
+constexpr std::uint8_t kVersion = 2;
+constexpr std::size_t kReleaseAt = 5, kFlagsAt = 8, kGenerationAt = 12, kReceivesAt = 16,
+                      kMtuAt = 20, kReasonAt = 21, kSessionAt = 24, kReceivedAt = 32, kMacAt = 40;
+constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
+
+// The first byte under a MAC, which is not sent: no answer passes for a request, or vice versa.
+enum class Domain : std::uint8_t { kRequest = 1, kAnswer = 2 };
+
+// The MAC of the first 40 bytes of a message together with `more`: what its address is bound to, or
+// the MAC of the request.
+SipHash mac_of(std::span<const std::byte> message, Domain domain, const SipKey& key,
+               std::span<const std::byte> more) noexcept {
+  const auto first = static_cast<std::byte>(domain);
+  SipHasher hasher(key);
+  hasher.add({&first, 1});
+  hasher.add(message.first(kMacAt));
+  hasher.add(more);
+  return hasher.finish();
+}
+
+ResumeBytes seal(const ResumeMessage& message, Domain domain, const SipKey& key,
+                 std::span<const std::byte> more) noexcept {
+  ResumeBytes bytes{};
+  const std::span<std::byte> at(bytes);
+  const Hello& hello = message.hello;
+  put(at, kMagic);
+  put(at.subspan(4), kVersion);
+  for (std::size_t i = 0; i < hello.release.size(); ++i)
+    put(at.subspan(kReleaseAt + i), hello.release[i]);
+  put(at.subspan(kFlagsAt), hello.flags);
+  put(at.subspan(kGenerationAt), message.generation);
+  put(at.subspan(kReceivesAt), hello.receives);
+  put(at.subspan(kMtuAt), hello.mtu);
+  put(at.subspan(kReasonAt), static_cast<std::uint8_t>(message.reason));
+  put(at.subspan(kSessionAt), message.session);
+  put(at.subspan(kReceivedAt), message.received);
+  const SipHash mac = mac_of(bytes, domain, key, more);
+  std::copy(mac.begin(), mac.end(), at.subspan(kMacAt).begin());
+  return bytes;
+}
+
+bool verify(std::span<const std::byte> private_data, Domain domain, const SipKey& key,
+            std::span<const std::byte> more) noexcept {
+  if (private_data.size() < sizeof(ResumeBytes)) return false;
+  SipHash sent{};
+  const auto mac = private_data.subspan(kMacAt, sent.size());
+  std::copy(mac.begin(), mac.end(), sent.begin());
+  return equal_in_constant_time(sent, mac_of(private_data, domain, key, more));
+}
+
+Hello hello_in(std::span<const std::byte> bytes) noexcept {
+  Hello hello{get<std::uint32_t>(bytes.subspan(kFlagsAt))};
+  for (std::size_t i = 0; i < hello.release.size(); ++i)
+    hello.release[i] = get<std::uint8_t>(bytes.subspan(kReleaseAt + i));
+  if ((hello.flags & Hello::kTellsReceives) != 0)
+    hello.receives = get<std::uint32_t>(bytes.subspan(kReceivesAt));
+  const auto mtu = get<std::uint8_t>(bytes.subspan(kMtuAt));
+  if (mtu < kLeastMtu || mtu > kMostMtu) hello.flags &= ~Hello::kTellsMtu;
+  if ((hello.flags & Hello::kTellsMtu) != 0) hello.mtu = mtu;
+  return hello;
+}
+
+constexpr std::pair<Refused, std::string_view> kTexts[] = {
+    {Refused::kUnknown, "resume: unknown session"},
+    {Refused::kOver, "resume: the stream is over"},
+    {Refused::kGap, "resume: bytes are missing"},
+};
+
+}  // namespace
+
+ResumeBytes seal_request(const ResumeMessage& message, const SipKey& key,
+                         std::span<const std::byte> bound) noexcept {
+  return seal(message, Domain::kRequest, key, bound);
+}
+
+ResumeBytes seal_answer(const ResumeMessage& message, const SipKey& key,
+                        std::span<const std::byte, 16> request_mac) noexcept {
+  return seal(message, Domain::kAnswer, key, request_mac);
+}
+
+std::optional<ResumeMessage> decode_resume(std::span<const std::byte> private_data) noexcept {
+  if (private_data.size() < sizeof(ResumeBytes)) return std::nullopt;
+  if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
+  if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
+  const auto reason = get<std::uint8_t>(private_data.subspan(kReasonAt));
+  if (reason > static_cast<std::uint8_t>(ResumeReason::kForget)) return std::nullopt;
+  ResumeMessage message;
+  message.hello = hello_in(private_data);
+  message.generation = get<std::uint32_t>(private_data.subspan(kGenerationAt));
+  message.session = get<std::uint64_t>(private_data.subspan(kSessionAt));
+  message.received = get<std::uint64_t>(private_data.subspan(kReceivedAt));
+  message.reason = static_cast<ResumeReason>(reason);
+  const auto mac = private_data.subspan(kMacAt, message.mac.size());
+  std::copy(mac.begin(), mac.end(), message.mac.begin());
+  return message;
+}
+
+bool verify_request(std::span<const std::byte> private_data, const SipKey& key,
+                    std::span<const std::byte> bound) noexcept {
+  return verify(private_data, Domain::kRequest, key, bound);
+}
+
+bool verify_answer(std::span<const std::byte> private_data, const SipKey& key,
+                   std::span<const std::byte, 16> request_mac) noexcept {
+  return verify(private_data, Domain::kAnswer, key, request_mac);
+}
+
+std::string_view text_of(Refused refused) noexcept {
+  for (const auto& [each, text] : kTexts)
+    if (each == refused) return text;
+  return {};
+}
+
+Refused refused_in(std::string_view text) noexcept {
+  if (text.starts_with(": ")) text.remove_prefix(2);
+  for (const auto& [refused, known] : kTexts)
+    if (text.starts_with(known)) return refused;
+  return Refused::kNone;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
+// 2012). A code of authentication for short messages that needs no library of cryptography.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+using SipKey = std::array<std::byte, 16>;
+using SipHash = std::array<std::byte, 16>;
+
+/// Returns the SipHash-2-4 of `bytes` with 128 bits of output, in the order of the reference
+/// vectors. Any length; allocates nothing.
+SipHash siphash128(const SipKey& key, std::span<const std::byte> bytes) noexcept;
+
+/// The same for a text in several pieces: the hash of what add() was called with, joined in order.
+/// Contains the state that the key gives, so it is as secret as the key.
+class SipHasher {
+ public:
+  explicit SipHasher(const SipKey& key) noexcept;
+  void add(std::span<const std::byte> bytes) noexcept;
+  /// Returns the hash of all bytes that were added. To be called once, as the last function.
+  SipHash finish() noexcept;
+
+ private:
+  void rounds(int count) noexcept;
+  void compress(std::uint64_t word) noexcept;
+
+  std::array<std::uint64_t, 4> state_;
+  std::uint64_t pending_ = 0;  // the bytes that do not fill a word yet, the first one lowest
+  std::uint8_t length_ = 0;    // number of all bytes so far, modulo 256
+};
+
+/// Returns whether both are equal. The time does not depend on where they differ.
+bool equal_in_constant_time(const SipHash& a, const SipHash& b) noexcept;
+
+}}}  // namespace conn::rdma

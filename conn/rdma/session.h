@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What a connection with option resume keeps beside its path, so that it can go on over another one
+// when its path is lost: the identity that both ends share, and, while there is no path, the bytes
+// that the peer may not have. docs/resume.md describes the steps.
+//
+//     on a path    the bytes are in the send buffer (Sender) and in the receive windows
+//     lost         the path is left: unsent() has our bytes, LinkedCarrier has the unread ones
+//     on a path    the peer has said how many bytes it counted: unsent() begins there, and is sent
+//                  before anything else
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+#include "conn/rdma/pending_connection.h"
+#include "conn/rdma/protocol/phase.h"
+#include "conn/rdma/protocol/siphash.h"
+#include "conn/rdma/protocol/wire.h"
+#include "conn/rdma/session_table.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// Bytes of our stream, in order, in ordinary memory: from the first that the peer may not have to
+/// the last that the program wrote.
+class Unsent {
+ public:
+  std::size_t size() const noexcept { return bytes_.size() - begin_; }
+  bool empty() const noexcept { return size() == 0; }
+  std::span<const std::byte> bytes() const noexcept { return std::span(bytes_).subspan(begin_); }
+  /// Throws std::bad_alloc, and then changes nothing.
+  void append(const std::byte* from, std::size_t size) {
+    bytes_.insert(bytes_.end(), from, from + size);
+  }
+  /// Puts these bytes before the others.
+  void prepend(std::vector<std::byte> bytes) {
+    bytes.insert(bytes.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), bytes_.end());
+    bytes_ = std::move(bytes);
+    begin_ = 0;
+  }
+  /// Removes the first `size` bytes, of which there must be as many.
+  void drop(std::size_t size) noexcept {
+    begin_ += size;
+    if (begin_ != bytes_.size()) return;
+    bytes_ = {};
+    begin_ = 0;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t begin_ = 0;
+};
+
+/// Why a request of the peer for a new path does not fit the bytes that this end has.
+enum class Fit : std::uint8_t { kFits, kGap };
+
+class Session {
+ public:
+  /// The longest and the shortest pause between two attempts to find a new path, and the time that
+  /// one attempt may take.
+  static constexpr ae::Duration kFirstPause = std::chrono::milliseconds(25);
+  static constexpr ae::Duration kLastPause = std::chrono::milliseconds(500);
+  static constexpr ae::Duration kAttempt = std::chrono::seconds(1);
+  /// How long the device may take to report the last completions of a stopped queue pair, which
+  /// takes microseconds.
+  static constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
+  /// How long attempts go on although nobody listens at the peer's address.
+  static constexpr ae::Duration kNobody = std::chrono::seconds(2);
+
+  Session(const Grant& grant, ae::Duration time) noexcept
+      : id_(grant.session), key_(grant.key), time_(time) {}
+
+  std::uint64_t id() const noexcept { return id_; }
+  const SipKey& key() const noexcept { return key_; }
+  /// Makes the key depend on a secret of the protocol above, which both ends have.
+  void take_secret(std::span<const std::byte> secret) noexcept;
+
+  // --- generations: each attempt to find a path has a number of its own, greater than the last ---
+  std::uint32_t generation() const noexcept { return generation_; }
+  std::uint32_t next_generation() noexcept { return ++generation_; }
+  /// Accepting side: returns false if a request of this or a later attempt has been handled.
+  bool take_generation(std::uint32_t generation) noexcept {
+    if (generation <= generation_) return false;
+    generation_ = generation;
+    return true;
+  }
+
+  // --- the loss of the path ----------------------------------------------------------------------
+  /// Records that the path was lost in `phase`, for the reason `why`. `more`: how much longer than
+  /// the agreed time this end waits.
+  void lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration more);
+  bool lost() const noexcept { return lost_; }
+  /// Phase that the connection returns to on its new path.
+  Phase resumes_as() const noexcept { return resumes_as_; }
+  void resume_as(Phase phase) noexcept { resumes_as_ = phase; }
+  const Failure& why() const noexcept { return why_; }
+  ae::TimePoint lost_at() const noexcept { return lost_at_; }
+  /// Time at which the connection fails if it has no path.
+  ae::TimePoint until() const noexcept { return until_; }
+  /// Time at which the path is left even if the device has not reported all of its completions.
+  ae::TimePoint left_by() const noexcept { return left_by_; }
+  /// Ends the session: nothing more is kept, and the peer's requests are refused.
+  void end() noexcept;
+  void give_up_at(ae::TimePoint at) noexcept { until_ = std::min(until_, at); }
+
+  // --- bytes that the peer may not have ----------------------------------------------------------
+  /// Records, when the path is left, that the peer has the first `confirmed` of our bytes, that
+  /// `posted` were given to the device, and that `bytes` follow the confirmed ones.
+  void keep(std::uint64_t confirmed, std::uint64_t posted, std::vector<std::byte> bytes);
+  Unsent& unsent() noexcept { return unsent_; }
+  const Unsent& unsent() const noexcept { return unsent_; }
+  std::uint64_t confirmed() const noexcept { return confirmed_; }
+  /// Takes the number of our bytes that the peer has counted; the rest is to be sent. Fails, and
+  /// changes nothing, if that is less than what was confirmed or more than what was posted.
+  [[nodiscard]] Fit take_count(std::uint64_t counted) noexcept;
+
+  // --- attempts to find a new path ---------------------------------------------------------------
+  /// When the next step is due: an attempt, or the end of the wait.
+  ae::TimePoint next_at() const noexcept { return next_at_; }
+  void set_next(ae::TimePoint at) noexcept { next_at_ = std::min(at, until_); }
+  /// Plans the next attempt, after a failed one. `nobody`: nobody listens at the peer's address.
+  /// Returns false if there is to be none.
+  [[nodiscard]] bool plan_next(ae::TimePoint now, bool nobody) noexcept;
+  /// Records that the connection has a path again.
+  void on_path(ae::TimePoint now) noexcept;
+
+  // --- facts -------------------------------------------------------------------------------------
+  std::uint32_t resumes() const noexcept { return resumes_; }
+  ae::Duration last_loss() const noexcept { return last_loss_; }
+
+  /// Connecting side: the peer's URL.
+  std::optional<Endpoint> target;
+  /// Connecting side: MAC of the request under way.
+  std::array<std::byte, 16> request_mac{};
+  /// Accepting side: the peer's latest request for a new path, while the old one is being left.
+  std::unique_ptr<RdmaPending> request;
+  /// Earlier copies of unread bytes, which the program may still view in place.
+  std::vector<std::unique_ptr<std::byte[]>> viewed;
+  /// Accepting side: the session's entry in the table of the process.
+  SessionTable::Entry entry;
+
+ private:
+  const std::uint64_t id_;
+  SipKey key_;
+  const ae::Duration time_;
+  std::uint32_t generation_ = 0;
+  bool lost_ = false;
+  Phase resumes_as_ = Phase::kOpen;
+  Failure why_;
+  ae::TimePoint lost_at_{}, left_by_{}, until_{}, next_at_{};
+  // Time since which nobody listens at the peer's address; zero: the last attempt failed otherwise.
+  ae::TimePoint nobody_since_{};
+  ae::Duration pause_{};
+  std::uint64_t confirmed_ = 0, posted_ = 0;
+  Unsent unsent_;
+  std::uint32_t resumes_ = 0;
+  ae::Duration last_loss_{};
+};
+
+}}}  // namespace conn::rdma

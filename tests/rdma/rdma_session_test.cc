@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a connection with option resume keeps without a path (Session), and the table in which
+// requests find it (SessionTable), without devices; what the stream does with a new path.
+#if AECONN_RDMA
+
+#include "conn/rdma/session.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "conn/rdma/protocol/stream.h"
+#include "conn/rdma/session_table.h"
+#include "tests/support/any_loop.h"
+#include "tests/support/catch.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
+
+using namespace std::chrono_literals;
+
+const ae::TimePoint kStart{1000s};
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string text_of(const Unsent& unsent) {
+  const auto bytes = unsent.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Session lost_session(ae::Duration time = 10s) {
+  Session session({.session = 1, .key = {}}, time);
+  session.lose(Phase::kOpen, {std::make_error_code(std::errc::timed_out), "why"}, kStart, 0s);
+  return session;
+}
+
+TEST_CASE("rdma session: unsent bytes keep their order", "[rdma][session]") {
+  Unsent unsent;
+  CHECK(unsent.empty());
+  unsent.prepend(bytes_of("def"));
+  unsent.append(bytes_of("gh").data(), 2);
+  unsent.drop(1);
+  CHECK(text_of(unsent) == "efgh");
+  unsent.prepend(bytes_of("abcd"));
+  CHECK(text_of(unsent) == "abcdefgh");
+  unsent.drop(8);
+  CHECK(unsent.empty());
+  unsent.append(bytes_of("i").data(), 1);
+  CHECK(text_of(unsent) == "i");
+}
+
+TEST_CASE("rdma session: the peer's count is between what it has confirmed and what was posted",
+          "[rdma][session]") {
+  Session session = lost_session();
+  session.keep(100, 106, bytes_of("0123456789"));
+  CHECK(session.take_count(99) == Fit::kGap);
+  CHECK(session.take_count(107) == Fit::kGap);
+  CHECK(session.take_count(~std::uint64_t{0}) == Fit::kGap);
+  CHECK(session.confirmed() == 100);
+  CHECK(text_of(session.unsent()) == "0123456789");
+  CHECK(session.take_count(104) == Fit::kFits);
+  CHECK(text_of(session.unsent()) == "456789");
+  CHECK(session.take_count(103) == Fit::kGap);  // it cannot have less than it said before
+  CHECK(session.take_count(104) == Fit::kFits);
+  CHECK(session.take_count(106) == Fit::kFits);
+  CHECK(text_of(session.unsent()) == "6789");
+}
+
+TEST_CASE("rdma session: bytes of a path that is lost early may have been counted",
+          "[rdma][session]") {
+  Session session = lost_session();
+  session.keep(0, 6, bytes_of("012345"));
+  CHECK(session.take_count(2) == Fit::kFits);
+  session.unsent().drop(1);  // one byte is sent again on the next path, which is lost
+  session.lose(Phase::kResending, {}, kStart + 1s, 0s);
+  session.keep(2, 3, bytes_of("2"));
+  CHECK(text_of(session.unsent()) == "2345");
+  CHECK(session.take_count(6) == Fit::kFits);  // all that was ever posted
+  CHECK(session.unsent().empty());
+}
+
+TEST_CASE("rdma session: each request has a later generation than the last", "[rdma][session]") {
+  Session session = lost_session();
+  CHECK_FALSE(session.take_generation(0));
+  CHECK(session.take_generation(1));
+  CHECK_FALSE(session.take_generation(1));
+  CHECK(session.take_generation(7));
+  CHECK_FALSE(session.take_generation(6));
+  CHECK(session.take_generation(~std::uint32_t{0}));
+  Session client = lost_session();
+  CHECK(client.next_generation() == 1);
+  CHECK(client.next_generation() == 2);
+}
+
+TEST_CASE("rdma session: pauses double up to the longest, and never reach beyond the time",
+          "[rdma][session]") {
+  Session session = lost_session();
+  CHECK(session.next_at() == kStart);
+  ae::TimePoint now = kStart;
+  std::vector<ae::Duration> pauses;
+  while (session.plan_next(now, false)) {
+    pauses.push_back(session.next_at() - now);
+    now = session.next_at();
+  }
+  REQUIRE(pauses.size() > 6);
+  CHECK(pauses[0] == 25ms);
+  CHECK(pauses[1] == 50ms);
+  CHECK(pauses[5] == 500ms);
+  CHECK(pauses[6] == 500ms);
+  CHECK(now == kStart + 10s);
+  CHECK(session.until() == kStart + 10s);
+}
+
+TEST_CASE("rdma session: attempts end after two seconds in which nobody listened",
+          "[rdma][session]") {
+  Session session = lost_session();
+  CHECK(session.plan_next(kStart + 1s, true));
+  CHECK(session.plan_next(kStart + 2900ms, true));
+  SECTION("at a stretch") { CHECK_FALSE(session.plan_next(kStart + 3s, true)); }
+  SECTION("with another failure between") {
+    CHECK(session.plan_next(kStart + 2950ms, false));
+    CHECK(session.plan_next(kStart + 3s, true));
+    CHECK(session.plan_next(kStart + 4900ms, true));
+    CHECK_FALSE(session.plan_next(kStart + 5s, true));
+  }
+  SECTION("on another path") {
+    session.on_path(kStart + 2950ms);
+    session.lose(Phase::kOpen, {}, kStart + 3s, 0s);
+    CHECK(session.plan_next(kStart + 4s, true));
+  }
+}
+
+TEST_CASE("rdma session: a loss while another lasts keeps time, reason and phase",
+          "[rdma][session]") {
+  Session session = lost_session();
+  session.resume_as(Phase::kHalfClosed);
+  session.lose(Phase::kResending, {std::make_error_code(std::errc::io_error), "later"}, kStart + 1s,
+               5s);
+  CHECK(session.until() == kStart + 10s);
+  CHECK(session.why().text == "why");
+  CHECK(session.resumes_as() == Phase::kHalfClosed);
+  CHECK(session.left_by() == kStart + 1s + Session::kQuietPatience);
+  session.give_up_at(kStart + 2s);
+  session.give_up_at(kStart + 3s);
+  CHECK(session.until() == kStart + 2s);
+  session.on_path(kStart + 1500ms);
+  CHECK_FALSE(session.lost());
+  CHECK(session.resumes() == 1);
+  CHECK(session.last_loss() == 1500ms);
+}
+
+// --- the stream ----------------------------------------------------------------------------------
+
+TEST_CASE("rdma stream: an end that waits is not sent before bytes that are sent again",
+          "[rdma][session]") {
+  Stream stream({.role = Role::kClient}, kStart);
+  stream.on_hello({.flags = Hello::kFinishes});
+  const auto ends = [&] {
+    for (std::uint32_t i = 0; const auto message = stream.next_control(kStart, i); ++i)
+      if (message->select == kFinished) return true;
+    return false;
+  };
+  REQUIRE(stream.finish());
+  REQUIRE(ends());
+  stream.inbound().leave_windows(nullptr);
+  stream.begin_path(0, kStart);
+  CHECK_FALSE(ends());
+  CHECK(stream.finish());  // once those bytes are posted
+  CHECK(ends());
+}
+
+TEST_CASE("rdma stream: the silence of a path is no failure if the stream resumes",
+          "[rdma][session]") {
+  const bool resumes = GENERATE(true, false);
+  Stream stream({.role = Role::kClient}, kStart);
+  stream.on_hello({.flags = Hello::kSendsKeepalives, .keepalive_ms = 1000});
+  if (resumes) stream.set_resumes();
+  stream.tick(kStart + 3200ms, false);
+  CHECK_FALSE(stream.path_silent());
+  CHECK(stream.failure() == nullptr);
+  stream.tick(kStart + 3300ms, false);
+  CHECK(stream.path_silent() == resumes);
+  CHECK((stream.failure() == nullptr) == resumes);
+  if (!resumes) return;
+  stream.inbound().leave_windows(nullptr);
+  stream.begin_path(0, kStart + 4s);
+  CHECK_FALSE(stream.path_silent());
+  stream.tick(kStart + 5s, false);
+  CHECK_FALSE(stream.path_silent());
+}
+
+TEST_CASE("rdma stream: a failure for want of memory ends with its path", "[rdma][session]") {
+  Stream stream({.role = Role::kClient}, kStart);
+  stream.no_window(kStart);
+  REQUIRE(stream.failure() != nullptr);
+  stream.inbound().leave_windows(nullptr);
+  stream.begin_path(0, kStart);
+  CHECK(stream.failure() == nullptr);
+}
+
+// --- the table -----------------------------------------------------------------------------------
+
+struct Known final : SessionTable::User {
+  void on_resume_request(std::unique_ptr<RdmaPending>, const ResumeMessage& message) override {
+    generations.push_back(message.generation);
+  }
+  std::vector<std::uint32_t> generations;
+};
+
+TEST_CASE("rdma sessions: a request reaches its session once, with the right key",
+          "[rdma][session]") {
+  testing::AnyLoop loop;
+  Known user;
+  SessionTable& table = SessionTable::of_process();
+  auto [grant, entry] = table.add({&loop, nullptr, &user});
+  auto [other, others_entry] = table.add({&loop, nullptr, &user});
+  CHECK(grant.session != other.session);
+  CHECK(grant.key != other.key);
+  const auto bound = bytes_of("10.0.0.1:1");
+  const auto pass = [&](std::uint32_t generation, std::uint64_t session, const SipKey& key,
+                        std::span<const std::byte> from) {
+    const ResumeMessage message{.generation = generation, .session = session};
+    const ResumeBytes bytes = seal_request(message, key, from);
+    auto request = std::make_unique<RdmaPending>(nullptr, CmId(), std::span(bytes));
+    const SessionTable::Passed why = table.pass(request, message, bound, loop);
+    CHECK((request != nullptr) ==
+          (why != SessionTable::Passed::kYes));  // who is refused keeps the request
+    return why;
+  };
+  CHECK(pass(1, grant.session, other.key, bound) == SessionTable::Passed::kUnknown);
+  CHECK(pass(1, grant.session ^ 1, grant.key, bound) == SessionTable::Passed::kUnknown);
+  CHECK(pass(1, grant.session, grant.key, bytes_of("10.0.0.1:2")) ==
+        SessionTable::Passed::kUnknown);
+  CHECK(user.generations.empty());
+  CHECK(pass(2, grant.session, grant.key, bound) == SessionTable::Passed::kYes);
+  CHECK(pass(2, grant.session, grant.key, bound) == SessionTable::Passed::kUnknown);
+  CHECK(pass(1, grant.session, grant.key, bound) == SessionTable::Passed::kUnknown);
+  CHECK(pass(3, grant.session, grant.key, bound) == SessionTable::Passed::kYes);
+  CHECK(user.generations == std::vector<std::uint32_t>{2, 3});
+  entry = {};
+  CHECK(pass(4, grant.session, grant.key, bound) == SessionTable::Passed::kUnknown);
+  CHECK(pass(1, other.session, other.key, bound) ==
+        SessionTable::Passed::kYes);  // the other one is there
+}
+
+}}}}  // namespace conn::rdma
+
+#endif

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// resume=yes: a connection whose path is lost goes on over another one, and its bytes arrive once
+// and in order, whatever happened to the path.
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation/room.h"
+#include "tests/support/tls_kit.h"
+
+using namespace simulation;
+using testing::Contains;
+
+namespace {
+
+/// One end: writes a stream of known bytes, and checks those of the peer.
+class Talker {
+ public:
+  Talker(conn::Connection& connection, std::uint64_t seed, std::uint64_t peers_seed,
+         std::uint64_t most)
+      : connection_(connection), mine_(seed), theirs_(peers_seed), most_(most) {
+    connection.set_read_handler([this](conn::Connection&) { read(); });
+    connection.set_write_handler([this](conn::Connection&) { write(); });
+  }
+  std::uint64_t written() const noexcept { return written_; }
+  std::uint64_t received() const noexcept { return received_; }
+  /// "": all bytes so far were right, and the peer's stream goes on.
+  const std::string& ending() const noexcept { return ending_; }
+  bool wrote_all() const noexcept { return written_ == most_; }
+  void more(std::uint64_t bytes) {
+    most_ += bytes;
+    connection_.set_write_handler([this](conn::Connection&) { write(); });
+  }
+
+ private:
+  void read() {
+    char bytes[8192];
+    const ssize_t n = connection_.read(bytes, sizeof bytes);
+    if (n > 0) {
+      for (std::string_view left(bytes, static_cast<std::size_t>(n)); !left.empty();) {
+        const std::string_view known = theirs_.at(received_).substr(0, left.size());
+        if (left.substr(0, known.size()) != known)
+          ending_ = "wrong bytes at " + std::to_string(received_);
+        received_ += known.size();
+        left.remove_prefix(known.size());
+      }
+      return;
+    }
+    if (n < 0 && errno == EAGAIN) return;
+    if (ending_.empty()) ending_ = n == 0 ? "end of stream" : connection_.last_error();
+    connection_.set_read_handler(nullptr);
+  }
+  void write() {
+    while (written_ != most_) {
+      const std::string_view next =
+          mine_.at(written_).substr(0, std::min<std::uint64_t>(most_ - written_, 6000));
+      const ssize_t n = connection_.write(next.data(), next.size());
+      if (n < 0) break;
+      written_ += static_cast<std::uint64_t>(n);
+    }
+    if (written_ == most_) connection_.set_write_handler(nullptr);
+  }
+  conn::Connection& connection_;
+  const testing::Pattern mine_, theirs_;
+  std::uint64_t most_, written_ = 0, received_ = 0;
+  std::string ending_;
+};
+
+const std::string kResume = "resume=yes&resume-time=10s&keepalive=100ms";
+
+/// A room whose server holds its connections, and a client.
+struct Pair {
+  explicit Pair(const Profile& profile = chosen_profile(), Config config = {},
+                const std::string& server_options = kResume,
+                const std::string& client_options = kResume)
+      : room(config, "?" + server_options, profile, profile) {
+    room.listener =
+        room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?" + server_options),
+                         [this](conn::ConnectionPtr next) { server = std::move(next); });
+    room.address = room.listener->endpoints().front();
+    room.address.options =
+        room.address.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+    client = room.dial(client_options);
+    RUN_UNTIL(room.loop, server != nullptr && client->state() != conn::State::kConnecting);
+    INFO(client->last_error());
+    REQUIRE(client->state() == conn::State::kConnected);
+  }
+  std::uint64_t counted(const std::string& name) {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == name) return value;
+    return ~std::uint64_t{0};
+  }
+  ~Pair() {
+    client.reset();
+    server.reset();
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  Room room;
+  conn::ConnectionPtr server, client;
+};
+
+constexpr std::uint64_t kBytes = 3'000'000;
+
+struct Fault {
+  const char* name;
+  std::function<void(Room&)> happens;
+  /// Whether completions that nobody has seen may be gone with the device: the connection then ends
+  /// with an error, and no byte is wrong.
+  bool takes_completions = false;
+};
+
+void flap(Room& room, Nanoseconds span) {
+  room.world.set_link(*room.far, false);
+  room.run_for(span);
+  room.world.set_link(*room.far, true);
+}
+
+void replace(Room& room, Device*& device, const std::string& name, const std::string& address) {
+  const Profile& profile = device->profile;
+  room.world.remove_device(*device);
+  room.run_for(300ms);
+  device = &room.world.add_device(name, address, profile);
+}
+
+}  // namespace
+
+TEST_CASE("resume: the bytes of a connection survive its path", "[simulation][resume]") {
+  const Fault faults[] = {
+      {"nothing", [](Room&) {}},
+      {"a short flap of the link", [](Room& room) { flap(room, 20ms); }},
+      {"a long flap of the link", [](Room& room) { flap(room, 3s); }},
+      {"a path that is closed for a while",
+       [](Room& room) {
+         room.world.set_path(*room.near, *room.far, false);
+         room.run_for(3s);
+         room.world.set_path(*room.near, *room.far, true);
+       }},
+      {"the client's device removed",
+       [](Room& room) { replace(room, room.far, "sim1", "10.77.0.2"); }, true},
+      {"the server's device removed",
+       [](Room& room) { replace(room, room.near, "sim0", "10.77.0.1"); }, true},
+      {"two losses",
+       [](Room& room) {
+         flap(room, 2s);
+         room.run_for(30ms);
+         flap(room, 2s);
+       }},
+  };
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    for (const auto& [name, happens, takes_completions] : faults) {
+      for (const bool busy : {true, false}) {
+        CAPTURE(profile->name, name, busy);
+        Pair pair(*profile);
+        Talker client(*pair.client, 1, 2, busy ? kBytes : 100);
+        Talker server(*pair.server, 2, 1, busy ? kBytes : 100);
+        pair.room.run_for(busy ? 300us : 50ms);
+        happens(pair.room);
+        if (!busy) {
+          client.more(1000);
+          server.more(1000);
+        }
+        testing::run_until(
+            pair.room.loop,
+            [&] {
+              return (client.wrote_all() && server.wrote_all() &&
+                      client.received() == server.written() &&
+                      server.received() == client.written()) ||
+                     !client.ending().empty() || !server.ending().empty();
+            },
+            "all bytes", 60s);
+        if (takes_completions && busy && !(client.ending() + server.ending()).empty()) {
+          CHECK_THAT(client.ending() + server.ending(), Contains("bytes that the peer misses"));
+          continue;
+        }
+        CHECK(client.ending() == "");
+        CHECK(server.ending() == "");
+        CHECK(client.received() == server.written());
+        CHECK(server.received() == client.written());
+        CHECK(pair.counted("paths_lost") == 0);
+        CAPTURE(pair.counted("resumes"), pair.counted("bytes_resent"));
+        pair.client.reset();
+        RUN_UNTIL(pair.room.loop, !server.ending().empty());
+        CHECK(server.ending() == "end of stream");
+      }
+    }
+  }
+}
+
+TEST_CASE("resume: a connection moves to another loop, under load and idle",
+          "[simulation][resume]") {
+  const bool server_moves = GENERATE(true, false);
+  const bool busy = GENERATE(true, false);
+  const bool in_two_steps = GENERATE(true, false);
+  CAPTURE(server_moves, busy, in_two_steps);
+  {
+    if (chosen_profile().iwarp) return;
+    Pair pair;
+    testing::AnyLoop other;
+    Talker client(*pair.client, 1, 2, busy ? kBytes : 100);
+    Talker server(*pair.server, 2, 1, busy ? kBytes : 100);
+    pair.room.run_for(busy ? 300us : 50ms);
+    conn::Connection& moves = server_moves ? *pair.server : *pair.client;
+    const auto run_both = [&] {
+      testing::turns(pair.room.loop, 1);
+      testing::turns(other, 1);
+      pair.room.world.advance(pair.room.world.now() + 10us);
+    };
+    for (int i = 0; i < 4; ++i) {
+      ae::EventLoop& to = i % 2 == 0 ? static_cast<ae::EventLoop&>(other) : pair.room.loop;
+      if (in_two_steps) {
+        REQUIRE(moves.leave());
+        testing::turns(pair.room.loop, 1);
+        REQUIRE(moves.join(to));
+      } else {
+        REQUIRE(moves.rebind(to));
+      }
+      REQUIRE(moves.loop() == &to);
+      if (!busy) client.more(1000), server.more(1000);
+      for (int turn = 0; turn < (busy ? 300 : 3000); ++turn) run_both();
+    }
+    for (int turn = 0; turn < 200'000; ++turn) {
+      const bool done = client.wrote_all() && server.wrote_all() &&
+                        client.received() == server.written() &&
+                        server.received() == client.written();
+      if (done || !client.ending().empty() || !server.ending().empty()) break;
+      run_both();
+    }
+    CHECK(client.ending() == "");
+    CHECK(server.ending() == "");
+    CHECK(client.received() == server.written());
+    CHECK(server.received() == client.written());
+    pair.client.reset();
+    for (int turn = 0; turn < 20'000 && server.ending().empty(); ++turn) run_both();
+    CHECK(server.ending() == "end of stream");
+    pair.server.reset();
+    for (int turn = 0; turn < 20'000; ++turn) run_both();
+  }
+}
+
+TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
+          "[simulation][resume]") {
+  World world;
+  Device* near = &world.add_device("sim0", "10.77.0.1");
+  Device* far = &world.add_device("sim1", "10.77.0.2");
+  if (near->profile.iwarp) return;
+  const conn::Registry registry = conn::all_transports();
+  conn::ConnectionType& type = registry.require("tls+rdma");
+  type.configure(testing::test_tls_options("localhost"));
+  {
+    testing::AnyLoop loop;
+    conn::ConnectionPtr server;
+    const conn::ListenerPtr listener =
+        type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
+                    [&](conn::ConnectionPtr next) { server = std::move(next); });
+    conn::Endpoint to = listener->endpoints().front();
+    to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
+    conn::ConnectionPtr client = type.create(loop);
+    client->connect(to, [](conn::Connection&) {});
+    RUN_UNTIL(loop, server != nullptr && client->state() != conn::State::kConnecting);
+    REQUIRE(client->last_error() == "");
+    std::vector<std::string> told;
+    client->set_path_handler([&](conn::Connection& here) {
+      for (const auto& [key, value] : here.info())
+        if (key == "path-state") told.push_back(value);
+    });
+    Talker one(*client, 1, 2, kBytes), other(*server, 2, 1, kBytes);
+    for (int i = 0; i < 200; ++i) (void)loop.process_events(ae::kFullIteration);
+    world.set_path(*near, *far, false);
+    RUN_UNTIL(loop, told.size() == 1);
+    world.set_path(*near, *far, true);
+    RUN_UNTIL(loop, one.received() == kBytes && other.received() == kBytes);
+    CHECK(told == std::vector<std::string>{"lost", "up"});
+    CHECK(one.ending() + other.ending() == "");
+    // The same between loops.
+    testing::AnyLoop second;
+    REQUIRE(server->rebind(second));
+    one.more(1000);
+    for (int turn = 0; turn < 100'000 && other.received() != kBytes + 1000; ++turn) {
+      testing::turns(loop, 1);
+      testing::turns(second, 1);
+      world.advance(world.now() + 10us);
+    }
+    CHECK(other.received() == kBytes + 1000);
+    CHECK(one.ending() + other.ending() == "");
+    client.reset();
+    for (int turn = 0; turn < 20'000 && other.ending().empty(); ++turn) {
+      testing::turns(loop, 1);
+      testing::turns(second, 1);
+      world.advance(world.now() + 10us);
+    }
+    CHECK(other.ending() == "end of stream");
+    server.reset();
+    for (int turn = 0; turn < 20'000; ++turn) {
+      testing::turns(loop, 1);
+      testing::turns(second, 1);
+      world.advance(world.now() + 10us);
+    }
+  }
+  world.advance(world.now() + 110s);
+  world.let_orphans_go();
+}
