@@ -227,7 +227,7 @@ TEST_CASE("rdma hostile: bytes that were claimed but never written are zeros", "
 
 TEST_CASE("rdma hostile: garbage in the private data is ignored", "[rdma-device]") {
   Scene scene;
-  std::string almost("AECN\x02", 5);
+  std::string almost("AECN\x03", 5);
   almost.resize(16, '\xff');
   for (const std::string& data : {std::string(1, 'x'), std::string(56, '\xff'), almost,
                                   std::string("AECN\x01", 5) + std::string(40, '\xff')}) {
