@@ -104,7 +104,7 @@ class AECONN_API Connection : public ConnectionFacts {
 
   // --- the end -----------------------------------------------------------------------------------
   /// Half-closes the connection: the peer receives everything written, then end of stream. Reading
-  /// continues. Returns 0, or -1 with errno (EOPNOTSUPP if Capabilities::half_close is false).
+  /// continues. Returns 0, or -1 with errno (EOPNOTSUPP if transport or peer cannot).
   int shutdown();
   /// Ends both directions, on every transport: the peer receives everything written, then end of
   /// stream. From now on read() returns end of stream (the read handler runs for it); unread and

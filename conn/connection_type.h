@@ -25,7 +25,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// What a transport can do. An operation that it cannot do still exists, and reports an error.
 struct Capabilities {
-  /// Connection::shutdown() works; writing may go on after the peer's end of stream.
+  /// Connection::shutdown() works; writing may go on after the peer's end of stream. (Over rdma if
+  /// both ends are aeconn.)
   bool half_close = false;
   /// Connection::rebind() and leave() work: connections can move to another loop. (Over rdma they
   /// work for connections with option resume at both ends, although this is false.)

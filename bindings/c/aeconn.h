@@ -226,8 +226,8 @@ void aeconn_close(aeconn_conn* conn);
  * error (ECONNRESET, if the transport supports it) instead of a clean end of stream. */
 void aeconn_abort(aeconn_conn* conn);
 /* The peer receives what was written, then end of stream. AECONN_WRITABLE: reading continues
- * (EOPNOTSUPP over rdma); AECONN_READABLE | AECONN_WRITABLE: both directions end. 0, or -1 with
- * errno. */
+ * (EOPNOTSUPP over rdma if the peer is not aeconn); AECONN_READABLE | AECONN_WRITABLE: both
+ * directions end. 0, or -1 with errno. */
 int aeconn_shutdown(aeconn_conn* conn, int directions);
 
 /* NULL removes a handler. 0, or -1 with errno ENOMEM. */
@@ -334,9 +334,9 @@ void* aeconn_user_data(const aeconn_conn* conn);
 void aeconn_set_user_data(aeconn_conn* conn, void* data);
 
 /* Moves the connection to another loop in two steps: call aeconn_leave() on the old loop's thread,
- * then aeconn_join() on the new one's. In between only aeconn_close() is allowed. Not over rdma
- * (EOPNOTSUPP). 0, or -1 with errno: EBUSY inside the connection's own handler, EAGAIN while data
- * sent in place is pending. */
+ * then aeconn_join() on the new one's. In between only aeconn_close() is allowed. Over rdma only
+ * with resume=yes at both ends (else EOPNOTSUPP). 0, or -1 with errno: EBUSY inside the
+ * connection's own handler, EAGAIN while data sent in place is pending. */
 int aeconn_leave(aeconn_conn* conn);
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
 

@@ -277,7 +277,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 int RdmaCarrier::shutdown() {
   if (keeps_unsent()) {
     if (read_ended_) move_to(State::kClosed);
-    session_->resume_as(Phase::kHalfClosed);
+    if (session_->resumes_as() == Phase::kOpen) session_->resume_as(Phase::kHalfClosed);
     return 0;
   }
   if (!link_.stream.can_finish()) {
@@ -426,6 +426,7 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     fail(error.failure());
   } catch (const std::exception&) {  // the core fails the connection for lack of memory
   }
+  abandon();  // it is on no loop: close() only has to release it
   return false;
 }
 

@@ -60,9 +60,9 @@ void LinkedCarrier::on_set_up() {
   // since the request.
   if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
-    end_with(out_of_memory());
+    return end_with(out_of_memory());
   if (again) {
-    session_->on_path(std::chrono::steady_clock::now());
+    session_->on_path();
     ++link_.state().statistics().resumes;
     --link_.state().statistics().lost;
     host().path_changed();
@@ -90,7 +90,9 @@ void LinkedCarrier::accept_path(const Answer& answer) {
   Mtu mtu;
   for (;;) {
     renew_stream();
-    if (answer.asked && (session_ == nullptr || !session_->lost()))
+    if (answer.asked && session_ != nullptr && session_->lost())
+      link_.stream.go_on(session_->confirmed(), *answer.asked);
+    else if (answer.asked)
       link_.stream.on_hello(*answer.asked);
     link_.make();
     if (!link_.path.iwarp())

@@ -222,6 +222,7 @@ class LinkedCarrier : public QueuedCarrier,
   void name_peer(Failure& failure) const noexcept;
   void accept_again(std::unique_ptr<RdmaPending> request);
   void dial_again();
+  void give_up_attempt() noexcept;
   void on_attempt_failed(Failure why) noexcept;
   std::size_t room_for_unsent() const noexcept;
   bool post_straight() noexcept;

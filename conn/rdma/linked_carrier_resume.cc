@@ -66,7 +66,6 @@ void LinkedCarrier::renew_stream() {
 }
 
 SetupUser::Request LinkedCarrier::request(Hello hello) {
-  Request all;
   if (session_ != nullptr && session_->lost()) {
     const ResumeMessage message{.hello = hello,
                                 .generation = session_->generation(),
@@ -75,10 +74,8 @@ SetupUser::Request LinkedCarrier::request(Hello hello) {
     const std::string bound = link_.id().local().to_string();
     const ResumeBytes bytes =
         seal_request(message, session_->key(), std::as_bytes(std::span(bound)));
-    std::copy(bytes.begin(), bytes.end(), all.bytes.begin());
     std::copy(bytes.end() - 16, bytes.end(), session_->request_mac.begin());
-    all.size = bytes.size();
-    return all;
+    return Request(bytes);
   }
   if (target_ != nullptr) {
     if (link_.path.iwarp())
@@ -89,10 +86,7 @@ SetupUser::Request LinkedCarrier::request(Hello hello) {
     hello.flags |= Hello::kResumes;
     hello.resume_ms = milliseconds(link_.settings().resume_time);
   }
-  const HelloBytes bytes = encode(hello, HelloKind::kRequest);
-  std::copy(bytes.begin(), bytes.end(), all.bytes.begin());
-  all.size = bytes.size();
-  return all;
+  return Request(encode(hello, HelloKind::kRequest));
 }
 
 std::optional<Hello> LinkedCarrier::take_answer(std::span<const std::byte> data) {
@@ -106,7 +100,7 @@ std::optional<Hello> LinkedCarrier::take_answer(std::span<const std::byte> data)
         !verify_answer(data, session_->key(), session_->request_mac))
       throw VerbsError(Failure{std::make_error_code(std::errc::protocol_error),
                                "whoever answers there does not know this session"});
-    if (session_->take_count(answer->received) != Fit::kFits)
+    if (!session_->take_count(answer->received))
       throw VerbsError(Failure{gap().code, std::string(text_of(Refused::kGap))});
     link_.stream.go_on(session_->confirmed(), answer->hello);
     keep_bytes();
@@ -139,11 +133,7 @@ SetupUser::Request LinkedCarrier::answer_hello(const std::optional<Hello>& asked
     ours.resume_ms = milliseconds(settings.resume_time);
     ours.grant = grant;
   }
-  const HelloBytes bytes = encode(ours, HelloKind::kAnswer);
-  Request all;
-  std::copy(bytes.begin(), bytes.end(), all.bytes.begin());
-  all.size = bytes.size();
-  return all;
+  return Request(encode(ours, HelloKind::kAnswer));
 }
 
 void LinkedCarrier::end_session() noexcept {
@@ -175,6 +165,7 @@ bool LinkedCarrier::lose_path(Failure& failure) noexcept {
                                  : ae::Duration::zero();
   name_peer(failure);
   session_->lose(link_.stage.phase(), std::move(failure), now, later);
+  if (link_.stage.phase() == Phase::kClosing) session_->give_up_at(close_deadline_);
   ++state.statistics().lost;
   deadline_.clear(loop());
   pace_.clear(loop());
@@ -219,10 +210,8 @@ bool LinkedCarrier::leave_path_now() {
   if (!session_->lost()) {
     Failure why{std::make_error_code(std::errc::operation_canceled), "moves to another loop"};
     if (!lose_path(why)) return false;
-  } else if (link_.stage.phase() != Phase::kLost) {  // an attempt is given up
-    deadline_.clear(loop());
-    link_.stage.move(Phase::kLost);
-    link_.stop();
+  } else if (link_.stage.phase() != Phase::kLost) {
+    give_up_attempt();
   }
   setup_.reset();
   if (!link_.id() && link_.queue_pair() == nullptr) return true;
@@ -293,10 +282,17 @@ void LinkedCarrier::dial_again() {
   setup_->look_up_next();
 }
 
+// Stops what an attempt has made; reap() destroys it.
+void LinkedCarrier::give_up_attempt() noexcept {
+  deadline_.clear(loop());
+  if (link_.stage.phase() != Phase::kLost) link_.stage.move(Phase::kLost);
+  link_.stop();
+  session_->on_stopped(clock_now());
+}
+
 // Called inside functions of setup_, which is destroyed later.
 void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
-  deadline_.clear(loop());
-  link_.stage.move(Phase::kLost);
+  give_up_attempt();
   LoopState& state = link_.state();
   const ae::TimePoint now = clock_now();
   if (link_.role() == Role::kClient) {
@@ -332,9 +328,7 @@ void LinkedCarrier::on_resume_request(std::unique_ptr<RdmaPending> request,
     case Phase::kLost:
       break;
     case Phase::kAccepting:
-      deadline_.clear(loop());
-      link_.stage.move(Phase::kLost);
-      link_.stop();
+      give_up_attempt();
       break;
     default: {
       Failure why{std::make_error_code(std::errc::connection_reset), "the peer lost the path"};
@@ -349,7 +343,7 @@ void LinkedCarrier::on_resume_request(std::unique_ptr<RdmaPending> request,
 
 void LinkedCarrier::accept_again(std::unique_ptr<RdmaPending> request) {
   const ResumeMessage asked = *decode_resume(request->private_data());
-  if (session_->take_count(asked.received) != Fit::kFits) {
+  if (!session_->take_count(asked.received)) {
     request->refuse(text_of(Refused::kGap));
     return end_with(gap());
   }
@@ -367,10 +361,7 @@ void LinkedCarrier::accept_again(std::unique_ptr<RdmaPending> request) {
                                     .session = session_->id(),
                                     .received = link_.stream.inbound().line().total()},
                                    session_->key(), mac);
-                   Request all;
-                   std::copy(bytes.begin(), bytes.end(), all.bytes.begin());
-                   all.size = bytes.size();
-                   return all;
+                   return Request(bytes);
                  }});
     if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
       throw std::bad_alloc();
@@ -378,7 +369,7 @@ void LinkedCarrier::accept_again(std::unique_ptr<RdmaPending> request) {
   } catch (const std::exception& error) {
     // The peer tries again; meanwhile there may be memory, or the device may be back.
     if (link_.stage.phase() == Phase::kLost && link_.id()) reject(link_.id().get(), error.what());
-    if (link_.stage.phase() == Phase::kAccepting) link_.stage.move(Phase::kLost);
+    give_up_attempt();
     session_->set_next(session_->until());
     link_.state().want_reap(*this);
   }

@@ -15,7 +15,7 @@ void Session::lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration mor
     nobody_since_ = {};
     lost_ = true;
   }
-  left_by_ = now + kQuietPatience;
+  on_stopped(now);
   if (phase != Phase::kResending) resumes_as_ = phase;
   next_at_ = now;
 }
@@ -38,11 +38,11 @@ void Session::keep(std::uint64_t confirmed, std::uint64_t posted, std::vector<st
   posted_ = std::max(posted_, posted);
 }
 
-Fit Session::take_count(std::uint64_t counted) noexcept {
-  if (counted < confirmed_ || counted > posted_) return Fit::kGap;
+bool Session::take_count(std::uint64_t counted) noexcept {
+  if (counted < confirmed_ || counted > posted_) return false;
   unsent_.drop(static_cast<std::size_t>(counted - confirmed_));
   confirmed_ = counted;
-  return Fit::kFits;
+  return true;
 }
 
 bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
@@ -57,9 +57,8 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
   return true;
 }
 
-void Session::on_path(ae::TimePoint now) noexcept {
+void Session::on_path() noexcept {
   lost_ = false;
-  last_loss_ = now - lost_at_;
   nobody_since_ = {};
   pause_ = {};
   ++resumes_;

@@ -13,13 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "ae/abi.h"
 #include "ae/time.h"
-#include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/rdma/pending_connection.h"
 #include "conn/rdma/protocol/phase.h"
@@ -58,9 +56,6 @@ class Unsent {
   std::vector<std::byte> bytes_;
   std::size_t begin_ = 0;
 };
-
-/// Why a request of the peer for a new path does not fit the bytes that this end has.
-enum class Fit : std::uint8_t { kFits, kGap };
 
 class Session {
  public:
@@ -107,6 +102,8 @@ class Session {
   ae::TimePoint until() const noexcept { return until_; }
   /// Time at which the path is left even if the device has not reported all of its completions.
   ae::TimePoint left_by() const noexcept { return left_by_; }
+  /// Records that a queue pair was stopped: sets left_by().
+  void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietPatience; }
   /// Ends the session: nothing more is kept, and the peer's requests are refused.
   void end() noexcept;
   void give_up_at(ae::TimePoint at) noexcept { until_ = std::min(until_, at); }
@@ -118,9 +115,10 @@ class Session {
   Unsent& unsent() noexcept { return unsent_; }
   const Unsent& unsent() const noexcept { return unsent_; }
   std::uint64_t confirmed() const noexcept { return confirmed_; }
-  /// Takes the number of our bytes that the peer has counted; the rest is to be sent. Fails, and
-  /// changes nothing, if that is less than what was confirmed or more than what was posted.
-  [[nodiscard]] Fit take_count(std::uint64_t counted) noexcept;
+  /// Takes the number of our bytes that the peer has counted; the rest is to be sent. Returns
+  /// false, and changes nothing, if that is less than what was confirmed or more than what was
+  /// posted.
+  [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
 
   // --- attempts to find a new path ---------------------------------------------------------------
   /// When the next step is due: an attempt, or the end of the wait.
@@ -130,14 +128,11 @@ class Session {
   /// Returns false if there is to be none.
   [[nodiscard]] bool plan_next(ae::TimePoint now, bool nobody) noexcept;
   /// Records that the connection has a path again.
-  void on_path(ae::TimePoint now) noexcept;
+  void on_path() noexcept;
 
   // --- facts -------------------------------------------------------------------------------------
   std::uint32_t resumes() const noexcept { return resumes_; }
-  ae::Duration last_loss() const noexcept { return last_loss_; }
 
-  /// Connecting side: the peer's URL.
-  std::optional<Endpoint> target;
   /// Connecting side: MAC of the request under way.
   std::array<std::byte, 16> request_mac{};
   /// Accepting side: the peer's latest request for a new path, while the old one is being left.
@@ -162,7 +157,6 @@ class Session {
   std::uint64_t confirmed_ = 0, posted_ = 0;
   Unsent unsent_;
   std::uint32_t resumes_ = 0;
-  ae::Duration last_loss_{};
 };
 
 }}}  // namespace conn::rdma

@@ -59,13 +59,11 @@ void SessionTable::Entry::set_key(const SipKey& key) noexcept {
 }
 
 void SessionTable::set_key(std::uint64_t id, const SipKey& key) noexcept {
-  if (made_here_.inherited()) return;
   const std::lock_guard lock(mutex_);
   if (const auto found = places_.find(id); found != places_.end()) found->second.key = key;
 }
 
 void SessionTable::move(std::uint64_t id, const Home& home) noexcept {
-  if (made_here_.inherited()) return;
   const std::lock_guard lock(mutex_);
   if (const auto found = places_.find(id); found != places_.end()) found->second.home = home;
 }
@@ -73,7 +71,6 @@ void SessionTable::move(std::uint64_t id, const Home& home) noexcept {
 SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
                                         const ResumeMessage& message,
                                         std::span<const std::byte> bound, ae::EventLoop& here) {
-  if (made_here_.inherited()) return Passed::kUnknown;
   User* user = nullptr;
   {
     const std::lock_guard lock(mutex_);

@@ -51,7 +51,6 @@ class SessionTable {
       return *this;
     }
     ~Entry();
-    explicit operator bool() const noexcept { return id_ != 0; }
     /// The connection is now at another place; without a loop in it, requests are asked to come
     /// again. Does nothing without an entry.
     void move_to(const Home& home) noexcept;
@@ -71,9 +70,8 @@ class SessionTable {
   static SessionTable& of_process();
   /// `parents`: the table that a child of fork() has inherited, which it must not touch; or null.
   explicit SessionTable(const SessionTable* parents) noexcept : parents_(parents) {}
-  /// Adds a session under an id that no other has; the id and the key of `grant` are random. `key`:
-  /// false leaves the key to set_key(). Throws std::bad_alloc or Error if the kernel gives no
-  /// random bytes.
+  /// Adds a session under an id that no other has; the id and the key of the grant are random.
+  /// Throws std::bad_alloc, or Error if the kernel gives no random bytes.
   std::pair<Grant, Entry> add(const Home& home);
   /// Takes a request: passes it to the session's connection, now if that is on the loop `here`,
   /// otherwise through its loop. `bound`: see verify_request(). If the result is not kYes, the

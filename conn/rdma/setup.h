@@ -13,7 +13,7 @@
 // Invariants: the phase is kResolving or kConnecting; the link holds objects only for the address
 // that is being tried.
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +31,7 @@
 #include "conn/rdma/deadline.h"
 #include "conn/rdma/link.h"
 #include "conn/rdma/mtu.h"
+#include "conn/rdma/protocol/resume_message.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -39,10 +40,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class SetupUser {
  public:
   /// Bytes to send in the private data of a connection request.
-  struct Request {
-    std::array<std::byte, 56> bytes{};
-    std::size_t size = 0;
-    std::span<const std::byte> data() const noexcept { return std::span(bytes).first(size); }
+  class Request {
+   public:
+    /// Copies `data`, which is at most as long as the longest hello or message of a resume.
+    explicit Request(std::span<const std::byte> data) noexcept : size_(data.size()) {
+      std::copy(data.begin(), data.end(), bytes_.begin());
+    }
+    std::span<const std::byte> data() const noexcept { return std::span(bytes_).first(size_); }
+
+   private:
+    static_assert(sizeof(ResumeBytes) >= Hello::kAnswerSize);
+    ResumeBytes bytes_{};
+    std::size_t size_;
   };
   /// Returns what the connection request says. `hello`: what our stream and path state. Throws
   /// VerbsError if the device cannot do what the connection's options ask for.

@@ -29,10 +29,9 @@ void check_hello(std::span<const std::byte> bytes, HelloKind kind) {
   if (!hello) return;
   require(bytes.size() >= kShortest);
   const bool resumes = (hello->flags & Hello::kResumes) != 0;
-  const bool from_above = (hello->flags & Hello::kKeyFromAbove) != 0;
   require(resumes == (hello->resume_ms != 0));
   require((resumes && kind == HelloKind::kAnswer) == (hello->grant.session != 0));
-  if (!resumes || from_above) require(hello->grant.key == SipKey{});
+  if (!resumes) require(hello->grant.key == SipKey{});
   const auto clean = encode(*hello, kind);
   require(decode_hello(clean, kind) == hello);
   // rdma_cm's padding must change nothing, and a shorter input is no hello.

@@ -52,19 +52,17 @@ std::optional<Hello> in_answer(std::span<const std::byte> bytes) {
 }
 
 // A hello that asks for resume, or grants it.
-Hello resuming(std::uint32_t more_flags = 0) {
-  Hello hello{
-      Hello::kTellsReceives | Hello::kFinishes | Hello::kResumes | more_flags, 1000, 77, {0, 4, 0}};
+Hello resuming() {
+  Hello hello{Hello::kTellsReceives | Hello::kFinishes | Hello::kResumes, 1000, 77, {0, 4, 0}};
   hello.resume_ms = 0x01020304;
   return hello;
 }
 
-Hello granting(std::uint32_t more_flags = 0) {
-  Hello hello = resuming(more_flags);
+Hello granting() {
+  Hello hello = resuming();
   hello.grant.session = 0x1122334455667788;
-  if ((more_flags & Hello::kKeyFromAbove) == 0)
-    for (std::size_t i = 0; i < hello.grant.key.size(); ++i)
-      hello.grant.key[i] = static_cast<std::byte>(0xa0 + i);
+  for (std::size_t i = 0; i < hello.grant.key.size(); ++i)
+    hello.grant.key[i] = static_cast<std::byte>(0xa0 + i);
   return hello;
 }
 
@@ -99,8 +97,6 @@ TEST_CASE("rdma wire: every control message has the bytes of the protocol's tabl
        table({{0, {0, 1}}, {2, {0xff, 0xfe}}, {24, {0x80, 0, 0, 0, 0, 0, 0, 1}}})},
       {feature(Opcode::kSetClientFeature, kFinished, 0x0102030405060708),
        table({{0, {0, 1}}, {2, {0x41, 0x5a}}, {24, {1, 2, 3, 4, 5, 6, 7, 8}}})},
-      {feature(Opcode::kSetClientFeature, kFinishTaken, 0),
-       table({{0, {0, 1}}, {2, {0x41, 0x5b}}})},
       {feature(Opcode::kKeepalive, 0, 0), table({{0, {0, 2}}})},
       {registration(0x1122334455667788, 0x00100000, 0xaabbccdd),
        table({{0, {0, 3}},
@@ -239,8 +235,6 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
   Hello everything{~0u, ~0u, ~0u, {255, 255, 255}, 5, ~0u};
   CHECK(in_request(request_of(everything)) == everything);
   everything.grant.session = ~std::uint64_t{0};
-  CHECK(in_answer(answer_of(everything)) == everything);
-  everything.flags &= ~Hello::kKeyFromAbove;
   everything.grant.key.fill(std::byte{0xff});
   CHECK(in_answer(answer_of(everything)) == everything);
 }
@@ -284,7 +278,6 @@ TEST_CASE("rdma wire: a hello that asks for resume has 28 bytes", "[rdma][wire]"
   for (const int each : {1, 2, 3, 4}) expected.push_back(static_cast<std::byte>(each));
   CHECK(bytes == expected);
   CHECK(in_request(bytes) == hello);
-  CHECK(in_request(request_of(resuming(Hello::kKeyFromAbove))) == resuming(Hello::kKeyFromAbove));
   auto granted = resuming();  // a grant in a request is not sent
   granted.grant = granting().grant;
   CHECK(request_of(granted) == bytes);
@@ -312,17 +305,6 @@ TEST_CASE("rdma wire: a hello that grants resume has 52 bytes", "[rdma][wire]") 
     std::copy(bytes.begin(), bytes.end(), padded.begin());
     CHECK(in_answer(padded) == hello);
   }
-
-  // With the key from above none is sent, and none is read.
-  const Hello above = granting(Hello::kKeyFromAbove);
-  Hello with_key = above;
-  with_key.grant.key = hello.grant.key;
-  auto keyless = answer_of(with_key);
-  CHECK(std::all_of(keyless.begin() + 36, keyless.end(),
-                    [](std::byte each) { return each == std::byte{0}; }));
-  CHECK(in_answer(keyless) == above);
-  std::copy(hello.grant.key.begin(), hello.grant.key.end(), keyless.begin() + 36);
-  CHECK(in_answer(keyless) == above);
 }
 
 TEST_CASE("rdma wire: a hello that ends before what resume needs has no resume",
@@ -330,7 +312,7 @@ TEST_CASE("rdma wire: a hello that ends before what resume needs has no resume",
   Hello without = resuming();
   without.flags &= ~Hello::kResumes;
   without.resume_ms = 0;
-  const auto asked = request_of(resuming(Hello::kKeyFromAbove));
+  const auto asked = request_of(resuming());
   const auto granted = answer_of(granting());
   for (std::size_t size = Hello::kSize; size < Hello::kRequestSize; ++size)
     CHECK(in_request(std::span(asked).first(size)) == without);
@@ -350,9 +332,6 @@ TEST_CASE("rdma wire: a hello that ends before what resume needs has no resume",
   CHECK(in_answer(cut(granted, 24)) == without);
   CHECK(in_answer(cut(granted, 28)) == without);  // no session
   CHECK(in_answer(cut(granted, 36)) == without);  // no key
-  CHECK(in_answer(cut(answer_of(granting(Hello::kKeyFromAbove)), 28)) == without);
-  CHECK(in_answer(cut(answer_of(granting(Hello::kKeyFromAbove)), 36)) ==
-        granting(Hello::kKeyFromAbove));
 }
 
 TEST_CASE("rdma wire: a hello without the flag has no resume, whatever bytes follow",

@@ -24,18 +24,17 @@ std::size_t size_with_resume(HelloKind kind) {
 
 // Reads the members that kResumes promises, or drops the flag if they are not there.
 void take_resume(Hello& hello, std::span<const std::byte> bytes, HelloKind kind) {
-  const bool from_above = (hello.flags & Hello::kKeyFromAbove) != 0;
   if ((hello.flags & Hello::kResumes) != 0 && bytes.size() >= size_with_resume(kind)) {
     hello.resume_ms = get<std::uint32_t>(bytes.subspan(kResumeAt));
     if (kind == HelloKind::kAnswer) {
       hello.grant.session = get<std::uint64_t>(bytes.subspan(kSessionAt));
       const auto key = bytes.subspan(kKeyAt, hello.grant.key.size());
-      if (!from_above) std::copy(key.begin(), key.end(), hello.grant.key.begin());
+      std::copy(key.begin(), key.end(), hello.grant.key.begin());
     }
-    const bool granted = hello.grant.session != 0 && (from_above || hello.grant.key != SipKey{});
+    const bool granted = hello.grant.session != 0 && hello.grant.key != SipKey{};
     if (hello.resume_ms != 0 && (kind == HelloKind::kRequest || granted)) return;
   }
-  hello.flags &= ~(Hello::kResumes | Hello::kKeyFromAbove);
+  hello.flags &= ~Hello::kResumes;
   hello.resume_ms = 0;
   hello.grant = {};
 }
@@ -103,8 +102,7 @@ HelloBytes encode(const Hello& hello, HelloKind kind) {
   put(at.subspan(kResumeAt), hello.resume_ms);
   if (kind == HelloKind::kRequest) return bytes;
   put(at.subspan(kSessionAt), hello.grant.session);
-  if ((hello.flags & Hello::kKeyFromAbove) == 0)
-    std::copy(hello.grant.key.begin(), hello.grant.key.end(), at.subspan(kKeyAt).begin());
+  std::copy(hello.grant.key.begin(), hello.grant.key.end(), at.subspan(kKeyAt).begin());
   return bytes;
 }
 

@@ -46,9 +46,6 @@ inline constexpr std::uint16_t kAborted = 0x4159;
 /// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
 /// hellos have kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
-/// `select` of the SetClientFeature that answers kFinished, once its sender has received all bytes
-/// of the stream. Only to peers whose hellos have kFinishes.
-inline constexpr std::uint16_t kFinishTaken = 0x415B;
 /// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
 /// peers whose hellos have kTakesAhead.
 inline constexpr std::uint32_t kWaited = 0x80000000;
@@ -56,7 +53,7 @@ inline constexpr std::uint32_t kWaited = 0x80000000;
 struct ControlMessage {
   Opcode opcode{};
   /// In messages with opcode 0 or 1: the number of the feature page, or kWindowMark, kAborted,
-  /// kFinished, kFinishTaken or a probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
+  /// kFinished or a probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
   std::uint16_t select = 0;
   /// In messages with opcode 0 or 1: bit mask of features; with kFinished: a number of bytes.
   std::uint64_t features = 0;
@@ -77,8 +74,8 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 /// What a server gives a client in order to take up the session again after its path was lost.
 struct Grant {
   std::uint64_t session = 0;  ///< random, unique among the sessions of the server; 0: no grant
-  /// Proves that a resume request comes from the client of the session. All 0 with
-  /// Hello::kKeyFromAbove. Whoever learns it can take the session over.
+  /// Proves that a resume request comes from the client of the session. Whoever learns it can take
+  /// the session over, unless a protocol above has added a secret (Session::take_secret()).
   SipKey key{};
 
   friend bool operator==(const Grant&, const Grant&) = default;
@@ -115,9 +112,6 @@ struct Hello {
   /// In a request: asks that the session survive the loss of its path. In an answer: grants it.
   /// The members `resume_ms` and, in an answer, `grant` of this hello are valid.
   static constexpr std::uint32_t kResumes = 512;
-  /// With kResumes: the bytes of the key are zero, because the key comes from the layer above
-  /// (TLS).
-  static constexpr std::uint32_t kKeyFromAbove = 1024;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   /// Number of receives that the hello's sender keeps posted, so that its peer may send this many
@@ -158,9 +152,9 @@ class HelloBytes {
 /// `grant` are not sent then.
 HelloBytes encode(const Hello& hello, HelloKind kind);
 /// Decodes a hello from the private data of an rdma_cm event. Returns no value unless the bytes
-/// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data. kResumes and
-/// kKeyFromAbove are dropped if the bytes end before the members that kResumes promises, or if the
-/// time is 0, the session is 0, or the key is 0 without kKeyFromAbove, as in padding.
+/// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data. kResumes is
+/// dropped if the bytes end before the members that it promises, or if the time, the session or the
+/// key is 0, as in padding.
 std::optional<Hello> decode_hello(std::span<const std::byte> private_data, HelloKind kind);
 
 }}}  // namespace conn::rdma

@@ -10,7 +10,7 @@
 
 #include <cstdlib>
 
-#include "tests/simulation/child.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/walk.h"
 #include "tests/support/catch.h"
 
@@ -18,10 +18,16 @@ using namespace simulation;
 
 namespace {
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
+struct Sums {
+  std::uint64_t connections = 0, served = 0, loops_ended = 0, listeners = 0;
+  Sums& operator+=(const Sums& other) noexcept {
+    connections += other.connections;
+    served += other.served;
+    loops_ended += other.loops_ended;
+    listeners += other.listeners;
+    return *this;
+  }
+};
 
 }  // namespace
 
@@ -37,25 +43,13 @@ TEST_CASE("simulation: several loops of one port keep every promise", "[simulati
     CHECK(report.complaint == "");
     return;
   }
-  struct Sums {
-    std::uint64_t connections, served, loops_ended, listeners;
-  } all{};
-  std::uint64_t failed = 0, seed = first;
-  for (; seed < first + count && failed < 20; ++seed) {
-    const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const GroupWalkReport report = group_walk(seed, transport);
-      sums = {report.connections, report.served, report.loops_ended, report.listeners};
-      return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
-    });
-    all.connections += run.sums.connections;
-    all.served += run.sums.served;
-    all.loops_ended += run.sums.loops_ended;
-    all.listeners += run.sums.listeners;
-    if (run.complaint.empty()) continue;
-    ++failed;
-    fmt::print(stderr, "seed {}: {}\n", seed, run.complaint);
-  }
+  const auto run = run_seeds<Sums>(first, count, [&](std::uint64_t seed, Sums& sums) {
+    const GroupWalkReport report = group_walk(seed, transport);
+    sums = {report.connections, report.served, report.loops_ended, report.listeners};
+    return complaint_of(report);
+  });
+  const Sums& all = run.all;
   fmt::print("{} walks, {} connections, {} served, {} loops ended, {} listeners, {} failed\n",
-             seed - first, all.connections, all.served, all.loops_ended, all.listeners, failed);
-  CHECK(failed == 0);
+             run.walks, all.connections, all.served, all.loops_ended, all.listeners, run.failed);
+  CHECK(run.failed == 0);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 #include "tests/support/tls_kit.h"
 
@@ -303,4 +304,80 @@ TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
   }
   world.advance(world.now() + 110s);
   world.let_orphans_go();
+}
+
+TEST_CASE("resume: on the new path both ends know the receives of the other",
+          "[simulation][resume]") {
+  // With few receives of its own for each connection, a sender that did not count them would run
+  // into an empty receive queue.
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    CAPTURE(profile->name);
+    const std::string few = kResume + "&isolation=connection&receive-queue=16&send-queue=64";
+    Pair pair(*profile, {}, few, few);
+    flap(pair.room, 3s);
+    RUN_UNTIL(pair.room.loop, pair.counted("resumes") == 2 && pair.counted("paths_lost") == 0);
+    const std::uint64_t before = pair.room.world.receives_missing;
+    std::size_t got = 0;
+    const auto take = [&got](conn::Connection& here) {
+      char bytes[4096];
+      for (ssize_t n = 0; (n = here.read(bytes, sizeof bytes)) > 0;)
+        got += static_cast<std::size_t>(n);
+    };
+    pair.client->set_read_handler(take);
+    pair.server->set_read_handler(take);
+    // A message for each byte, all of one iteration.
+    constexpr std::size_t kMessages = 60;
+    for (conn::Connection* each : {pair.client.get(), pair.server.get()})
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        REQUIRE(each->write("x", 1) == 1);
+        each->flush();
+      }
+    // The devices deliver while neither end polls and posts receives again.
+    const Nanoseconds until = pair.room.world.now() + 1ms;
+    while (pair.room.world.advance(until)) pair.room.world.run_due();
+    RUN_UNTIL(pair.room.loop, got == 2 * kMessages);
+    CHECK(pair.room.world.receives_missing == before);
+  }
+}
+
+TEST_CASE("resume: who closes waits for a path no longer than linger", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool before = GENERATE(true, false);  // whether close() comes before the loss is noticed
+  CAPTURE(before);
+  Pair pair(chosen_profile(), {}, kResume, kResume + "&linger=1s");
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+  if (!before) RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") != 0);
+  const Nanoseconds begin = pair.room.world.now();
+  REQUIRE(pair.client->write("last", 4) == 4);
+  pair.client.reset();
+  RUN_UNTIL(pair.room.loop, pair.room.type.counters(pair.room.loop).open == 1);
+  // Linger, and what the end of a connection waits for the peer's answers.
+  CHECK(pair.room.world.now() - begin < 2500ms);
+}
+
+TEST_CASE("resume: what arrives at another loop without memory fails there, and is freed",
+          "[torture][resume]") {
+  if (chosen_profile().iwarp) return;
+  for (std::uint64_t number = 1;; ++number) {
+    CAPTURE(number);
+    REQUIRE(number < 200);
+    Pair pair;
+    testing::AnyLoop other;
+    REQUIRE(pair.server->leave());
+    fail_allocation(Allocator::kNew, number);
+    (void)pair.server->join(other);
+    const bool failed = allocation_failed();
+    fail_allocation(Allocator::kNew, 0);
+    if (pair.server->loop() == nullptr || pair.server->state() == conn::State::kError)
+      CHECK(failed);
+    pair.server.reset();
+    pair.client.reset();
+    for (int turn = 0; turn < 3000; ++turn) {
+      testing::turns(pair.room.loop, 1);
+      testing::turns(other, 1);
+      pair.room.world.advance(pair.room.world.now() + 1ms);
+    }
+    if (!failed) break;
+  }
 }

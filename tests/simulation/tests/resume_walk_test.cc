@@ -12,7 +12,7 @@
 
 #include <cstdlib>
 
-#include "tests/simulation/child.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/walk.h"
 #include "tests/support/catch.h"
 
@@ -20,13 +20,16 @@ using namespace simulation;
 
 namespace {
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 struct Sums {
   std::uint64_t connections = 0, bytes = 0, faults = 0, resumes = 0, errors = 0;
+  Sums& operator+=(const Sums& other) noexcept {
+    connections += other.connections;
+    bytes += other.bytes;
+    faults += other.faults;
+    resumes += other.resumes;
+    errors += other.errors;
+    return *this;
+  }
 };
 
 WalkReport walk_of(std::uint64_t seed) {
@@ -50,25 +53,15 @@ TEST_CASE("resume: random walks over failures of paths lose no byte",
     CHECK(report.complaint == "");
     return;
   }
-  Sums all;
-  std::uint64_t failed = 0, seed = first;
-  for (; seed < first + count && failed < 20; ++seed) {
-    const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk_of(seed);
-      sums = {report.connections, report.bytes, report.faults, report.resumes, report.errors};
-      return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
-    });
-    all.connections += run.sums.connections;
-    all.bytes += run.sums.bytes;
-    all.faults += run.sums.faults;
-    all.resumes += run.sums.resumes;
-    all.errors += run.sums.errors;
-    if (run.complaint.empty()) continue;
-    ++failed;
-    fmt::print(stderr, "seed {}: {}\n", seed, run.complaint);
-  }
+  const auto run = run_seeds<Sums>(first, count, [](std::uint64_t seed, Sums& sums) {
+    const WalkReport report = walk_of(seed);
+    sums = {report.connections, report.bytes, report.faults, report.resumes, report.errors};
+    return complaint_of(report);
+  });
+  const Sums& all = run.all;
   fmt::print("{} walks, {} connections, {} bytes, {} faults, {} resumes, {} errors, {} failed\n",
-             seed - first, all.connections, all.bytes, all.faults, all.resumes, all.errors, failed);
-  CHECK(failed == 0);
+             run.walks, all.connections, all.bytes, all.faults, all.resumes, all.errors,
+             run.failed);
+  CHECK(run.failed == 0);
   if (count >= 100) CHECK(all.resumes > count / 4);
 }

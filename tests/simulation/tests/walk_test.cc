@@ -13,7 +13,7 @@
 
 #include <cstdlib>
 
-#include "tests/simulation/child.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/walk.h"
 #include "tests/support/catch.h"
 
@@ -21,15 +21,16 @@ using namespace simulation;
 
 namespace {
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 std::vector<const Profile*> profiles() { return profiles_from("AECONN_WALK_PROFILE"); }
 
 struct Sums {
   std::uint64_t connections = 0, bytes = 0, faults = 0;
+  Sums& operator+=(const Sums& other) noexcept {
+    connections += other.connections;
+    bytes += other.bytes;
+    faults += other.faults;
+    return *this;
+  }
 };
 
 }  // namespace
@@ -40,34 +41,25 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const char* only = std::getenv("AECONN_WALK");
   const std::string transport = only != nullptr ? only : "";
   prepare_walks();
-  if (count == 1) {
-    const WalkReport report = walk(
-        first,
+  const auto walk_of = [&](std::uint64_t seed) {
+    return walk(
+        seed,
         {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
+  };
+  if (count == 1) {
+    const WalkReport report = walk_of(first);
     INFO(report.story);
     CHECK(report.complaint == "");
     return;
   }
-  Sums all;
-  std::uint64_t failed = 0, seed = first;
-  for (; seed < first + count && failed < 20; ++seed) {
-    const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk(
-          seed,
-          {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
-      sums = {report.connections, report.bytes, report.faults};
-      return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
-    });
-    all.connections += run.sums.connections;
-    all.bytes += run.sums.bytes;
-    all.faults += run.sums.faults;
-    if (run.complaint.empty()) continue;
-    ++failed;
-    fmt::print(stderr, "seed {}: {}\n", seed, run.complaint);
-  }
-  fmt::print("{} walks, {} connections, {} bytes, {} faults, {} failed\n", seed - first,
-             all.connections, all.bytes, all.faults, failed);
-  CHECK(failed == 0);
+  const auto run = run_seeds<Sums>(first, count, [&](std::uint64_t seed, Sums& sums) {
+    const WalkReport report = walk_of(seed);
+    sums = {report.connections, report.bytes, report.faults};
+    return complaint_of(report);
+  });
+  fmt::print("{} walks, {} connections, {} bytes, {} faults, {} failed\n", run.walks,
+             run.all.connections, run.all.bytes, run.all.faults, run.failed);
+  CHECK(run.failed == 0);
 }
 
 TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
@@ -86,7 +78,7 @@ TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
     const ChildRun<Counts> run = run_in_child<Counts>([&](Counts& counts) -> std::string {
       const WalkReport report = walk(seed, plan);
       counts = {report.connections, report.most_ends, report.bytes, report.faults};
-      return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
+      return complaint_of(report);
     });
     fmt::print("crowd {}: {} connections, {} ends at once, {} bytes, {} faults\n", seed,
                run.sums.connections, run.sums.most_ends, run.sums.bytes, run.sums.faults);
