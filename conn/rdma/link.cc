@@ -108,7 +108,8 @@ void Link::set_up() {
         fmt::format("{}: has room for {} receives and {} sends of a connection, which needs {} "
                     "and {}",
                     device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
-  stream.on_receives(told, !device.iwarp());
+  const bool for_ever = settings_->timeouts.retry_count == QpTimeouts::kMaybeForEver;
+  stream.on_queue_pair(told, !device.iwarp(), for_ever ? Liveness::kForEver : patience());
 
   ibv_qp_cap cap{};
   if (prepared) {

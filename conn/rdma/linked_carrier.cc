@@ -420,7 +420,8 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
       const ae::Duration much =
           third == third.zero() ? kLongest : std::clamp(third, kLeast, kLongest);
       link_.stream.tick(now, late > much);
-      const char* const why = link_.stream.path_silent() ? Stream::kSilent : link_.stream.failure();
+      const char* why = link_.stream.failure();
+      if (why == nullptr) why = link_.stream.path_dead();
       if (why != nullptr) {
         ++state.statistics().peers_dead;
         ending_.set_unreachable();

@@ -182,17 +182,17 @@ TEST_CASE("rdma stream: the silence of a path is no failure if the stream resume
   stream.on_hello({.flags = Hello::kSendsKeepalives, .keepalive_ms = 1000});
   if (resumes) stream.set_resumes();
   stream.tick(kStart + 3200ms, false);
-  CHECK_FALSE(stream.path_silent());
+  CHECK(stream.path_dead() == nullptr);
   CHECK(stream.failure() == nullptr);
   stream.tick(kStart + 3300ms, false);
-  CHECK(stream.path_silent() == resumes);
+  CHECK((stream.path_dead() != nullptr) == resumes);
   CHECK((stream.failure() == nullptr) == resumes);
   if (!resumes) return;
   stream.inbound().leave_windows(nullptr);
   stream.begin_path(0, kStart + 4s);
-  CHECK_FALSE(stream.path_silent());
+  CHECK(stream.path_dead() == nullptr);
   stream.tick(kStart + 5s, false);
-  CHECK_FALSE(stream.path_silent());
+  CHECK(stream.path_dead() == nullptr);
 }
 
 TEST_CASE("rdma stream: a failure for want of memory ends with its path", "[rdma][session]") {

@@ -194,7 +194,7 @@ void run_model(std::uint32_t seed, Reached& reached) {
     config.peer_receives = role == Role::kClient ? server_receives : client_receives;
     config.keepalive = milliseconds(percent(50) ? 3000 : 20);
     config.completions_prove = percent(70);
-    config.device_gives_up = percent(80);
+    config.retries = percent(80) ? ae::Duration(500ms) : Liveness::kForEver;
     if (percent(50)) config.receives = role == Role::kClient ? client_receives : server_receives;
     auto node = std::make_unique<StreamNode>(
         config, role == Role::kClient ? client_receives : server_receives, now);

@@ -103,24 +103,29 @@ TEST_CASE("rdma liveness: a silent peer's device is probed, then the peer counts
   liveness.on_open(kStart);
   const Liveness::Facts idle{.last_write_at = kStart};
   CHECK(liveness.next_tick() == kStart + 225ms);
-  CHECK(liveness.tick(kStart + 200ms, false, idle));
+  CHECK(liveness.tick(kStart + 200ms, false, idle) == Liveness::Peer::kAlive);
   CHECK_FALSE(liveness.wants_probe());
-  CHECK(liveness.tick(kStart + 225ms, false, idle));
+  CHECK(liveness.tick(kStart + 225ms, false, idle) == Liveness::Peer::kAlive);
   CHECK(liveness.wants_probe());
   liveness.on_probe_posted();
-  SECTION("no answer") { CHECK_FALSE(liveness.tick(kStart + 326ms, false, idle)); }
+  SECTION("no answer") {
+    CHECK(liveness.tick(kStart + 326ms, false, idle) == Liveness::Peer::kSilent);
+  }
   SECTION("its device answers") {
     liveness.on_confirmed(kStart + 230ms);
-    CHECK(liveness.tick(kStart + 326ms, false, idle));
+    CHECK(liveness.tick(kStart + 326ms, false, idle) == Liveness::Peer::kAlive);
   }
   SECTION("it sends") {
     liveness.on_heard(kStart + 230ms);
-    CHECK(liveness.tick(kStart + 326ms, false, idle));
+    CHECK(liveness.tick(kStart + 326ms, false, idle) == Liveness::Peer::kAlive);
     CHECK(liveness.heard());
   }
-  SECTION("our loop stood still") { CHECK(liveness.tick(kStart + 326ms, true, idle)); }
+  SECTION("our loop stood still") {
+    CHECK(liveness.tick(kStart + 326ms, true, idle) == Liveness::Peer::kAlive);
+  }
   SECTION("a message may wait for a receive: the device's retries decide") {
-    CHECK(liveness.tick(kStart + 326ms, false, {.last_write_at = kStart, .all_completed = false}));
+    CHECK(liveness.tick(kStart + 326ms, false, {.last_write_at = kStart, .all_completed = false}) ==
+          Liveness::Peer::kAlive);
   }
 }
 
@@ -129,7 +134,8 @@ TEST_CASE("rdma liveness: a keepalive where the peer has a receive for it, else 
   Liveness liveness({.keepalive = 10ms}, kStart);
   const ae::TimePoint due = liveness.next_tick();
   const bool takes = GENERATE(true, false);
-  CHECK(liveness.tick(due, false, {.last_write_at = kStart - 1s, .takes_keepalive = takes}));
+  CHECK(liveness.tick(due, false, {.last_write_at = kStart - 1s, .takes_keepalive = takes}) ==
+        Liveness::Peer::kAlive);
   CHECK(liveness.keepalive_is_due() == takes);
   CHECK(liveness.wants_probe() != takes);
   liveness.on_keepalive_posted();

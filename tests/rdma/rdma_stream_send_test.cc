@@ -312,7 +312,7 @@ TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the l
 TEST_CASE("rdma stream: where completions prove nothing such a peer is sent one message in 10 ms",
           "[rdma][stream]") {
   Bench bench(Role::kServer);
-  bench.stream.on_receives(1024, false);
+  bench.stream.on_queue_pair(1024, false, 1s);
   bench.peer_registers(1u << 20);
   CHECK(bench.write_until_held() == 1024 - 32);
   REQUIRE(bench.stream.retry_at(1));
@@ -338,7 +338,7 @@ TEST_CASE("rdma stream: a peer's hello says how many receives it has", "[rdma][s
   bench.peer_registers(1u << 20);
   const std::uint32_t counted = std::max(receives, 8u);
   CHECK(bench.write_until_held() == static_cast<int>(counted - std::min(32u, counted / 4)));
-  bench.stream.on_receives(77, true);
+  bench.stream.on_queue_pair(77, true, 1s);
   const Hello ours = bench.stream.hello();
   CHECK((ours.flags & Hello::kTellsReceives) != 0);
   CHECK(ours.receives == 77);

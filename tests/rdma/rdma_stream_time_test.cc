@@ -148,6 +148,60 @@ TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked"
   CHECK(bench.now >= lost);
 }
 
+TEST_CASE("rdma stream: a peer that is heard but confirms nothing has no path", "[rdma][stream]") {
+  StreamConfig config = config_of(GENERATE(Role::kServer, Role::kClient));
+  config.retries = GENERATE(ae::Duration(500ms), Liveness::kForEver);
+  config.completions_prove = GENERATE(true, false);
+  CAPTURE(config.retries.count(), config.completions_prove);
+  // Three intervals of the peer and a quarter; and four times what the device's retries take.
+  const ae::Duration allowed =
+      3250ms + (config.retries == Liveness::kForEver ? ae::Duration(0) : 4 * config.retries);
+  Bench bench(config);
+  bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
+  bench.peer_registers(1000);
+  int asked = 0;
+  const auto run_for = [&](ae::Duration span, bool confirms) {
+    for (const ae::TimePoint until = bench.now + span; bench.now < until && !bench.failed();) {
+      bench.now += 50ms;
+      if (bench.now.time_since_epoch() % 500ms == ae::Duration(0)) bench.keepalive();
+      bench.tick();
+      while (bench.post())
+        if (confirms) bench.stream.on_messages_done(1);
+      if (!bench.stream.liveness().wants_probe()) continue;
+      bench.stream.liveness().on_probe_posted();
+      ++asked;
+      if (confirms) bench.stream.liveness().on_confirmed(bench.now);
+    }
+  };
+  run_for(1min, true);
+  CHECK_FALSE(bench.failed());
+  SECTION("what is sent is never confirmed") {
+    bench.write();
+    run_for(allowed, false);
+    CHECK_FALSE(bench.failed());
+    CHECK((asked != 0) == config.completions_prove);
+    run_for(1s, false);
+    CHECK(bench.failed() == config.completions_prove);
+    if (bench.failed()) CHECK(std::string(bench.stream.failure()) == Stream::kUnconfirmed);
+  }
+  SECTION("a confirmation in time") {
+    for (int i = 0; i < 10; ++i) {
+      bench.write();
+      run_for(allowed - 100ms, false);
+      bench.stream.on_messages_done(1);
+      bench.stream.liveness().on_confirmed(bench.now);
+    }
+    CHECK_FALSE(bench.failed());
+  }
+  SECTION("our own loop stands still") {
+    bench.write();
+    run_for(allowed - 100ms, false);
+    bench.stream.tick(bench.now, true);
+    run_for(allowed - 100ms, false);
+    CHECK_FALSE(bench.failed());
+  }
+}
+
 TEST_CASE("rdma stream: a silent peer's receives are left for what it is to read later",
           "[rdma][stream]") {
   Bench bench(Role::kServer);
@@ -236,8 +290,14 @@ TEST_CASE("rdma stream: two idle peers keep each other alive", "[rdma][stream]")
     for (auto [from, to] : {std::pair{&server, &client}, std::pair{&client, &server}}) {
       from->now += interval / 3 + 1ms;
       from->tick();
+      const auto sent = from->stream.proof().sent();
       while (const auto message = from->post()) to->control(*message);
       if (busy && from == &server && i % 4 == 0 && from->write()) to->claim(0);
+      if (from->stream.proof().sent() != sent) {
+        from->stream.on_messages_done(
+            static_cast<std::uint32_t>(from->stream.proof().sent() - sent));
+        from->stream.liveness().on_confirmed(from->now);
+      }
       REQUIRE_FALSE(from->failed());
     }
   }

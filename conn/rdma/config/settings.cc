@@ -206,7 +206,6 @@ StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   config.max_windows = max_windows;
   config.max_peer_window = max_peer_window;
   config.keepalive = keepalive;
-  config.device_gives_up = timeouts.retry_count < QpTimeouts::kMaybeForEver;
   return config;
 }
 

@@ -21,15 +21,17 @@ Liveness::Liveness(const Config& config, ae::TimePoint now) noexcept
     config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
 }
 
-bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept {
+Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
+                              const Facts& facts) noexcept {
   if (loop_was_stopped) {
     heard_at_ = now;
-    asked_at_ = {};
+    asked_at_ = waits_since_ = {};
   }
-  if (!watch_silence(now, facts.all_completed)) return false;
-  if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return true;
+  const Peer peer = watch(now, facts.all_completed);
+  if (peer != Peer::kAlive) return peer;
+  if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return peer;
   keepalive_at_ = next_of(config_.keepalive, now);
-  if (now - facts.last_write_at < config_.keepalive / 2) return true;
+  if (now - facts.last_write_at < config_.keepalive / 2) return peer;
   // A peer whose software is silent posts no new receives. Its last receives are kept for the data
   // that it is to read later, so no keepalive is sent.
   const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
@@ -38,7 +40,7 @@ bool Liveness::tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts
     keepalive_due_ = true;
   else
     probe_due_ = true;
-  return true;
+  return peer;
 }
 
 // Returns how long the peer may be silent: three keepalive intervals, and a quarter of one for
@@ -47,19 +49,29 @@ ae::Duration Liveness::silence_allowed() const noexcept {
   return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
 }
 
-bool Liveness::watch_silence(ae::TimePoint now, bool all_completed) noexcept {
-  if (promised_ == promised_.zero()) return true;
+Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
+  if (promised_ == promised_.zero()) return Peer::kAlive;
   const ae::Duration silent = now - last_sign();
   // If the peer may have no receive for a message, a probe behind that message may have to wait for
   // ever. Then only the device's retries decide, if their number is limited.
   const bool device_decides =
-      config_.completions_prove && config_.device_gives_up && !all_completed;
-  if (silent > silence_allowed() && !device_decides) return false;
+      config_.completions_prove && config_.retries != kForEver && !all_completed;
+  if (silent > silence_allowed() && !device_decides) return Peer::kSilent;
   if (config_.completions_prove && now >= next_look()) {
     asked_at_ = now;
     probe_due_ = true;
   }
-  return true;
+  if (!config_.completions_prove || all_completed) {
+    waits_since_ = {};
+  } else if (waits_since_ == ae::TimePoint{}) {
+    waits_since_ = now;
+  } else if (now - waits_since_ >= promised_) {
+    // InfiniBand lets a device wait up to four times as long as its time-out says.
+    const ae::Duration retries = config_.retries != kForEver ? 4 * config_.retries : ae::Duration{};
+    if (heard_at_ - waits_since_ > silence_allowed() + retries) return Peer::kUnconfirmed;
+    probe_due_ = true;
+  }
+  return Peer::kAlive;
 }
 
 // Returns the time of the next probe of the peer's device: first one interval before the peer

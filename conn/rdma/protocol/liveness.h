@@ -8,9 +8,14 @@
 // us probe the device, with a zero-length write. That write completes; or it fails, when the
 // device's retries are used up; or it does not complete in time. On iWARP a completion proves
 // nothing, so there the silence itself decides.
+//
+// A device may also stop to carry out our requests and report nothing (seen with Soft-RoCE). Then
+// the peer is heard, so its software posts receives, and nothing of ours is confirmed: if that
+// lasts longer than the device's retries, the path counts as dead.
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "ae/abi.h"
 #include "ae/time.h"
@@ -24,12 +29,24 @@ class Liveness {
     /// True if the completion of a request proves that it reached the peer's device; false on
     /// iWARP, where it only proves that the request left ours (StreamConfig::completions_prove).
     bool completions_prove = true;
-    /// True if our device fails a request after some retries when the peer's device does not
-    /// answer; false if it may retry for ever (StreamConfig::device_gives_up).
-    bool device_gives_up = true;
+    /// How long our device repeats a request before it fails, if the peer's device does not answer;
+    /// kForEver: perhaps without end.
+    ae::Duration retries{};
   };
+  static constexpr ae::Duration kForEver = ae::Duration::max();
+  /// What is known of the peer.
+  enum class Peer : std::uint8_t {
+    kAlive,
+    kSilent,       ///< neither its software nor its device was heard for three keepalive intervals
+    kUnconfirmed,  ///< it is heard, but its device confirms nothing of what we send
+  };
+
   Liveness(const Config& config, ae::TimePoint now) noexcept;
-  void set_completions_prove(bool prove) noexcept { config_.completions_prove = prove; }
+  /// Sets Config::completions_prove and Config::retries.
+  void set_device(bool completions_prove, ae::Duration retries) noexcept {
+    config_.completions_prove = completions_prove;
+    config_.retries = retries;
+  }
   /// Records that the peer promised to send keepalives at this interval.
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
@@ -50,7 +67,7 @@ class Liveness {
   void on_confirmed(ae::TimePoint now) noexcept {
     if (!config_.completions_prove) return;
     confirmed_at_ = now;
-    asked_at_ = {};
+    asked_at_ = waits_since_ = {};
   }
 
   // --- time-outs and ticks -----------------------------------------------------------------------
@@ -61,9 +78,9 @@ class Liveness {
     bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
   };
   /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
-  /// later than planned, so that the peer's silence proves nothing. Returns false if the peer
-  /// counts as dead.
-  [[nodiscard]] bool tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
+  /// later than planned, so that the peer's silence proves nothing. A peer that is not alive counts
+  /// as dead.
+  [[nodiscard]] Peer tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
   ae::TimePoint next_tick() const noexcept { return std::min(keepalive_at_, next_look()); }
 
   // --- keepalives and probes that are due --------------------------------------------------------
@@ -83,7 +100,7 @@ class Liveness {
   void on_probe_posted() noexcept { probe_due_ = false; }
 
  private:
-  bool watch_silence(ae::TimePoint now, bool all_completed) noexcept;
+  Peer watch(ae::TimePoint now, bool all_completed) noexcept;
   ae::Duration silence_allowed() const noexcept;
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;
@@ -100,6 +117,9 @@ class Liveness {
   // Time at which the peer's device was last probed; zero: it was not probed since its last
   // confirmation and the peer's last message.
   ae::TimePoint asked_at_{};
+  // Time of the first tick since the last confirmation at which a message of ours was not
+  // completed; zero: there was none.
+  ae::TimePoint waits_since_{};
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
 };

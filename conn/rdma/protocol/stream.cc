@@ -47,7 +47,7 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
       inbound_({config.window, config.max_window, config.max_windows},
                windows_of(peer_, config.role), now),
       proof_(config.role, config.peer_receives, config.completions_prove, now),
-      liveness_({config.keepalive, config.completions_prove, config.device_gives_up}, now),
+      liveness_({config.keepalive, config.completions_prove, config.retries}, now),
       budget_(config.control_rate, config.control_burst, now) {
   assert(flow::fits(config.peer_receives));
   if (config_.keepalive > ae::Duration::zero())
@@ -62,13 +62,13 @@ void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
   inbound_.begin_again(windows_of(peer_, config_.role));
   if (peer_finished_) inbound_.end();
   proof_ = Proof(config_.role, config_.peer_receives, config_.completions_prove, now);
-  liveness_ =
-      Liveness({config_.keepalive, config_.completions_prove, config_.device_gives_up}, now);
+  liveness_ = Liveness({config_.keepalive, config_.completions_prove, config_.retries}, now);
   budget_ = ControlBudget(config_.control_rate, config_.control_burst, now);
   peer_windows_ = PeerWindows(written);
   earned_ = 0;
   reply_count_ = 0;
-  mark_due_ = waited_ = path_silent_ = false;
+  mark_due_ = waited_ = false;
+  path_dead_ = nullptr;
   // The peer may not have got it, and bytes that are to be sent again go before it.
   finish_ = Finish::kNone;
 }
@@ -384,9 +384,12 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   const Liveness::Facts facts{.last_write_at = proof_.last_post_at(),
                               .all_completed = proof_.all_completed(),
                               .takes_keepalive = proof_.takes_keepalive()};
-  if (!liveness_.tick(now, loop_was_stopped, facts)) {
-    path_silent_ = resumes_;
-    return path_silent_ ? void() : fail(kSilent);
+  const Liveness::Peer peer = liveness_.tick(now, loop_was_stopped, facts);
+  if (peer != Liveness::Peer::kAlive) {
+    const char* const why = peer == Liveness::Peer::kSilent ? kSilent : kUnconfirmed;
+    if (!resumes_) return fail(why);
+    path_dead_ = why;
+    return;
   }
   inbound_.tick(now);
   peer_windows_.trim();

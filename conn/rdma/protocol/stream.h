@@ -62,9 +62,9 @@ struct StreamConfig {
   /// True if the completion of a message proves that one of the peer's receives took it (not so on
   /// iWARP).
   bool completions_prove = true;
-  /// True if requests that the peer's device does not answer fail in the end. False: the device may
-  /// retry them for ever.
-  bool device_gives_up = true;
+  /// How long the device repeats a request that the peer's device does not answer, before it fails;
+  /// Liveness::kForEver: perhaps without end.
+  ae::Duration retries{};
   /// Budget for those control messages of the peer that no action of ours has earned: number per
   /// second, and number at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
@@ -92,11 +92,13 @@ class Stream {
   void on_hello(const Hello& hello);
   Hello hello() const;  ///< returns the hello that we send to the peer
   /// Sets how many receives the peer can count on (`ours`), and whether a completed message was
-  /// taken by one of the peer's receives (not so on iWARP). Call it before hello().
-  void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
+  /// taken by one of the peer's receives (not so on iWARP). `retries`: StreamConfig::retries. Call
+  /// it before hello().
+  void on_queue_pair(std::uint32_t ours, bool completions_prove, ae::Duration retries) noexcept {
     config_.receives = ours;
+    config_.retries = retries;
     proof_.set_completions_prove(completions_prove);
-    liveness_.set_completions_prove(completions_prove);
+    liveness_.set_device(completions_prove, retries);
   }
   /// Sets the id of the connection that tracing probes report (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
@@ -240,11 +242,13 @@ class Stream {
   bool lacks_memory() const noexcept { return failure_ == PeerWindows::kNoMemory; }
 
   static constexpr const char* kSilent = "the peer has been silent for three keepalive intervals";
-  /// Says that the stream can go on over another path: the silence of the path is then no failure,
-  /// but path_silent().
+  static constexpr const char* kUnconfirmed =
+      "the peer is heard, but its device confirms nothing of what is sent to it";
+  /// Says that the stream can go on over another path: that the path is dead is then no
+  /// failure, but path_dead().
   void set_resumes() noexcept { resumes_ = true; }
-  /// Returns true if nothing came from the peer for too long, not even from its device.
-  bool path_silent() const noexcept { return path_silent_; }
+  /// Says why the path counts as dead, for example kSilent; null while it does not.
+  const char* path_dead() const noexcept { return path_dead_; }
 
   /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
   /// step.
@@ -288,7 +292,8 @@ class Stream {
   bool mark_due_ = false;
   // True if staged bytes had to wait for a window of the peer since the last write.
   bool waited_ = false;
-  bool resumes_ = false, path_silent_ = false;
+  bool resumes_ = false;
+  const char* path_dead_ = nullptr;
 };
 
 }}}  // namespace conn::rdma
