@@ -77,10 +77,10 @@ void LinkedCarrier::on_set_up_failed(Failure why) noexcept {
   end_with(std::move(why));
 }
 
-void LinkedCarrier::set_up(const Endpoint& to, ae::TimePoint until) {
+void LinkedCarrier::set_up(const Endpoint& to, ae::TimePoint until, std::size_t first) {
   const auto& type_here = static_cast<const RdmaType&>(type());
   const Setup::Around around{link_, deadline_, host(), *this, *this, type_here.addresses()};
-  setup_ = std::make_unique<Setup>(around, to, until);
+  setup_ = std::make_unique<Setup>(around, to, until, first);
 }
 
 void LinkedCarrier::accept_path(const Answer& answer) {

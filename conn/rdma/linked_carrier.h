@@ -123,8 +123,9 @@ class LinkedCarrier : public QueuedCarrier,
   bool finishes() const noexcept { return link_.stream.can_finish() && !link_.stream.aborted(); }
 
   // --- set-up (linked_carrier.cc) ----------------------------------------------------------------
-  /// Begins to connect to `to`; at time `until` that is given up.
-  void set_up(const Endpoint& to, ae::TimePoint until);
+  /// Begins to connect to `to`; at time `until` that is given up. Address number `first` is tried
+  /// first.
+  void set_up(const Endpoint& to, ae::TimePoint until, std::size_t first = 0);
   /// How an accepting end answers a request.
   struct Answer {
     std::optional<Hello> asked;  ///< what the peer states; no value: it sent no hello

@@ -274,9 +274,12 @@ void LinkedCarrier::go_on_without_path() {
 
 void LinkedCarrier::dial_again() {
   link_.stage.move(Phase::kResolving);
+  // A port without a link, or a lost device, ends an attempt at its first address: each attempt
+  // begins with another one.
+  const std::size_t first = session_->attempts();
   (void)session_->next_generation();
   renew_stream();
-  set_up(*target_, std::min(session_->until(), clock_now() + Session::kAttempt));
+  set_up(*target_, std::min(session_->until(), clock_now() + Session::kAttempt), first);
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   link_.state().look_at(*this, clock_now() + kAttemptTick);
   setup_->look_up_next();
@@ -308,9 +311,6 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
     if (refused != Refused::kNone && !several)
       return end_with({session_->why().code, session_->why().text + "; the peer has ended it"});
     if (!session_->plan_next(now, nobody)) return end_with(given_up(*session_, now));
-    // A port without a link, or a lost device, ends an attempt at its first host: the next attempt
-    // begins with another.
-    std::rotate(target_->hosts.begin(), target_->hosts.begin() + 1, target_->hosts.end());
     if (why.retry_after.count() != 0) session_->set_next(now + why.retry_after);
   } else {
     session_->set_next(session_->until());

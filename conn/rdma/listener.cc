@@ -78,6 +78,20 @@ class ListenerCore::Port final : private CmUser {
     if (core_.wishes_prepared()) core_.state_->preparation().soon();
   }
   bool down() const noexcept { return !id_; }
+  /// Listens with a new rdma_cm id if the address now belongs to another device: the kernel keeps
+  /// an id at the device that it was bound to. Returns false if no device has the address now.
+  bool follow() {
+    if (!id_ || id_->verbs == nullptr) return true;
+    CmId probe = core_.state_->cm().create_id(static_cast<CmUser*>(this));
+    SocketAddress any_port = address_;
+    any_port.set_port(0);
+    if (rdma_bind_addr(probe.get(), any_port.get()) != 0) return false;
+    if (probe->verbs == id_->verbs && probe->port_num == id_->port_num) return true;
+    probe.reset();
+    id_.reset();
+    open();
+    return true;
+  }
   void close() noexcept { id_.reset(); }
   std::string device() const {
     return id_ && id_->verbs != nullptr ? ibv_get_device_name(id_->verbs->device) : "";
@@ -236,8 +250,8 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
   return all;
 }
 
-// Starts a timer that tries to listen again on addresses whose device is gone. Failures of these
-// attempts are not reported.
+// Starts a timer that tries to listen again on addresses whose device is gone or has changed.
+// Failures of these attempts are not reported.
 void ListenerCore::schedule_retry() noexcept {
   if (retry_ != 0 || stopped_) return;
   try {
@@ -253,12 +267,21 @@ void ListenerCore::retry_if_down() noexcept {
   if (std::any_of(ports_.begin(), ports_.end(), down)) schedule_retry();
 }
 
+void ListenerCore::follow_addresses() noexcept {
+  follows_ = true;
+  schedule_retry();
+}
+
 ae::Duration ListenerCore::retry_down() {
   bool any_down = false;
+  const bool follows = std::exchange(follows_, false);
   for (const auto& port : ports_) {
-    if (!port->down()) continue;
     try {
-      port->open();
+      if (port->down()) {
+        port->open();
+      } else if (follows && !port->follow()) {
+        follows_ = any_down = true;
+      }
     } catch (const std::exception&) {
       port->close();
       any_down = true;

@@ -80,7 +80,12 @@ class Session {
 
   // --- generations: each attempt to find a path has a number of its own, greater than the last ---
   std::uint32_t generation() const noexcept { return generation_; }
-  std::uint32_t next_generation() noexcept { return ++generation_; }
+  std::uint32_t next_generation() noexcept {
+    ++attempts_;
+    return ++generation_;
+  }
+  /// Connecting side: number of attempts since the path was lost.
+  std::uint32_t attempts() const noexcept { return attempts_; }
   /// Accepting side: returns false if a request of this or a later attempt has been handled.
   bool take_generation(std::uint32_t generation) noexcept {
     if (generation <= generation_) return false;
@@ -146,7 +151,7 @@ class Session {
   const std::uint64_t id_;
   SipKey key_;
   const ae::Duration time_;
-  std::uint32_t generation_ = 0;
+  std::uint32_t generation_ = 0, attempts_ = 0;
   bool lost_ = false;
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;

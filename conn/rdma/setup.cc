@@ -26,7 +26,7 @@ int milliseconds(ae::Duration duration) {
 
 }  // namespace
 
-Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until)
+Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std::size_t first)
     : link_(around.link),
       deadline_(around.deadline),
       host_(around.host),
@@ -35,7 +35,8 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until)
       book_(around.book),
       target_(to.to_string()),
       port_(to.port),
-      until_(until) {
+      until_(until),
+      first_(first) {
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());
 }
@@ -46,7 +47,7 @@ ae::Duration Setup::time_left() const { return until_ - std::chrono::steady_cloc
 
 void Setup::look_up_next() {
   if (link_.inherited()) return;
-  if (hosts_.empty()) return try_next_address();
+  if (hosts_.empty()) return try_first_address();
   const std::string host = std::move(hosts_.back());
   hosts_.pop_back();
   resolution_ = resolve_async(link_.state().loop(), host, port_, [this](Resolved resolved) {
@@ -62,7 +63,7 @@ void Setup::look_up_next() {
 
 void Setup::look_up_all() {
   for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve_until(hosts_.back(), port_, until_));
-  try_next_address();
+  try_first_address();
 }
 
 void Setup::keep(Resolved resolved) {
@@ -71,6 +72,14 @@ void Setup::keep(Resolved resolved) {
 }
 
 // --- trying addresses ----------------------------------------------------------------------------
+
+void Setup::try_first_address() {
+  if (!addresses_.empty())
+    std::rotate(addresses_.begin(),
+                addresses_.begin() + static_cast<std::ptrdiff_t>(first_ % addresses_.size()),
+                addresses_.end());
+  try_next_address();
+}
 
 void Setup::try_next_address() {
   while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {

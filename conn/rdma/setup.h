@@ -83,8 +83,9 @@ class Setup {
     AddressBook& book;
   };
   /// Requires that the phase is kResolving and that the link has its settings. At time `until` the
-  /// whole set-up is given up.
-  Setup(const Around& around, const Endpoint& to, ae::TimePoint until);
+  /// whole set-up is given up. Of all addresses, number `first` (from 0; beyond the last one
+  /// counting begins anew) is tried first, then those after it and those before it.
+  Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std::size_t first);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
 
@@ -110,6 +111,7 @@ class Setup {
 
  private:
   void keep(Resolved resolved);
+  void try_first_address();
   void try_next_address();
   void choose_next_address() noexcept;
   void try_address(const SocketAddress& address);
@@ -135,6 +137,7 @@ class Setup {
   std::vector<std::string> hosts_;
   std::unique_ptr<Resolution> resolution_;
   std::vector<SocketAddress> addresses_;
+  const std::size_t first_;
   std::size_t next_address_ = 0;
   // Times at which the attempt to connect to the current address began, and at which it is given
   // up.

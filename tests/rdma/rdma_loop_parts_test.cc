@@ -214,6 +214,7 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
     bool wishes_prepared() const noexcept override { return false; }
     bool is_on(const std::string&) const override { return false; }
     void retry_if_down() noexcept override { ++retries; }
+    void follow_addresses() noexcept override { ++moves; }
     void drop_request(const rdma_cm_id*) noexcept override { ++drops; }
     void loop_gone() noexcept override {
       listeners->remove(*this);
@@ -221,7 +222,7 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
     }
     Settings some;
     LoopListeners* listeners = nullptr;
-    int retries = 0, drops = 0;
+    int retries = 0, drops = 0, moves = 0;
     bool gone = false;
   };
   const auto loop = testing::make_loop();

@@ -2,7 +2,8 @@
 // resume=yes on real devices: connections whose path is lost, under load in both directions and
 // idle, go on over a new one. On two rxe devices on a veth pair, run by
 // tests/softroce/veth_case_resume.sh, and on one, rxe0 on dummy0, which both ends lose at once.
-// AECONN_RESUME_ROUNDS is the number of losses of each kind (2).
+// AECONN_RESUME_ROUNDS is the number of losses of each kind, busy and idle; without it each kind
+// of loss happens once, busy and idle in turn.
 #if AECONN_RDMA
 
 #include <signal.h>
@@ -32,7 +33,7 @@ const std::string kMissing = "bytes that the peer misses";
 
 unsigned rounds() {
   const char* count = std::getenv("AECONN_RESUME_ROUNDS");
-  return count != nullptr ? static_cast<unsigned>(std::atoi(count)) : 2;
+  return count != nullptr ? static_cast<unsigned>(std::atoi(count)) : 1;
 }
 
 // --- traffic -------------------------------------------------------------------------------------
@@ -367,11 +368,13 @@ void go_on_after(const Network& network, const Loss& loss, bool busy) {
 }
 
 void go_on_after(const Network& network, const std::vector<Loss>& losses) {
-  for (const Loss& loss : losses)
-    for (const bool busy : {true, false})
-      DYNAMIC_SECTION(loss.name << (busy ? ", busy" : ", idle")) {
-        go_on_after(network, loss, busy);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    for (const bool busy : {true, false}) {
+      if (rounds() == 1 && losses.size() > 1 && busy != (i % 2 == 0)) continue;
+      DYNAMIC_SECTION(losses[i].name << (busy ? ", busy" : ", idle")) {
+        go_on_after(network, losses[i], busy);
       }
+    }
 }
 
 // Only what a link's return does not bring back by itself.
@@ -522,9 +525,8 @@ TEST_CASE("rdma resume: connections go on over the second rail when the first on
       });
 }
 
-// Not run yet: a listener does not follow an address that moves at once to another device.
 TEST_CASE("rdma resume: connections go on when their addresses move to other devices",
-          "[.rdma-resume-moves]") {
+          "[.rdma-resume-veth]") {
   if (!testing::on_veth() || !has_second_rail()) return;
   Network network = veth();
   network.mend =

@@ -105,12 +105,13 @@ void found_path(CmId& id, ibv_mtu mtu) {
   id.route.num_paths = 1;
 }
 
-CmId* listener_at(const sockaddr_in& target) {
+CmId* listener_at(const sockaddr_in& target, const Device* device) {
   const auto [begin, end] = world().listeners.equal_range(target.sin_port);
   for (auto each = begin; each != end; ++each) {
     CmId* id = each->second;
     const in_addr_t address = source(*id).sin_addr.s_addr;
-    if (id->state == CmState::kListening &&
+    const bool there = device == nullptr || id->device == nullptr || id->device == device;
+    if (id->state == CmState::kListening && there &&
         (address == INADDR_ANY || address == target.sin_addr.s_addr))
       return id;
   }

@@ -23,7 +23,8 @@ inline bool is_iwarp(const CmId& id) { return id.device != nullptr && id.device-
 Device* device_at(const in_addr& address);
 void bind_to(CmId& id, Device& device);
 void found_path(CmId& id, ibv_mtu mtu);
-CmId* listener_at(const sockaddr_in& target);
+/// The listener for requests to `target`; with `device`, only one that is bound to it, or to none.
+CmId* listener_at(const sockaddr_in& target, const Device* device = nullptr);
 
 void queue_event(CmId& id, rdma_cm_event_type type, int status = 0,
                  const std::vector<std::byte>& data = {}, CmId* child = nullptr);

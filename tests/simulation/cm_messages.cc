@@ -177,7 +177,7 @@ void send_request(std::uint64_t key, const rdma_conn_param& parameters,
   if (there == nullptr || !world().path_open(*id->device, *there)) return;
   // Different transports do not interoperate.
   CmId* listener =
-      there->profile.iwarp == id->device->profile.iwarp ? listener_at(target) : nullptr;
+      there->profile.iwarp == id->device->profile.iwarp ? listener_at(target, there) : nullptr;
   const bool stale = listener != nullptr && is_stale(*id, *there, parameters.qp_num);
   if (listener != nullptr && !stale) return request_arrives(*listener, *id, parameters, data);
   id->state = CmState::kOver;

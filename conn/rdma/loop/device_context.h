@@ -109,6 +109,8 @@ class DeviceContext {
     events_.take();
     if (lost()) to_clear_ = true;
   }
+  /// Returns true if addresses of the device have come or gone since the last call.
+  bool take_address_change() noexcept { return events_.take_address_change(); }
 
   /// Call it about once a second. Posts shared receives that wait for a batch or were lost, and
   /// frees resources that are no longer used.

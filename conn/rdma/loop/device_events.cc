@@ -105,6 +105,7 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       device_.on_port_event(port, type == IBV_EVENT_PORT_ERR);
       break;
     case IBV_EVENT_GID_CHANGE:
+      address_change_ = true;
       look_at_addresses();
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:

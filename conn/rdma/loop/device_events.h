@@ -5,6 +5,7 @@
 // queue pairs that it concerns. Once the device counts as lost (removed or failed), it stays lost.
 
 #include <array>
+#include <utility>
 
 #include "ae/abi.h"
 #include "ae/time.h"
@@ -32,6 +33,8 @@ class DeviceEvents {
   void set_lost() noexcept { lost_ = true; }
   /// Reads up to 64 pending events of the device and handles them.
   void take() noexcept;
+  /// Returns true if addresses of the device have come or gone since the last call.
+  bool take_address_change() noexcept { return std::exchange(address_change_, false); }
   /// Call it periodically. If there was no memory to notify the owners of queue pairs of changed
   /// addresses, tries again.
   void tick() noexcept {
@@ -40,8 +43,10 @@ class DeviceEvents {
   /// Call it periodically while a port is down. Queries that port again, and tells all owners of
   /// queue pairs for how long it has been down.
   void tell_of_ports(ae::TimePoint now) noexcept;
-  /// True if no port is down and all owners of queue pairs have been notified of changed addresses.
-  bool at_rest() const noexcept { return !device_.any_port_down() && !addresses_changed_; }
+  /// True if no port is down, and everybody has been notified of changed addresses.
+  bool at_rest() const noexcept {
+    return !device_.any_port_down() && !addresses_changed_ && !address_change_;
+  }
 
  private:
   void look_at_addresses() noexcept;
@@ -55,6 +60,7 @@ class DeviceEvents {
   bool lost_ = false;
   // Addresses have changed, but the owners of queue pairs could not be notified yet.
   bool addresses_changed_ = false;
+  bool address_change_ = false;  // what take_address_change() returns
   std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
 };
 

@@ -51,7 +51,7 @@ void Devices::watch(DeviceContext& context) {
                          [&context](int, ae::Mask) { context.completions().on_event(); });
     loop_.add_file_event(context.device().event_fd(), ae::kReadable,
                          [this, &context](int, ae::Mask) {
-                           context.on_async_event();
+                           on_async_event(context);
                            try {
                              watch_ports();
                            } catch (const std::exception&) {  // no memory: tick() tries again
@@ -68,6 +68,15 @@ void Devices::unwatch(DeviceContext& context) {
     before->second += context.counters();
   loop_.remove_file_event(context.completions().fd(), ae::kReadable);
   loop_.remove_file_event(context.device().event_fd(), ae::kReadable);
+}
+
+void Devices::on_async_event(DeviceContext& context) noexcept {
+  context.on_async_event();
+  tell_of_addresses(context);
+}
+
+void Devices::tell_of_addresses(DeviceContext& context) noexcept {
+  if (context.take_address_change()) listeners_.addresses_changed();
 }
 
 std::size_t Devices::prepared() const noexcept {
@@ -114,7 +123,7 @@ void Devices::wait(int fd, ae::Duration limit) {
   if (ready <= 0) return;
   for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
     if (fds[1 + 2 * i].revents != 0) contexts_[i]->completions().on_event();
-    if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
+    if (fds[2 + 2 * i].revents != 0) on_async_event(*contexts_[i]);
   }
 }
 
@@ -189,6 +198,7 @@ void Devices::give_back_what_is_idle() {
 bool Devices::tick(ae::TimePoint now) {
   each([&](DeviceContext& context) {
     context.tick(now);
+    tell_of_addresses(context);
     context.tell_of_ports(now);
   });
   try {

@@ -15,6 +15,7 @@
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/loop/device_context.h"
 #include "conn/rdma/loop/iteration_budget.h"
+#include "conn/rdma/loop/listeners.h"
 #include "conn/rdma/loop/port_watch.h"
 #include "conn/rdma/loop/watched_devices.h"
 
@@ -22,8 +23,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Devices {
  public:
-  /// Both arguments must outlive this object.
-  Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
+  /// All arguments must outlive this object.
+  Devices(ae::EventLoop& loop, CmChannel& channel, LoopListeners& listeners)
+      : loop_(loop), watches_(channel), listeners_(listeners) {}
 
   /// Returns the loop's DeviceContext for the device that `id` is bound to; creates it if
   /// necessary. Throws VerbsError.
@@ -115,6 +117,8 @@ class Devices {
   }
   void watch(DeviceContext& context);
   void unwatch(DeviceContext& context);
+  void on_async_event(DeviceContext& context) noexcept;
+  void tell_of_addresses(DeviceContext& context) noexcept;
 
   ae::EventLoop& loop_;
   PagePool pages_;  // memory that the contexts register with their devices; outlives contexts_
@@ -125,6 +129,7 @@ class Devices {
   CompletionPolling* only_ = nullptr;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;
+  LoopListeners& listeners_;
   PortWatch port_watch_{loop_, contexts_};
 };
 

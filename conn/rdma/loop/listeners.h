@@ -26,6 +26,8 @@ class LoopListener {
   /// If the timer that retries lost devices could not be created for lack of memory, tries again to
   /// create it.
   virtual void retry_if_down() noexcept = 0;
+  /// Call when addresses of the machine may have moved to other devices: the listener follows them.
+  virtual void follow_addresses() noexcept = 0;
   /// Drops the queued connection request `id`, because its sender or its device is gone.
   virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
   /// Stops the listener, because its event loop ends; the listener does not access the loop
@@ -54,6 +56,10 @@ class LoopListeners {
   void retry_if_asked() noexcept {
     if (!std::exchange(ask_, false)) return;
     for (LoopListener* listener : all_) listener->retry_if_down();
+  }
+  /// Makes each listener follow its addresses.
+  void addresses_changed() noexcept {
+    for (LoopListener* listener : all_) listener->follow_addresses();
   }
   /// Makes the listener that has queued the connection request `id` drop it, because its sender or
   /// its device is gone.

@@ -149,9 +149,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopStatistics statistics_;
   IterationBudget iteration_;
   std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
-  Devices devices_{loop_, *cm_};
-  ReadyList ready_{loop_};
   LoopListeners listeners_{loop_};
+  Devices devices_{loop_, *cm_, listeners_};
+  ReadyList ready_{loop_};
   DueConnections users_;
   TickDispatch wheel_{loop_};
   PeriodicCleanup maintenance_{loop_, devices_, users_, wheel_, listeners_};

@@ -306,6 +306,70 @@ TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
   world.let_orphans_go();
 }
 
+TEST_CASE("resume: a listener follows an address that moves to another device",
+          "[simulation][resume]") {
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp || !profile->address_events) continue;
+    const bool away = GENERATE(false, true);  // for a while no device has the address
+    CAPTURE(profile->name, away);
+    Pair pair(*profile);
+    World& world = pair.room.world;
+    Talker client(*pair.client, 1, 2, 100'000), server(*pair.server, 2, 1, 100'000);
+    pair.room.run_for(50ms);
+    Device& old = *pair.room.near;
+    world.set_address(old, false);
+    world.set_path(old, *pair.room.far, false);
+    if (away) pair.room.run_for(2s);
+    pair.room.near = &world.add_device("sim2", "10.77.0.1", *profile);
+    client.more(1000);
+    server.more(1000);
+    testing::run_until(
+        pair.room.loop,
+        [&] {
+          return (client.received() == 101'000 && server.received() == 101'000) ||
+                 !client.ending().empty() || !server.ending().empty();
+        },
+        "all bytes", 30s);
+    CHECK(client.ending() == "");
+    CHECK(server.ending() == "");
+    CHECK(pair.counted("resumes") == 2);
+    // Another client finds the listener there, too.
+    const conn::ConnectionPtr another = pair.room.dial(kResume);
+    RUN_UNTIL(pair.room.loop, another->state() != conn::State::kConnecting);
+    INFO(another->last_error());
+    CHECK(another->state() == conn::State::kConnected);
+  }
+}
+
+TEST_CASE("resume: each attempt begins with another address", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  Pair pair;
+  World& world = pair.room.world;
+  Device& second = world.add_device("sim2", "10.77.0.3", chosen_profile());
+  const auto more = pair.room.type.listen(
+      pair.room.loop,
+      conn::Endpoint::parse("rdma://10.77.0.3:" + std::to_string(pair.room.address.port) + "?" +
+                            kResume),
+      [](conn::ConnectionPtr) {});
+  pair.client.reset();
+  pair.server.reset();
+  RUN_UNTIL(pair.room.loop, pair.room.type.counters(pair.room.loop).open == 0);
+  pair.room.address.hosts = {{"10.77.0.1"}, {"10.77.0.3"}};
+  pair.client = pair.room.dial(kResume);
+  RUN_UNTIL(pair.room.loop, pair.server && pair.client->state() != conn::State::kConnecting);
+  REQUIRE(pair.client->peer_address() ==
+          pair.room.address.hosts.front().name + ":" + std::to_string(pair.room.address.port));
+  // Both paths are back before the second attempt begins.
+  const auto resolved = [&] { return pair.room.far->costs.slow["rdma_resolve_addr"]; };
+  const std::int64_t before = resolved();
+  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, false);
+  RUN_UNTIL(pair.room.loop, resolved() == before + 2);
+  pair.room.run_for(100ms);
+  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, true);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+  CHECK(pair.client->peer_address() == "10.77.0.3:" + std::to_string(pair.room.address.port));
+}
+
 TEST_CASE("resume: on the new path both ends know the receives of the other",
           "[simulation][resume]") {
   // With few receives of its own for each connection, a sender that did not count them would run
