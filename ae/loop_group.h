@@ -7,8 +7,8 @@
 //   auto listener = conn::listen(registry, loops, "tcp://*:6379", make_handler);
 //   loops.run();
 //
-// The loops share nothing. A connection and its handlers belong to one loop for their whole
-// lifetime.
+// The loops share nothing. A connection and its handlers belong to one loop at a time;
+// conn::move() (conn/move.h) moves them to another one.
 
 #include <memory>
 #include <string>
@@ -50,6 +50,7 @@ class AECONN_API LoopGroup final : public Loops {
 
   std::size_t size() const noexcept override;
   Poster poster(std::size_t index) const override;
+  EventLoop* loop(std::size_t index) const noexcept override;
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
 

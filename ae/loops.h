@@ -27,6 +27,10 @@ class AECONN_API Loops {
   virtual std::size_t size() const noexcept = 0;
   /// Returns a Poster for loop `index`, which must be less than size(). Any thread.
   virtual Poster poster(std::size_t index) const = 0;
+  /// Returns loop `index`, which must be less than size(), for functions that run on it: those that
+  /// its Poster has posted. It may be destroyed at any time on other threads, which may only
+  /// compare the pointer. Any thread.
+  virtual EventLoop* loop(std::size_t index) const noexcept = 0;
   /// Runs `fn` on the threads of all loops concurrently, and waits until all calls have returned.
   /// If several calls throw, rethrows the exception of the loop with the lowest index. Throws
   /// LoopError if a loop has ended (`fn` has then run on the others), or if called on the thread of
@@ -47,6 +51,7 @@ class AECONN_API LoopList final : public Loops {
   explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
+  EventLoop* loop(std::size_t index) const noexcept override { return entries_[index].loop; }
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
 
  private:

@@ -11,8 +11,8 @@
 //       });
 //
 // A pending connection is assigned to a loop before its set-up. The TLS handshake, the RDMA queue
-// pair and the receive windows are made on the thread that will serve the connection, and the
-// connection stays there. For an overview see docs/threads.md.
+// pair and the receive windows are made on the thread that will serve the connection. The program
+// can move it to another loop later (conn/move.h). For an overview see docs/threads.md.
 
 #include <cstdint>
 #include <functional>
@@ -62,11 +62,12 @@ class AECONN_API ListenerGroup final : public Listener {
   void on_refused(const RefusedHandler& handler) override;
   std::vector<Skipped> not_served() const override { return not_served_; }
 
-  /// The number of this listener's connections that one loop has received.
+  /// One loop's share of this listener's connections.
   struct Share {
-    /// Number of connections of this listener, assigned to the loop, that have not ended.
+    /// Number of connections of this listener that have not ended, and belong to the loop or are
+    /// assigned to it. A connection that moves to another loop counts there once it has arrived.
     std::uint64_t open = 0;
-    /// Number of connections of this listener that were ever assigned to the loop.
+    /// Number of new connections of this listener that were ever assigned to the loop.
     std::uint64_t assigned = 0;
   };
   /// Returns one Share for each loop, in the order of the loops.

@@ -258,12 +258,13 @@ LoopGroup::~LoopGroup() {
 
 std::size_t LoopGroup::size() const noexcept { return core_->members.size(); }
 Poster LoopGroup::poster(std::size_t index) const { return core_->members[index]->poster; }
+EventLoop* LoopGroup::loop(std::size_t index) const noexcept { return core_->members[index]->loop; }
 
 void LoopGroup::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) {
   core_->refuse_own_thread(*this, "on_each()");
   run_on_each(
       size(), [this](std::size_t i) { return poster(i); },
-      [this](std::size_t i) -> EventLoop& { return *core_->members[i]->loop; }, fn);
+      [this](std::size_t i) -> EventLoop& { return *loop(i); }, fn);
 }
 
 void LoopGroup::set_near(const void* whose, const std::vector<int>& processors) {

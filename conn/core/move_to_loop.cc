@@ -26,7 +26,6 @@ bool Connection::join(ae::EventLoop& loop) {
     return false;
   }
   const bool stood = c.state_ != State::kError;
-  c.loop_ = &loop;
   c.arrive(loop);
   if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
   errno = stood ? c.failed_errno() : ENOMEM;
@@ -82,6 +81,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   rare_->moving->connection = nullptr;
   // If a posted function is the caller, it holds another reference; join() needs none.
   rare_->moving.reset();
+  enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));

@@ -29,12 +29,11 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// One connection's slot, counted against option max-connections while this object exists.
-struct GroupCore::Place {
+/// One connection's slot, counted against option max-connections while this object exists. Counts
+/// the connection for its loop, wherever it moves.
+struct GroupCore::Place final : Quota::Slot {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() {
+  ~Place() override {
     --core->places_;
     if (part != nullptr) --part->open;
   }
@@ -43,6 +42,7 @@ struct GroupCore::Place {
     if (part != nullptr) --part->open;
     part = to;
   }
+  void moved_to(const ae::EventLoop& loop) const noexcept override { give_to(core->part_of(loop)); }
   const std::shared_ptr<GroupCore> core;
   mutable GroupPart* part = nullptr;  // state of the loop that has the connection or will get it
 };
@@ -255,6 +255,13 @@ void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   --from.assigned;
   arrival->slot.reset();
   (void)send(from, std::move(arrival), Way::kAgain);
+}
+
+// Returns the part of this loop; null if the loop is not in the group, or has ended.
+GroupPart* GroupCore::part_of(const ae::EventLoop& loop) const noexcept {
+  for (const auto& part : parts_)
+    if (part->loop == &loop && !part->ended) return part.get();
+  return nullptr;
 }
 
 // --- choice of a loop ----------------------------------------------------------------------------

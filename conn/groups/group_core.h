@@ -104,6 +104,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   GroupPart* choose(GroupPart& from, const PendingConnection& arrival, Way way);
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
+  GroupPart* part_of(const ae::EventLoop& loop) const noexcept;
   bool is_full() const noexcept;
   /// True if no more work must be passed to other loops: the group is closed, or this is a child of
   /// fork().

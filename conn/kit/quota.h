@@ -11,21 +11,35 @@
 #include "ae/abi.h"
 #include "conn/error.h"
 
+namespace ae { inline namespace AECONN_ABI {
+class EventLoop;
+}}  // namespace ae
+
 namespace conn { inline namespace AECONN_ABI {
 
 /// A number of places, each for one connection. Call the functions on one thread or under a lock. A
 /// place may be returned on any thread, so full() may stay true for a short time after that.
 class Quota {
  public:
+  /// What counts one connection while it exists.
+  class AECONN_API Slot {
+   public:
+    Slot() = default;
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    virtual ~Slot() = default;
+    /// The connection has moved to `loop`. Called on the thread of that loop.
+    virtual void moved_to(const ae::EventLoop& /*loop*/) const noexcept {}
+  };
   /// One connection's slot, held until the connection is destroyed, possibly on another thread.
   /// Null: none.
-  using Place = std::shared_ptr<const void>;
+  using Place = std::shared_ptr<const Slot>;
   static constexpr std::uint64_t kDefault = 65536;  ///< default value of option max-connections
   /// Largest value that option max-connections accepts.
   static constexpr std::uint64_t kMost = 100'000'000;
 
   /// Creates a quota that allows `most` connections. Throws std::bad_alloc.
-  explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
+  explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<Slot>()) {}
   /// Number of connections that the quota allows at once.
   std::uint64_t most() const noexcept { return most_; }
   /// Returns the number of connections that hold a place. It exceeds most() if take() was called
@@ -48,7 +62,7 @@ class Quota {
 
  private:
   std::uint64_t most_;
-  std::shared_ptr<const char> places_;  // each copy of this pointer is the place of one connection
+  Place places_;  // each copy of this pointer is the place of one connection
 };
 
 }}  // namespace conn

@@ -72,6 +72,11 @@ void CarrierHost::exchange_carriers(CarrierHost& other) noexcept {
   }
 }
 
+void CarrierHost::enter_loop(ae::EventLoop& loop) noexcept {
+  loop_ = &loop;
+  if (place_) place_->moved_to(loop);
+}
+
 void CarrierHost::move_to(State next) {
   assert(allowed(state_, next));
   const State from = std::exchange(state_, next);

@@ -168,6 +168,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   int failed_errno() const noexcept;  ///< returns the errno value that best matches failure()
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
+  /// Moves to `loop`, after leave(): the place that occupy() stored learns of it.
+  void enter_loop(ae::EventLoop& loop) noexcept;
   /// Whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 

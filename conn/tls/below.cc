@@ -223,7 +223,7 @@ bool Below::leave(ae::EventLoop* to) {
 bool Below::join(ae::EventLoop& loop) {
   if (!exists()) return true;
   const bool stood = state_ != State::kError;
-  loop_ = &loop;
+  enter_loop(loop);
   try {
     enter_counters(loop);
   } catch (const std::bad_alloc&) {

@@ -74,7 +74,7 @@ class GroupWalk {
   void check_spread();
   void check_given_back(std::size_t loop, std::uint64_t lost);
   std::uint64_t accept_errors(std::size_t loop) const {
-    return type_->counters(loops_->loop(loop)).accept_errors;
+    return type_->counters(*loops_->loop(loop)).accept_errors;
   }
   void check_here(std::size_t loop, const char* what);
   void step(Nanoseconds limit);
@@ -223,7 +223,7 @@ void GroupWalk::accept(std::size_t index, ConnectionPtr next) {
   ++accepted_;
   ++accepted_by_[index];
   Connection& here = *next;
-  if (here.loop() != &loops_->loop(index)) complain("a connection is on another loop");
+  if (here.loop() != loops_->loop(index)) complain("a connection is on another loop");
   served_[&here] = {index, report_.listeners, std::move(next), {}};
   const auto of_this = std::count_if(served_.begin(), served_.end(), [this](const auto& each) {
     return each.second.listener == report_.listeners;
@@ -287,7 +287,7 @@ void GroupWalk::connect_one() {
   client.stays = calm_;
   client.begun = world_.now();
   try {
-    client.connection = type_->create(loops_->loop(client.loop));
+    client.connection = type_->create(*loops_->loop(client.loop));
   } catch (const conn::Error&) {
     return;
   }
@@ -486,7 +486,7 @@ void GroupWalk::check_end() {
   listener_.reset();
   const auto gone = [this] {
     for (std::size_t i = 0; i <= count_; ++i)
-      if (loops_->alive(i) && type_->counters(loops_->loop(i)).open != 0) return false;
+      if (loops_->alive(i) && type_->counters(*loops_->loop(i)).open != 0) return false;
     return true;
   };
   run_until(gone, 20s);

@@ -26,12 +26,13 @@ class SteppedLoops final : public ae::Loops {
 
   std::size_t size() const noexcept override { return count_; }
   ae::Poster poster(std::size_t index) const override { return posters_[index]; }
+  /// Null once the loop has ended.
+  ae::EventLoop* loop(std::size_t index) const noexcept override { return loops_[index].get(); }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
   /// The processors that were announced as near and not taken back.
   const std::map<const void*, std::vector<int>>& near() const noexcept { return near_; }
 
-  ae::EventLoop& loop(std::size_t index) const noexcept { return *loops_[index]; }
   bool alive(std::size_t index) const noexcept { return loops_[index] != nullptr; }
   /// Destroys the loop with everything on it.
   void end(std::size_t index);

@@ -72,7 +72,7 @@ class Flood {
 
  private:
   ConnectionPtr dial(std::size_t loop, conn::Connection::Handler connected) {
-    ConnectionPtr made = registry_.require("tls+rdma").create(loops_->loop(loop));
+    ConnectionPtr made = registry_.require("tls+rdma").create(*loops_->loop(loop));
     made->connect(to_, std::move(connected));
     return made;
   }
@@ -137,9 +137,9 @@ class Pair {
       type_.configure(testing::test_tls_options(is_rdma_ ? "localhost" : ""));
     loops_ = std::make_unique<SteppedLoops>(world_, 2, 1, choices_);
     if (is_rdma_) {
-      auto& state = conn::rdma::LoopState::of(loops_->loop(1), registry_.require("rdma"));
+      auto& state = conn::rdma::LoopState::of(*loops_->loop(1), registry_.require("rdma"));
       watcher_.ended = [this, &state] { rejected_at_end = state.statistics().rejected; };
-      conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // runs after the group
+      conn::ConnectionSet::of(*loops_->loop(1)).add(watcher_);  // runs after the group
     }
     listener_ = conn::listen(
         registry_, *loops_, transport + (is_rdma_ ? "://10.77.0.1:0" : "://127.0.0.1:0") + options,
@@ -157,7 +157,7 @@ class Pair {
   }
 
   ConnectionPtr dial() {
-    ConnectionPtr made = type_.create(loops_->loop(2));
+    ConnectionPtr made = type_.create(*loops_->loop(2));
     made->connect(to_, [](Connection&) {});
     loops_->wake();
     return made;
@@ -171,7 +171,7 @@ class Pair {
   /// The value of a counter of loop `index`.
   std::uint64_t count(std::string_view name, std::size_t index) const {
     const conn::ConnectionType& type = is_rdma_ ? registry_.require("rdma") : type_;
-    for (const auto& [each, value] : type.statistics(loops_->loop(index)))
+    for (const auto& [each, value] : type.statistics(*loops_->loop(index)))
       if (each == name) return value;
     return 0;
   }

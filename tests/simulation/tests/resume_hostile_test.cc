@@ -365,15 +365,16 @@ TEST_CASE("resume: a listener of another loop hands the request on",
     std::array<EndLog, 2> logs;
     std::array<conn::ListenerPtr, 2> listeners;
     for (std::size_t i = 0; i < 2; ++i)
-      listeners[i] = type.listen(
-          loops.loop(i), conn::Endpoint::parse("rdma://10.77.0.1:0?" + kResume), logs[i].handler());
+      listeners[i] =
+          type.listen(*loops.loop(i), conn::Endpoint::parse("rdma://10.77.0.1:0?" + kResume),
+                      logs[i].handler());
     const auto until = [&](const std::function<bool()>& done) {
       const Nanoseconds limit = world.now() + 20s;
       while (!done() && world.now() < limit) loops.step(limit);
       REQUIRE(done());
     };
     {
-      testing::RawNet net(loops.loop(2));
+      testing::RawNet net(*loops.loop(2));
       testing::RawOptions options;
       options.source = "10.77.0.2";
       options.private_data = first_request();
