@@ -20,6 +20,13 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(); }
 
+  /// Counts the capacity in `meter` (may be null) instead.
+  void count_in(std::size_t* meter) noexcept {
+    if (meter_ != nullptr) *meter_ -= capacity_;
+    meter_ = meter;
+    if (meter_ != nullptr) *meter_ += capacity_;
+  }
+
   std::string_view view() const noexcept { return {data_ + begin_, end_ - begin_}; }
   std::size_t size() const noexcept { return end_ - begin_; }
   bool empty() const noexcept { return begin_ == end_; }

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "command.h"
 
@@ -131,6 +135,37 @@ void client_kill_command(Call& call) {
       });
 }
 
+/// CLIENT MOVE id loop: our own, not Redis's. Replies OK once the client has left its loop; from
+/// then on commands about all clients find it on the other one.
+void client_move_command(Call& call) {
+  const auto id = parse_integer(call.argv[2]);
+  if (!id || *id <= 0) return call.reply.error("ERR client-id should be greater than 0");
+  const auto to = integer_argument(call, call.argv[3]);
+  if (!to) return;
+  const std::size_t loops = call.server.together.loops();
+  if (*to < 0 || static_cast<std::size_t>(*to) >= loops)
+    return call.reply.error(
+        fmt::format("ERR there is no loop {}: the loops are 0 to {}", *to, loops - 1));
+  if (static_cast<std::uint64_t>(*id) == call.session.id())
+    return call.reply.error("ERR a client cannot move itself: let another client ask");
+  using Answer = std::optional<std::string>;  // of the client's loop: "" or an error
+  ask_loops<Answer>(
+      call,
+      [id = static_cast<std::uint64_t>(*id), to = static_cast<std::size_t>(*to)](Server& server) {
+        const auto found = server.sessions.find(id);
+        if (found == server.sessions.end() || found->second->killed()) return Answer();
+        if (server.loop == to || !server.move_session) return Answer("");
+        return Answer(server.move_session(*found->second, to));
+      },
+      [](Call& resumed, std::vector<Answer>& answers) {
+        const auto its = std::find_if(answers.begin(), answers.end(),
+                                      [](const Answer& each) { return each.has_value(); });
+        if (its == answers.end()) return resumed.reply.error("ERR No such client");
+        if (!(*its)->empty()) return resumed.reply.error(**its);
+        resumed.reply.ok();
+      });
+}
+
 void client_info_command(Call& call) { call.reply.verbatim(call.session.describe(true) + '\n'); }
 
 constexpr Command kTable[] = {
@@ -145,6 +180,7 @@ constexpr Command kTable[] = {
     {"client|list", 2, 0, client_list_command},
     {"client|info", 2, 0, client_info_command},
     {"client|kill", 4, 0, client_kill_command},
+    {"client|move", 4, 0, client_move_command},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "conn/connection_type.h"
+#include "conn/move.h"
 #include "resp_text.h"
 
 namespace kv {
@@ -198,9 +199,10 @@ std::size_t NetworkServer::run_later() {
   running_.swap(busy_);
   std::size_t count = 0;
   for (; count < running_.size() && (count == 0 || loop_.has_time()); ++count)
-    run(*running_[count]);
+    if (Client* const client = running_[count]) run(*client);
   busy_.insert(busy_.begin(), running_.begin() + static_cast<std::ptrdiff_t>(count),
                running_.end());
+  std::erase(busy_, nullptr);
   running_.clear();
   return count + dropped;
 }
@@ -287,9 +289,86 @@ void NetworkServer::drop(Client& client) {
   server_.together.leave_client();
 }
 
+// --- moving a client to another loop -------------------------------------------------------------
+
+/// A client between two loops. Either loop's thread may be the last to release it.
+struct NetworkServer::Moving {
+  Moving(Together& of_whom, std::unique_ptr<Client> who)
+      : together(of_whom), client(std::move(who)) {}
+  Moving(const Moving&) = delete;
+  Moving& operator=(const Moving&) = delete;
+  ~Moving() {
+    if (client) together.leave_client();
+  }
+  Together& together;
+  std::unique_ptr<Client> client;  ///< without its connection; null: it has arrived, or stays
+};
+
+std::string NetworkServer::move(Session& session, ae::Loops& loops, std::size_t to,
+                                std::function<NetworkServer*()> there) {
+  const std::uint64_t id = session.id();
+  const auto found = clients_.find(id);
+  if (found == clients_.end() || found->second->done) return "ERR No such client";
+  if (!session.can_leave())
+    return fmt::format("ERR client {} waits for the end of a reply: try again", id);
+  Client* const client = found->second.get();
+  const auto moving = std::make_shared<Moving>(server_.together, nullptr);
+  conn::AcceptHandler arrived = [moving, there = std::move(there)](conn::ConnectionPtr connection) {
+    if (NetworkServer* const here = there()) here->arrive(*moving, std::move(connection));
+  };
+  // Nothing is allocated from here on. The other loop may have the client at once.
+  moving->client = std::move(found->second);
+  session.leave();
+  conn::ConnectionPtr connection = std::move(client->connection);
+  const conn::ConnectionType& type = connection->type();
+  if (!conn::move(connection, loops, to, std::move(arrived))) {
+    const int reason = errno;
+    client->connection = std::move(connection);
+    session.join(server_);
+    found->second = std::move(moving->client);
+    if (reason == EOPNOTSUPP)
+      return fmt::format("ERR client {} stays on loop {}: its {} connection cannot move", id,
+                         server_.loop, type.name());
+    return fmt::format("ERR client {} stays on loop {}: {}", id, server_.loop,
+                       std::strerror(reason));
+  }
+  clients_.erase(found);
+  server_.sessions.erase(id);
+  std::erase(busy_, client);
+  std::replace(running_.begin(), running_.end(), client, static_cast<Client*>(nullptr));
+  return {};
+}
+
+/// Goes on with a client that comes from another loop. What it had received and not yet executed,
+/// and what it had not yet sent, came along.
+void NetworkServer::arrive(Moving& moving, conn::ConnectionPtr connection) {
+  Client& client = *moving.client;
+  try {
+    const std::uint64_t id = client.session.id();
+    client.connection = std::move(connection);
+    client.connection->clear_handlers();  // those of the other loop
+    client.session.join(server_);
+    client.session.refer_to_values([this, &client] { value_released(client); });
+    server_.sessions.emplace(id, &client.session);
+    clients_.emplace(id, nullptr).first->second = std::move(moving.client);
+    client.failed = client.failed || client.connection->loop() == nullptr;
+    watch(client);
+    run(client);
+  } catch (const std::bad_alloc&) {
+    if (moving.client == nullptr) {
+      if (!client.done) drop(client);
+    } else {
+      moving.client.reset();
+      server_.together.leave_client();
+    }
+  }
+}
+
 // --- several loops -------------------------------------------------------------------------------
 
 struct ServerOnLoops::Shared {
+  explicit Shared(ae::Loops& its_loops) : loops(its_loops), parts(its_loops.size()) {}
+  ae::Loops& loops;
   std::vector<std::weak_ptr<Part>> parts;  ///< each used on its loop's thread
   std::function<void()> loop_left;         ///< constant from the first listen() on
 };
@@ -298,7 +377,14 @@ struct ServerOnLoops::Shared {
 struct ServerOnLoops::Part {
   Part(std::shared_ptr<Shared> its_shared, ae::EventLoop& loop, const conn::Registry& registry,
        Together& together, std::size_t index)
-      : shared(std::move(its_shared)), server(together, index), network(loop, registry, server) {}
+      : shared(std::move(its_shared)), server(together, index), network(loop, registry, server) {
+    server.move_session = [this](Session& session, std::size_t to) {
+      return network.move(session, shared->loops, to, [all = shared, to]() -> NetworkServer* {
+        const std::shared_ptr<Part> there = all->parts[to].lock();
+        return there ? &there->network : nullptr;
+      });
+    };
+  }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
   ~Part() {
@@ -310,8 +396,10 @@ struct ServerOnLoops::Part {
 };
 
 ServerOnLoops::ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together)
-    : loops_(loops), registry_(registry), together_(together), shared_(std::make_shared<Shared>()) {
-  shared_->parts.resize(loops.size());
+    : loops_(loops),
+      registry_(registry),
+      together_(together),
+      shared_(std::make_shared<Shared>(loops)) {
   std::vector<ae::Poster> posters;
   for (std::size_t i = 0; i < loops.size(); ++i) posters.push_back(loops.poster(i));
   together_.post = [posters = std::move(posters)](std::size_t loop, std::function<void()> fn) {

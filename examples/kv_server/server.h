@@ -34,8 +34,13 @@ class NetworkServer : private ae::Source {
   /// The URLs being served, with the actual ports in place of port 0.
   std::vector<std::string> urls() const;
   void accept(conn::ConnectionPtr connection);
+  /// Moves a client to loop `to`, whose NetworkServer `there` returns, on that loop's thread; null:
+  /// it has ended. See Server::move_session.
+  std::string move(Session& session, ae::Loops& loops, std::size_t to,
+                   std::function<NetworkServer*()> there);
 
  private:
+  struct Moving;
   struct Client {
     Client(conn::ConnectionPtr from, Server& server);
     conn::ConnectionPtr connection;
@@ -50,6 +55,7 @@ class NetworkServer : private ae::Source {
 
   void add(conn::ListenerPtr listener);
   Client& enter(conn::ConnectionPtr connection);
+  void arrive(Moving& moving, conn::ConnectionPtr connection);
   void watch(Client& client);
   void read(Client& client);
   void run(Client& client);
@@ -82,7 +88,8 @@ class NetworkServer : private ae::Source {
   const std::unique_ptr<char[]> scratch_{new char[kScratch]};
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
-  std::vector<Client*> done_, busy_, running_;
+  std::vector<Client*> done_, busy_;
+  std::vector<Client*> running_;  ///< those of busy_ whose turn it is; null: it has moved
   ae::TimerId ticker_;
 };
 

@@ -143,6 +143,9 @@ class Server {
   std::function<void(Session&)> session_killed;  ///< closes it soon, and not within this call
   std::function<void(Session&)> session_ready;   ///< calls execute(): other loops have answered
   std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
+  /// Moves the session's client to another loop. Returns "" once it has left, or an error reply.
+  /// Empty: there is one loop. Must not be called by the session's own command.
+  std::function<std::string(Session&, std::size_t to)> move_session;
 
   std::int64_t now_us() const { return clock_(); }
   /// Bytes of unreleased values whose clients have been closed.

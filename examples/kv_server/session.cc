@@ -29,7 +29,7 @@ Session::Session(Server& server, SessionInfo info)
 }
 
 Session::Session(Server& server, std::function<SessionInfo()> describe)
-    : server_(server),
+    : server_(&server),
       describe_(std::move(describe)),
       id_(server.together.next_session_id()),
       input_(&server.buffer_bytes),
@@ -40,13 +40,14 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
       created_us_(now_us_),
       last_interaction_us_(now_us_) {
   authenticated_ = !server.password_needed();
-  server_.sessions.emplace_hint(server_.sessions.end(), id_, this);
-  ++server_.statistics.connections_received;
+  server_->sessions.emplace_hint(server_->sessions.end(), id_, this);
+  ++server_->statistics.connections_received;
 }
 
 Session::~Session() {
-  server_.buffer_bytes -= metered_;
-  server_.sessions.erase(id_);
+  if (server_ == nullptr) return;
+  server_->buffer_bytes -= metered_;
+  server_->sessions.erase(id_);
 }
 
 const SessionInfo& Session::info() const {
@@ -60,7 +61,7 @@ void Session::arrived(std::size_t size) {
   arriving_.commit(size);
   if (arriving_.missing() == 0) parser_.moved_to(arriving_.data());
   bytes_in_ += size;
-  server_.statistics.bytes_in += size;
+  server_->statistics.bytes_in += size;
 }
 
 void Session::feed(std::string_view bytes) {
@@ -72,7 +73,7 @@ void Session::feed(std::string_view bytes) {
   }
   input_.append(bytes);
   bytes_in_ += bytes.size();
-  server_.statistics.bytes_in += bytes.size();
+  server_->statistics.bytes_in += bytes.size();
 }
 
 void Session::refer_to_values(std::function<void()> released) {
@@ -85,7 +86,7 @@ void Session::refer_to_values(std::function<void()> released) {
 
 void Session::value_taken(SentValue* value) noexcept {
   references_.took(value);
-  server_.statistics.bytes_out += value->bytes;
+  server_->statistics.bytes_out += value->bytes;
 }
 
 void Session::shrink() {
@@ -112,25 +113,43 @@ void Session::note_progress() noexcept {
   last_interaction_us_ = now_us_;
 }
 
+// --- moving to another loop ----------------------------------------------------------------------
+
+void Session::leave() noexcept {
+  server_->buffer_bytes -= std::exchange(metered_, 0);
+  input_.count_in(nullptr);
+  output_.count_in(nullptr);
+  arriving_.use(nullptr);
+  server_ = nullptr;
+}
+
+void Session::join(Server& server) noexcept {
+  server_ = &server;
+  input_.count_in(&server.buffer_bytes);
+  output_.count_in(&server.buffer_bytes);
+  arriving_.use(&server.spare_entry);
+  meter();
+}
+
 // --- running -------------------------------------------------------------------------------------
 
 /// The limit is for replies that accumulate: a single reply of any size is sent, but a client that
 /// requests more while so much is unsent does not read.
 inline std::size_t Session::output_limit() const noexcept {
-  const std::uint64_t limit = server_.config.client_output_limit;
+  const std::uint64_t limit = server_->config.client_output_limit;
   return limit == 0 ? SIZE_MAX : limit;
 }
 
 Session::Progress Session::execute(std::size_t limit) {
   if (closing_ || killed_) return Progress::kDone;
   if (waiting_) return Progress::kWaits;
-  now_us_ = server_.now_us();
+  now_us_ = server_->now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
   const bool begins = bytes_in_ == input_.size() + shown_.size();
   if (begins && begins_with_tls()) [[unlikely]] {
-    server_.together.log_limited(fmt::format(
+    server_->together.log_limited(fmt::format(
         "{} {} speaks TLS; this port is plain: use a tls:// one", info().transport, info().peer));
-    ++server_.statistics.protocol_errors;
+    ++server_->statistics.protocol_errors;
     kill();
     return Progress::kDone;
   }
@@ -150,7 +169,7 @@ Session::Progress Session::execute(std::size_t limit) {
       const bool from_shown = input_.empty();
       const std::string_view input = from_shown ? shown_ : input_.view();
       if (input.empty()) break;
-      const auto result = parser_.next(input, server_.config.parser, authenticated());
+      const auto result = parser_.next(input, server_->config.parser, authenticated());
       if (result == RequestParser::Result::kNeedMore) {
         if (wants_more(input)) continue;
         check_query_limit();
@@ -199,7 +218,7 @@ Session::Progress Session::execute(std::size_t limit) {
     if (!shown_.empty() && !closing_ && !killed_) input_.append(shown_);
   } catch (const std::bad_alloc&) {
     // There may be no memory even for an error reply. Only this client is closed.
-    server_.together.log_limited(fmt::format("client {} closed: out of memory", id_));
+    server_->together.log_limited(fmt::format("client {} closed: out of memory", id_));
     killed_ = true;
   }
   shown_ = {};
@@ -261,16 +280,16 @@ bool Session::wants_more(std::string_view input) {
 }
 
 void Session::give_up_on_reader() noexcept {
-  ++server_.statistics.output_limit_closed;
+  ++server_->statistics.output_limit_closed;
   killed_ = true;
 }
 
 /// Limits a request of many arguments, each of which may be within its own limit.
 void Session::check_query_limit() {
-  const std::uint64_t limit = server_.config.client_query_limit;
+  const std::uint64_t limit = server_->config.client_query_limit;
   if (limit == 0 || waiting_input() <= limit) return;
-  ++server_.statistics.query_limit_closed;
-  server_.together.log_limited(
+  ++server_->statistics.query_limit_closed;
+  server_->together.log_limited(
       fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
                   info().transport, info().peer, limit));
   killed_ = true;
@@ -304,21 +323,21 @@ bool Session::begins_with_tls() const noexcept {
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");
   }
-  if ((command->flags & kDenyOom) != 0 && server_.out_of_memory()) {
+  if ((command->flags & kDenyOom) != 0 && server_->out_of_memory()) {
     return reject(command, "OOM command not allowed when used memory > 'maxmemory'.");
   }
   last_command_ = command;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this, *command, arguments, reply_, arriving_};
+  Call call{*server_, *this, *command, arguments, reply_, arriving_};
   try {
     if ((command->flags & kOneKey) == 0) {
       command->handler(call);
     } else {
-      call.key = server_.store.key(arguments[1]);
-      Shard& shard = server_.store.of(call.key);
-      const std::unique_lock<std::mutex> lock = locked(server_.store, shard);
-      const Growth growth(shard, server_.data_bytes);
+      call.key = server_->store.key(arguments[1]);
+      Shard& shard = server_->store.of(call.key);
+      const std::unique_lock<std::mutex> lock = locked(server_->store, shard);
+      const Growth growth(shard, server_->data_bytes);
       call.shard = &shard;
       command->handler(call);
     }
@@ -330,18 +349,18 @@ bool Session::begins_with_tls() const noexcept {
 }
 
 inline void Session::count_call(const Command& command, std::uint64_t errors_before) {
-  ++server_.statistics.commands_processed;
-  ++server_.statistics.commands[command.index].calls;
+  ++server_->statistics.commands_processed;
+  ++server_->statistics.commands[command.index].calls;
   if (reply_.errors() == errors_before) return;
-  server_.statistics.error_replies += reply_.errors() - errors_before;
-  ++server_.statistics.commands[command.index].failed;
+  server_->statistics.error_replies += reply_.errors() - errors_before;
+  ++server_->statistics.commands[command.index].failed;
 }
 
 void Session::finish_wait(const std::function<void(Call&)>& reply) {
   waiting_ = false;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this, *last_command_, {}, reply_, arriving_};
+  Call call{*server_, *this, *last_command_, {}, reply_, arriving_};
   try {
     try {
       reply(call);
@@ -354,29 +373,29 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
   } catch (const std::bad_alloc&) {
     kill();
   }
-  if (!parked_ && server_.session_ready) server_.session_ready(*this);
+  if (!parked_ && server_->session_ready) server_->session_ready(*this);
 }
 
 void Session::reject(const Command* command, std::string_view error) {
   reply_.error(error);
-  ++server_.statistics.error_replies;
-  ++server_.statistics.commands_rejected;
-  if (command != nullptr) ++server_.statistics.commands[command->index].rejected;
+  ++server_->statistics.error_replies;
+  ++server_->statistics.commands_rejected;
+  if (command != nullptr) ++server_->statistics.commands[command->index].rejected;
 }
 
 void Session::protocol_error() {
   reply_.error("ERR " + parser_.error());
-  ++server_.statistics.error_replies;
-  ++server_.statistics.protocol_errors;
-  server_.together.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
-                                           info().peer, parser_.error()));
+  ++server_->statistics.error_replies;
+  ++server_->statistics.protocol_errors;
+  server_->together.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
+                                            info().peer, parser_.error()));
   closing_ = true;
 }
 
 // --- called by commands and by the server -------------------------------------------------------
 
 void Session::suspect(std::string_view why) {
-  server_.together.log_limited(
+  server_->together.log_limited(
       fmt::format("{} {} {}. The connection is closed.", why, info().transport, info().peer));
   kill();
 }
@@ -384,20 +403,20 @@ void Session::suspect(std::string_view why) {
 void Session::kill() {
   if (killed_) return;
   killed_ = true;
-  if (server_.session_killed) server_.session_killed(*this);
+  if (server_->session_killed) server_->session_killed(*this);
 }
 
 bool Session::log_in(std::string_view user, std::string_view password) {
   // Both comparisons always run, so that the time reveals nothing about either.
   const bool user_fits = equals_constant_time(user, "default");
   const bool password_fits =
-      !server_.password_needed() || equals_constant_time(password, server_.config.requirepass);
+      !server_->password_needed() || equals_constant_time(password, server_->config.requirepass);
   if (user_fits && password_fits) {
     failed_logins_ = 0;
     authenticated_ = true;
     return true;
   }
-  ++server_.statistics.auth_failures;
+  ++server_->statistics.auth_failures;
   // Two wrong passwords cost nothing; from then on each costs 100 ms, 200 ms ... 3.2 s.
   if (++failed_logins_ >= 3) {
     held_until_us_ = now_us_ + (std::int64_t{100'000} << std::min(failed_logins_ - 3, 5));
@@ -406,7 +425,7 @@ bool Session::log_in(std::string_view user, std::string_view password) {
 }
 
 std::string Session::describe(bool with_facts) const {
-  const std::int64_t now = server_.now_us();
+  const std::int64_t now = server_->now_us();
   std::string line = fmt::format(
       "id={} addr={} laddr={} fd={} name= age={} idle={} flags=N db=0 qbuf={} obl={} oll={} "
       "omem={} "
@@ -416,7 +435,7 @@ std::string Session::describe(bool with_facts) const {
       references_.count(), output_.capacity() + references_.bytes(), memory() + sizeof(Session),
       last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), info().transport);
   if (info().path) line.append(" path=").append(list_field(info().path()));
-  if (server_.config.loops > 1) line += fmt::format(" loop={}", server_.loop);
+  if (server_->config.loops > 1) line += fmt::format(" loop={}", server_->loop);
   if (!with_facts || !info().facts) return line;
   for (const auto& [key, value] : info().facts()) {
     // Some values come from the peer, such as the name that a TLS client requests.

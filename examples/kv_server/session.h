@@ -56,7 +56,7 @@ class Session {
   void show(std::string_view bytes) {
     shown_ = bytes;
     bytes_in_ += bytes.size();
-    server_.statistics.bytes_in += bytes.size();
+    server_->statistics.bytes_in += bytes.size();
   }
   /// The same, but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
@@ -80,7 +80,7 @@ class Session {
   void consume_output(std::size_t size) noexcept {
     output_.consume(size);
     references_.text_sent(size);
-    server_.statistics.bytes_out += size;
+    server_->statistics.bytes_out += size;
   }
   /// The whole output without values that are sent in place.
   std::string_view text_output() const noexcept { return output_.view(); }
@@ -93,7 +93,7 @@ class Session {
   /// Whether values wait or are held by the connection.
   bool has_values() const noexcept { return references_.bytes() != 0; }
   /// Must be followed by value_taken() or value_refused(). Throws std::bad_alloc.
-  SentValue* begin_value() { return references_.begin(*server_.sent_values); }
+  SentValue* begin_value() { return references_.begin(*server_->sent_values); }
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
@@ -120,7 +120,17 @@ class Session {
   std::string describe(bool with_facts = false) const;
   int resp_version() const noexcept { return reply_.version(); }
   /// A client that connected while no password was set stays authenticated, as in Redis.
-  bool authenticated() const noexcept { return authenticated_ || !server_.password_needed(); }
+  bool authenticated() const noexcept { return authenticated_ || !server_->password_needed(); }
+
+  // --- moving to another loop --------------------------------------------------------------------
+  /// Whether it may leave its loop: not while it waits for other loops or the connection holds
+  /// values.
+  bool can_leave() const noexcept { return !waiting_ && !values_on_way(); }
+  /// Takes the session out of its server's counts, though not out of Server::sessions. Then join()
+  /// or the destructor must follow.
+  void leave() noexcept;
+  /// Adds the session to the counts of `server`, though not to Server::sessions.
+  void join(Server& server) noexcept;
 
   // --- for command handlers ----------------------------------------------------------------------
   void close_after_reply() noexcept { closing_ = true; }
@@ -147,7 +157,7 @@ class Session {
   /// Updates the meter; the buffers update it themselves.
   void meter() noexcept {
     const std::size_t now = own_memory();
-    server_.buffer_bytes += now - metered_;
+    server_->buffer_bytes += now - metered_;
     metered_ = now;
   }
   std::size_t own_memory() const noexcept {
@@ -164,7 +174,7 @@ class Session {
   void truncate_output(std::size_t size) noexcept;
   bool begins_with_tls() const noexcept;
 
-  Server& server_;
+  Server* server_;  ///< null between two loops
   mutable SessionInfo info_;
   mutable std::function<SessionInfo()> describe_;  // called for info_, then empty
   const std::uint64_t id_;
@@ -183,7 +193,7 @@ class Session {
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
   std::size_t heard_ = 0;    ///< bytes of the incomplete request at the last interaction
-  std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_.buffer_bytes
+  std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_->buffer_bytes
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0;
 };

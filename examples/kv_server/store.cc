@@ -309,7 +309,7 @@ void Arriving::begin(std::string_view key, std::size_t size, std::string_view ha
   size_ = size;
   have_ = have.size();
   try {
-    block_ = spare_.take(key, std::min(size, have.size() + kAhead));
+    block_ = spare_->take(key, std::min(size, have.size() + kAhead));
     if (!have.empty()) std::memcpy(block_->value_bytes(), have.data(), have.size());
   } catch (const std::bad_alloc&) {
     lost_ = true;
@@ -322,7 +322,7 @@ std::span<char> Arriving::room() noexcept {
     try {
       block_ = remake_entry(block_, full_capacity(block_->key_size, std::min(size_, 2 * have_)));
     } catch (const std::bad_alloc&) {
-      spare_.put(std::exchange(block_, nullptr));
+      spare_->put(std::exchange(block_, nullptr));
       lost_ = true;
       return {};
     }
@@ -338,7 +338,12 @@ Entry** Arriving::block_of(std::string_view key, std::string_view value) noexcep
 }
 
 void Arriving::end() noexcept {
-  if (block_ != nullptr) spare_.put(std::exchange(block_, nullptr));
+  if (Entry* const block = std::exchange(block_, nullptr)) {
+    if (spare_ != nullptr)
+      spare_->put(block);
+    else
+      drop_entry(block);
+  }
   size_ = have_ = 0;
   lost_ = false;
 }

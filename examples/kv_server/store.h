@@ -203,10 +203,12 @@ class Arriving {
   static constexpr std::size_t kLeast = 4096;
   static constexpr std::size_t kMost = std::size_t{0xffffffff} - 4096;
 
-  explicit Arriving(SpareEntry& spare) noexcept : spare_(spare) {}
+  explicit Arriving(SpareEntry& spare) noexcept : spare_(&spare) {}
   Arriving(const Arriving&) = delete;
   Arriving& operator=(const Arriving&) = delete;
   ~Arriving() { end(); }
+  /// Takes blocks from another spare one; null: only to be destroyed, or given one again.
+  void use(SpareEntry* spare) noexcept { spare_ = spare; }
 
   /// Starts an argument of `size` bytes, of which `have` was received.
   void begin(std::string_view key, std::size_t size, std::string_view have) noexcept;
@@ -230,7 +232,7 @@ class Arriving {
   void end() noexcept;
 
  private:
-  SpareEntry& spare_;
+  SpareEntry* spare_;
   Entry* block_ = nullptr;
   std::size_t size_ = 0, have_ = 0;
   bool lost_ = false;

@@ -303,3 +303,64 @@ TEST_CASE("kv divided: who ends while it waits is not answered, and a loop that 
   REQUIRE(list.find(" loop=1\n") != std::string::npos);
   REQUIRE(list.find(" loop=2\n") == std::string::npos);
 }
+
+TEST_CASE("kv divided: a session takes along what it holds, and its memory is counted there",
+          "[kv][loops][move]") {
+  Bench bench;
+  const auto memory = [&] { return bench.first.buffer_bytes + bench.third.buffer_bytes; };
+  const std::string large = request({"SET", "large", std::string(100'000, 'l')});
+  auto traveller = std::make_unique<Session>(bench.first, info(4));
+  traveller->feed(request({"ECHO", "unsent"}) + large.substr(0, 50'000));
+  (void)traveller->execute();
+  const std::size_t before = bench.first.buffer_bytes, all = memory();
+  REQUIRE(traveller->can_leave());
+  traveller->leave();
+  bench.first.sessions.erase(traveller->id());
+  CHECK(bench.first.buffer_bytes + 50'000 < before);
+  CHECK(memory() + 50'000 < all);
+  traveller->join(bench.third);
+  bench.third.sessions.emplace(traveller->id(), traveller.get());
+  CHECK(memory() == all);
+  traveller->feed(large.substr(50'000));
+  (void)traveller->execute();
+  CHECK(take(*traveller) == bulk("unsent") + "+OK\r\n");
+  CHECK(call(bench.b, {"STRLEN", "large"}) == ":100000\r\n");
+  CHECK(call(*traveller, {"CLIENT", "INFO"}).find(" loop=2\n") != std::string::npos);
+  traveller.reset();
+  CHECK(bench.third.sessions.size() == 1);
+  // One that ends between two loops, with a part of a large request.
+  traveller = std::make_unique<Session>(bench.first, info(5));
+  traveller->feed(large.substr(0, 50'000));
+  (void)traveller->execute();
+  traveller->leave();
+  bench.first.sessions.erase(traveller->id());
+  traveller.reset();
+  CHECK(bench.first.sessions.size() == 1);
+  // One that waits for other loops stays: its reply is written by its loop.
+  bench.put_off();
+  bench.a.feed(request({"CLIENT", "LIST"}));
+  (void)bench.a.execute();
+  CHECK_FALSE(bench.a.can_leave());
+  bench.deliver();
+  CHECK(bench.a.can_leave());
+}
+
+TEST_CASE("kv divided: CLIENT MOVE asks the client's loop, and says what that says",
+          "[kv][loops][move]") {
+  Bench bench;
+  const std::string id = std::to_string(bench.b.id());
+  std::vector<std::size_t> asked;
+  std::string answer;
+  bench.server.move_session = [&](Session& session, std::size_t to) {
+    REQUIRE(&session == &bench.b);
+    asked.push_back(to);
+    return answer;
+  };
+  CHECK(call(bench.a, {"CLIENT", "MOVE", id, "2"}) == "+OK\r\n");
+  CHECK(call(bench.a, {"CLIENT", "MOVE", id, "1"}) == "+OK\r\n");  // it is there
+  answer = "ERR not now";
+  CHECK(call(bench.a, {"client", "move", id, "0"}) == "-ERR not now\r\n");
+  CHECK(asked == std::vector<std::size_t>{2, 0});
+  bench.b.kill();
+  CHECK(call(bench.a, {"CLIENT", "MOVE", id, "0"}) == "-ERR No such client\r\n");
+}

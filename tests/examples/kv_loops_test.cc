@@ -146,6 +146,12 @@ class Loops {
 };
 const std::set<std::string> kAllThree{"0", "1", "2"};
 
+/// A number in CLIENT ID's reply.
+std::string id_of(Client& client) {
+  client.call({"CLIENT", "ID"});
+  return std::to_string(client.reply.integer);
+}
+
 }  // namespace
 
 TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]") {
@@ -439,4 +445,126 @@ TEST_CASE("kv loops: the listeners may end before the loops, and clients with th
   server.server.reset();
   CHECK(client.ended());
   CHECK(server.left == 2);
+}
+
+TEST_CASE("kv loops: CLIENT MOVE takes a client to another loop", "[kv][loops][move]") {
+  LoopsServer server(3);
+  Client admin(server.address), client(server.address);
+  REQUIRE(loop_of(client) == "1");
+  const std::string id = id_of(client);
+  for (const std::string to : {"2", "2", "0", "1"}) {
+    REQUIRE(admin.call({"CLIENT", "MOVE", id, to}) == "+OK\r\n");
+    // Whoever was told OK finds it there.
+    const std::string list = admin.call({"CLIENT", "LIST"});
+    const std::size_t line = list.find("id=" + id + " ");
+    REQUIRE(line != std::string::npos);
+    REQUIRE(list.substr(list.find(" loop=", line), 8) == " loop=" + to + "\n");
+    REQUIRE(loop_of(client) == to);
+    REQUIRE(client.call({"INCR", "n"}).starts_with(":"));
+  }
+  CHECK(client.call({"GET", "n"}) == bulk("4"));
+  // The listener counts it where it is: the next one goes to the loop with the fewest.
+  REQUIRE(admin.call({"CLIENT", "MOVE", id, "0"}) == "+OK\r\n");
+  REQUIRE(loop_of(client) == "0");
+  Client next(server.address), last(server.address);
+  CHECK(std::set<std::string>{loop_of(next), loop_of(last)} == std::set<std::string>{"1", "2"});
+
+  CHECK(admin.call({"CLIENT", "MOVE", id}).starts_with("-ERR wrong number of arguments"));
+  CHECK(admin.call({"CLIENT", "MOVE", "x", "1"}) == "-ERR client-id should be greater than 0\r\n");
+  CHECK(admin.call({"CLIENT", "MOVE", id, "x"}) ==
+        "-ERR value is not an integer or out of range\r\n");
+  CHECK(admin.call({"CLIENT", "MOVE", id, "3"}) ==
+        "-ERR there is no loop 3: the loops are 0 to 2\r\n");
+  CHECK(admin.call({"CLIENT", "MOVE", id, "-1"}) ==
+        "-ERR there is no loop -1: the loops are 0 to 2\r\n");
+  CHECK(admin.call({"CLIENT", "MOVE", "99999", "1"}) == "-ERR No such client\r\n");
+  CHECK(admin.call({"CLIENT", "MOVE", id_of(admin), "1"}) ==
+        "-ERR a client cannot move itself: let another client ask\r\n");
+  CHECK(loop_of(client) == "0");
+  CHECK(admin.call({"CLIENT", "KILL", "ID", id}) == ":1\r\n");
+  CHECK(client.ended());
+}
+
+TEST_CASE("kv loops: a client that pipelines is moved back and forth, and no reply is lost",
+          "[kv][loops][move][rdma-device]") {
+  const auto transport = GENERATE(from_range([] {
+    std::vector<testing::Transport> all = testing::transports();
+    std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+    return all;
+  }()));
+  DYNAMIC_SECTION(transport.name) {
+    testing::Site site(transport);
+    kv::Together together({}, 3);
+    ae::LoopGroup group({.loops = 3});
+    kv::ServerOnLoops server(group, site.registry, together);
+    server.listen(site.fresh().to_string());
+    const conn::Endpoint at = conn::Endpoint::parse(server.urls().front());
+    const conn::ConnectionPtr admin = site.connect(at), client = site.connect(at);
+    RUN_UNTIL(site.loop, admin->state() == conn::State::kConnected &&
+                             client->state() == conn::State::kConnected);
+    testing::Collector told(*admin), replies(*client);
+    testing::send(site.loop, *client, request({"CLIENT", "ID"}));
+    RUN_UNTIL(site.loop, replies.bytes.ends_with("\r\n"));
+    const std::string id = replies.bytes.substr(1, replies.bytes.size() - 3);
+    replies.bytes.clear();
+    const bool moves = site.carrier.capabilities().rebind;
+    constexpr int kMoves = 100;
+    std::string unsent, expected;
+    int asked = 0, answered = 0, value = 0;
+    std::size_t piece = 0;
+    while (answered < kMoves) {
+      // Pieces of any length, so that the client is moved with a part of a request, too.
+      while (unsent.size() < 4000 && expected.size() < replies.bytes.size() + 20'000) {
+        unsent += request({"INCR", "n"}) + request({"ECHO", std::string(100, 'e')});
+        expected += ":" + std::to_string(++value) + "\r\n" + bulk(std::string(100, 'e'));
+      }
+      piece = piece % 997 + 31;
+      const ssize_t n = client->write(unsent.data(), std::min(unsent.size(), piece));
+      if (n > 0) unsent.erase(0, static_cast<std::size_t>(n));
+      if (asked == answered)
+        testing::send(site.loop, *admin,
+                      request({"CLIENT", "MOVE", id, std::to_string(asked++ % 3)}));
+      testing::turns(site.loop, 1);
+      if (told.bytes.ends_with("\r\n")) {
+        if (moves) REQUIRE(told.bytes == "+OK\r\n");
+        if (!moves && told.bytes != "+OK\r\n")  // OK: it was there already
+          REQUIRE(told.bytes.ends_with("connection cannot move\r\n"));
+        told.bytes.clear();
+        ++answered;
+      }
+      REQUIRE_FALSE(replies.over());
+    }
+    testing::send(site.loop, *client, unsent);
+    RUN_UNTIL(site.loop, replies.bytes.size() >= expected.size());
+    CHECK(replies.bytes == expected);
+  }
+}
+
+TEST_CASE("kv loops: large requests and values come along, or the client stays",
+          "[kv][loops][move]") {
+  LoopsServer server(2);
+  Client admin(server.address), client(server.address);
+  const std::string id = id_of(client);
+  const std::string value(1'000'000, 'v');
+  const std::string set = request({"SET", "big", value});
+  client.send(set.substr(0, 300'000));
+  REQUIRE(admin.call({"CLIENT", "MOVE", id, "0"}) == "+OK\r\n");
+  client.send(set.substr(300'000));
+  REQUIRE(client.receive() == "+OK\r\n");
+  REQUIRE(loop_of(client) == "0");
+  // Values that wait for a peer that does not read.
+  constexpr int kValues = 30;
+  for (int i = 0; i < kValues; ++i) client.send(request({"GET", "big"}));
+  for (std::string line; line.find(" oll=0 ") != std::string::npos || line.empty();) {
+    const std::string list = admin.call({"CLIENT", "LIST"});
+    line = list.substr(list.find("id=" + id + " "));
+    line.erase(line.find('\n'));
+  }
+  const std::string answer = admin.call({"CLIENT", "MOVE", id, "1"});
+  if (answer != "+OK\r\n")
+    CHECK(answer == "-ERR client " + id + " waits for the end of a reply: try again\r\n");
+  for (int i = 0; i < kValues; ++i) REQUIRE(client.receive() == bulk(value));
+  while (admin.call({"CLIENT", "MOVE", id, "1"}) != "+OK\r\n") std::this_thread::yield();
+  REQUIRE(loop_of(client) == "1");
+  REQUIRE(client.call({"GET", "big"}) == bulk(value));
 }
