@@ -393,6 +393,10 @@ $(OUT)/bench/loop-bench: $(call obj,bench/loop/main.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
+$(OUT)/bench/move: $(call obj,bench/move.cc) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK)
+
 # The figures of each suite are kept in build/bench/*.jsonl; the report uses all available ones. The status is 0
 # whatever the figures are, even if a suite could not run.
 bench:  ## comparisons with others on the host and over soft-RoCE; build/bench/report.md (VALKEY=: with Valkey)
@@ -432,7 +436,9 @@ bench-instructions: $(OUT)/bench/micro  ## the same parts counted in instruction
 	@bench/instructions $<
 bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and bare epoll
 	@$<
-.PHONY: bench-micro bench-instructions bench-loop
+bench-move: $(OUT)/bench/move  ## what moving a connection to another loop costs
+	@$<
+.PHONY: bench-micro bench-instructions bench-loop bench-move
 
 # ---- the site -----------------------------------------------------------------------------------
 site:  ## API reference from the headers, with the guides, into build/site (docs/testing.md)

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "ae/loops.h"
+#include "conn/move.h"
 #include "tests/simulation/memory.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -256,4 +258,47 @@ TEST_CASE("rebind: what has failed joins another loop all the same", "[simulatio
   REQUIRE(pair.client->leave());
   REQUIRE(pair.client->join(other));
   REQUIRE(pair.client->loop() == &other);
+}
+
+TEST_CASE("move: without memory a connection stays, or has failed and tells so", "[torture]") {
+  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix");
+  CAPTURE(name);
+  bool failed = true;
+  for (std::uint64_t number = 1; failed; ++number) {
+    CAPTURE(number);
+    REQUIRE(number < 100);
+    testing::Pair pair({.name = name});
+    std::string got;
+    got.reserve(1000);
+    read_into(got, *pair.server);
+    testing::AnyLoop other;
+    ae::LoopList loops({&pair.loop, &other});
+    testing::turns(other, 1);
+    int arrived = 0;
+    conn::AcceptHandler arrive = [&](conn::ConnectionPtr here) {
+      ++arrived;
+      pair.server = std::move(here);
+    };
+    fail_allocation(Allocator::kNew, number);
+    const bool moved = conn::move(pair.server, loops, 1, std::move(arrive));
+    const int err = errno;
+    const bool stays = pair.server != nullptr;
+    testing::turns(other, 3);
+    failed = allocation_failed();
+    fail_allocation(Allocator::kNew, 0);
+    REQUIRE(moved != stays);
+    REQUIRE(arrived == (moved ? 1 : 0));
+    if (!moved) REQUIRE(err == ENOMEM);
+    REQUIRE(pair.server != nullptr);
+    if (pair.server->state() == State::kError) {
+      REQUIRE(moved);
+      REQUIRE(pair.server->error_code() == std::errc::not_enough_memory);
+      continue;
+    }
+    (void)pair.client->write("hello", 5);
+    if (moved)
+      RUN_UNTIL(other, got == "hello");
+    else
+      RUN_UNTIL(pair.loop, got == "hello");
+  }
 }
