@@ -4,10 +4,12 @@
 //   move [--epoll] [--count N] [--part NAME] [URL...]
 //
 //   echo       64 bytes there and back, both ends on one loop
+//   connect    a new connection, both ends on one loop; only if it is named
 //   iteration  an iteration of a loop that has nothing to do
 //   leave      leave() and join() on one thread, with an iteration of each loop; not over rdma
 //   far        the echo, with the server's end on another thread
-//   far+2moves the same; for each request the connection moves to a third thread and back
+//   far+1      the same; for each request the connection moves to the other of two loops
+//   far+2      the same; for each request it moves there and back
 //
 // Each time is the median of rounds of N. Under `strace -f -c` one part alone shows the system
 // calls of N moves. Without URLs: tcp, unix and tls. Over rdma both ends need resume=yes.
@@ -85,12 +87,9 @@ struct Ends {
   Ends(const conn::Endpoint& at, const std::string& folder) {
     if (at.scheme.starts_with("tls")) registry.require(at.scheme).configure(certificate(folder));
     listener = registry.listen(*loop, at, [this](ConnectionPtr next) { server = std::move(next); });
-    client = registry.require(at.scheme).create(*loop);
-    conn::Endpoint to = listener->endpoints().front();
+    to = listener->endpoints().front();
     to.options = at.options;
-    client->connect(to, [](Connection&) {});
-    until([this] { return server && client->state() != conn::State::kConnecting; });
-    check(client->state() == conn::State::kConnected, client->last_error().c_str());
+    connect();
     server->set_read_handler([](Connection& c) {
       char bytes[256];
       const ssize_t n = c.read(bytes, sizeof bytes);
@@ -106,6 +105,13 @@ struct Ends {
   void until(const std::function<bool()>& done) const {
     while (!done()) (void)loop->process_events(ae::kFullIteration);
   }
+  void connect() {
+    server.reset();
+    client = registry.require(to.scheme).create(*loop);
+    client->connect(to, [](Connection&) {});
+    until([this] { return server && client->state() != conn::State::kConnecting; });
+    check(client->state() == conn::State::kConnected, client->last_error().c_str());
+  }
   void echo() {
     static constexpr char kBytes[64] = {};
     echoed = 0;
@@ -116,6 +122,7 @@ struct Ends {
   const conn::Registry registry = conn::all_transports();
   const std::unique_ptr<ae::EventLoop> loop = make_loop();
   conn::ListenerPtr listener;
+  conn::Endpoint to;
   ConnectionPtr client, server;
   std::size_t echoed = 0;
 };
@@ -135,21 +142,25 @@ double leave_and_join(Ends& ends) {
   return time;
 }
 
-/// An echo whose server is on another thread. If `moves`, it hands the connection over as a server
-/// would that executes requests on another loop: to that loop for each request, and back to reply.
-double far_echo(Ends& ends, bool moves) {
+/// An echo whose server is on another thread. For each request the connection makes `moves` moves
+/// between two loops before the reply; with two, it is back where it was.
+double far_echo(Ends& ends, int moves) {
   ae::LoopGroup group({.loops = 2, .make = [](std::size_t) { return make_loop(); }});
-  ConnectionPtr served;  // used by the thread of the loop that has it
+  // Used by the thread of the loop that has the connection.
+  ConnectionPtr served;
+  std::size_t at = 0;
   std::string request;
   const auto reply = [&] {
     const auto size = static_cast<ssize_t>(request.size());
     check(served->write(request.data(), request.size()) == size, "write");
   };
-  const auto back = [&](ConnectionPtr here) {
-    check(conn::move(here, group, 0,
-                     [&](ConnectionPtr again) {
-                       served = std::move(again);
-                       reply();
+  std::function<void(int)> hop = [&](int left) {
+    check(conn::move(served, group, 1 - at,
+                     [&, left](ConnectionPtr here) {
+                       served = std::move(here);
+                       at = 1 - at;
+                       if (left == 1) return reply();
+                       hop(left - 1);
                      }),
           "move");
   };
@@ -158,9 +169,9 @@ double far_echo(Ends& ends, bool moves) {
     const ssize_t n = c.read(bytes, sizeof bytes);
     if (n <= 0) return;
     request.assign(bytes, static_cast<std::size_t>(n));
-    if (!moves) return reply();
+    if (moves == 0) return reply();
     // Not inside the connection's own handler.
-    check(group.poster(0).post([&] { check(conn::move(served, group, 1, back), "move"); }), "post");
+    check(group.poster(at).post([&] { hop(moves); }), "post");
   };
   std::atomic<bool> there = false;
   check(conn::move(ends.server, group, 0,
@@ -174,7 +185,7 @@ double far_echo(Ends& ends, bool moves) {
   ends.echo();
   const double time = median([&ends] { ends.echo(); });
   group.on_each([&](ae::EventLoop&, std::size_t index) {
-    if (index == 0) served.reset();
+    if (index == at) served.reset();
   });
   return time;
 }
@@ -182,13 +193,17 @@ double far_echo(Ends& ends, bool moves) {
 void run(const std::string& url, std::string_view part, const std::string& folder) {
   const conn::Endpoint at = conn::Endpoint::parse(url);
   const auto wanted = [part](std::string_view name) { return part.empty() || part == name; };
-  const auto tell = [&](const char* name, double ns) {
+  const auto tell = [&](std::string_view name, double ns) {
     fmt::print("{:10} {:10} {:8.0f} ns\n", at.scheme, name, ns);
     (void)std::fflush(stdout);
   };
   if (wanted("echo")) {
     Ends ends(at, folder);
     tell("echo", median([&ends] { ends.echo(); }));
+  }
+  if (part == "connect") {  // each leaves a port in TIME_WAIT
+    Ends ends(at, folder);
+    tell("connect", median([&ends] { ends.connect(); }));
   }
   if (wanted("iteration")) {
     const auto idle = make_loop();
@@ -198,8 +213,8 @@ void run(const std::string& url, std::string_view part, const std::string& folde
     Ends ends(at, folder);
     tell("leave", leave_and_join(ends));
   }
-  for (const bool moves : {false, true}) {
-    const char* const name = moves ? "far+2moves" : "far";
+  for (int moves = 0; moves <= 2; ++moves) {
+    const std::string name = moves == 0 ? "far" : fmt::format("far+{}", moves);
     if (!wanted(name)) continue;
     Ends ends(at, folder);
     tell(name, far_echo(ends, moves));

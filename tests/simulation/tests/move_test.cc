@@ -193,6 +193,21 @@ TEST_CASE("move: what a move over rdma asks of the devices", "[simulation][move]
       room.log.clients.front() = std::move(here);
       arrived = true;
     }));
+    const Nanoseconds began = room.world.now();
+    std::string got;
+    client->set_read_handler([&](Connection& c) {
+      char bytes[64];
+      const ssize_t n = c.read(bytes, sizeof bytes);
+      if (n > 0) got.append(bytes, static_cast<std::size_t>(n));
+    });
+    REQUIRE(client->write("moved", 5) == 5);
+    while (got != "moved") {
+      testing::turns(room.loop, 1);
+      testing::turns(second, 1);
+      room.world.advance(room.world.now() + 1us);
+    }
+    // A few messages of rdma_cm, each of which takes up to 2 ms here, and no pause between them.
+    CHECK(room.world.now() - began < 10ms);
     settle();
     REQUIRE(arrived);
     if (to == 1) continue;
