@@ -568,3 +568,32 @@ TEST_CASE("kv loops: large requests and values come along, or the client stays",
   REQUIRE(loop_of(client) == "1");
   REQUIRE(client.call({"GET", "big"}) == bulk(value));
 }
+
+TEST_CASE("kv loops: a client is moved by another one of its loop while both have requests waiting",
+          "[kv][loops][move]") {
+  LoopsServer server(2);
+  Client admin(server.address), other(server.address), client(server.address);
+  REQUIRE(loop_of(admin) == "0");
+  REQUIRE(loop_of(client) == "0");
+  const std::string id = id_of(client);
+  // More than a loop executes for one client before it goes on with the others.
+  constexpr int kRequests = 3000;
+  std::string many;
+  for (int i = 0; i < kRequests; ++i) many += request({"PING"});
+  const auto pongs = [](Client& from) {
+    for (int i = 0; i < kRequests; ++i)
+      if (from.receive() != "+PONG\r\n") return false;
+    return true;
+  };
+  for (int round = 0; round < 20; ++round) {
+    client.send(many);
+    admin.send(many + request({"CLIENT", "MOVE", id, "1"}) + many);
+    REQUIRE(pongs(admin));
+    REQUIRE(admin.receive() == "+OK\r\n");
+    REQUIRE(pongs(admin));
+    REQUIRE(pongs(client));
+    REQUIRE(loop_of(client) == "1");
+    REQUIRE(other.call({"CLIENT", "MOVE", id, "0"}) == "+OK\r\n");
+    REQUIRE(loop_of(client) == "0");
+  }
+}
