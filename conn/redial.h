@@ -13,6 +13,9 @@
 // An unresponsive path is detected within four seconds. rdma has its keepalive for that; over tcp
 // and tls the options keepalive=1s and user-timeout=3s apply unless the URL sets them. Every failed
 // attempt is followed by another, whatever the reason, including lack of memory or descriptors.
+//
+// With resume=yes in the URL of an rdma connection, one whose path is back within resume-time is
+// not lost: none of the Handlers runs, and nothing is dialled again.
 
 #include <array>
 #include <cstddef>

@@ -200,6 +200,30 @@ TEST_CASE("simulation: rdma|tcp over a link that is down is tcp", "[simulation][
   REQUIRE(both.took < 1s);
 }
 
+TEST_CASE("simulation: rdma|tcp with resume redials by tcp once resume-time is over",
+          "[simulation][redial][resume]") {
+  Both both;
+  if (both.device->profile.iwarp) return;
+  const std::string resume = "resume=yes&resume-time=1s&keepalive=100ms";
+  both.listener =
+      both.registry.listen(*both.loop, "rdma|tcp://127.0.0.1:0?" + resume,
+                           [&](ConnectionPtr next) { both.servers.push_back(std::move(next)); });
+  conn::Endpoint to = both.listener->endpoints().back();
+  to.scheme = "rdma|tcp";
+  to.options = conn::Options::parse(resume);
+  conn::Redial::Handlers handlers;
+  std::vector<std::string> carriers;
+  handlers.up = [&](Connection& here) { carriers.emplace_back(here.type().name()); };
+  const Redial redial(both.registry, *both.loop, to, std::move(handlers));
+  RUN_UNTIL(*both.loop, carriers.size() == 1);
+  const Nanoseconds begin = both.world.now();
+  both.world.set_path(*both.device, *both.device, false);
+  RUN_UNTIL(*both.loop, carriers.size() == 2);
+  CHECK(carriers == std::vector<std::string>{"rdma", "tcp"});
+  CHECK(both.world.now() - begin >= 1s);
+  CHECK(both.world.now() - begin < 6s);
+}
+
 // --- flaps ---------------------------------------------------------------------------------------
 
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "conn/redial.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 #include "tests/support/tls_kit.h"
@@ -443,5 +444,119 @@ TEST_CASE("resume: what arrives at another loop without memory fails there, and 
       pair.room.world.advance(pair.room.world.now() + 1ms);
     }
     if (!failed) break;
+  }
+}
+
+namespace {
+
+/// A client that redials, and a server that holds what it accepts. Both ends of each connection
+/// write a stream of known bytes and check the other's.
+struct Redialled {
+  explicit Redialled(const Profile& profile, const std::string& options)
+      : room({}, "?" + options, profile, profile) {
+    room.listener = room.type.listen(
+        room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?" + options),
+        [this](conn::ConnectionPtr next) {
+          servers.push_back(std::move(next));
+          const std::uint64_t seed = 2 * servers.size();
+          answers.push_back(std::make_unique<Talker>(*servers.back(), seed + 1, seed, kBytes));
+        });
+    conn::Endpoint to = room.listener->endpoints().front();
+    to.options = conn::Options::parse("source=10.77.0.2&" + options);
+    conn::Redial::Handlers handlers;
+    handlers.up = [this](conn::Connection& here) {
+      const std::uint64_t seed = 2 * (questions.size() + 1);
+      questions.push_back(std::make_unique<Talker>(here, seed, seed + 1, kBytes));
+    };
+    handlers.down = [this](conn::Connection&, const conn::Redial::Loss& loss) {
+      lost_at = room.world.now();
+      why = loss.why.text;
+    };
+    redial = std::make_unique<conn::Redial>(room.registry, room.loop, to, std::move(handlers));
+    RUN_UNTIL(room.loop, questions.size() == 1 && answers.size() == 1);
+    room.run_for(300us);
+  }
+  ~Redialled() {
+    redial.reset();
+    servers.clear();
+  }
+  Redialled(const Redialled&) = delete;
+  Redialled& operator=(const Redialled&) = delete;
+  /// Whether both ends of the latest connection have all bytes of the other.
+  bool all_there() const {
+    return questions.back()->received() == kBytes && answers.back()->received() == kBytes;
+  }
+  std::uint64_t resumes() {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == "resumes") return value;
+    return 0;
+  }
+  Room room;
+  std::vector<conn::ConnectionPtr> servers;
+  std::vector<std::unique_ptr<Talker>> questions, answers;
+  std::unique_ptr<conn::Redial> redial;
+  Nanoseconds lost_at{};
+  std::string why;
+};
+
+}  // namespace
+
+TEST_CASE("resume: a Redial does not dial again if the path is back in time",
+          "[simulation][resume][redial]") {
+  const std::pair<const char*, std::function<void(Room&)>> faults[] = {
+      {"the link", [](Room& room) { flap(room, 3s); }},
+      {"the path",
+       [](Room& room) {
+         room.world.set_path(*room.near, *room.far, false);
+         room.run_for(3s);
+         room.world.set_path(*room.near, *room.far, true);
+       }},
+  };
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    for (const auto& [name, happens] : faults) {
+      CAPTURE(profile->name, name);
+      Redialled pair(*profile, kResume);
+      REQUIRE_FALSE(pair.all_there());  // the loss is in the middle
+      happens(pair.room);
+      testing::run_until(
+          pair.room.loop, [&] { return pair.all_there() || !pair.why.empty(); }, "all bytes", 60s);
+      CHECK(pair.why == "");
+      CHECK(pair.all_there());
+      CHECK(pair.questions.back()->ending() + pair.answers.back()->ending() == "");
+      CHECK(pair.resumes() == 2);  // one at each end
+      CHECK(pair.redial->phase() == conn::Redial::Phase::kUp);
+      CHECK(pair.redial->counters().attempts == 1);
+      CHECK(pair.redial->counters().connected == 1);
+      CHECK(pair.redial->counters().lost == 0);
+    }
+  }
+}
+
+TEST_CASE("resume: a Redial dials again when resume-time is over", "[simulation][resume][redial]") {
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    CAPTURE(profile->name);
+    Redialled pair(*profile, "resume=yes&resume-time=1s&keepalive=100ms");
+    Room& room = pair.room;
+    const Nanoseconds begin = room.world.now();
+    room.world.set_path(*room.near, *room.far, false);
+    RUN_UNTIL(room.loop, pair.redial->counters().lost == 1);
+    CHECK_THAT(pair.why, Contains("no new path in 1"));
+    CHECK(pair.lost_at - begin >= 1s);
+    CHECK(pair.lost_at - begin < 5s);
+    room.run_for(2s);
+    CHECK(pair.redial->counters().failures > 0);
+    room.world.set_path(*room.near, *room.far, true);
+    RUN_UNTIL(room.loop, pair.questions.size() == 2 && pair.answers.size() == 2);
+    testing::run_until(
+        room.loop, [&] { return pair.all_there(); }, "all bytes", 60s);
+    CHECK(pair.questions.back()->ending() + pair.answers.back()->ending() == "");
+    CHECK(pair.redial->counters().connected == 2);
+    CHECK(pair.redial->counters().lost == 1);
+    CHECK(pair.resumes() == 0);
+    // The server gives the lost connection up by itself, somewhat later than the client.
+    RUN_UNTIL(room.loop, !pair.answers.front()->ending().empty());
+    CHECK_THAT(pair.answers.front()->ending(), Contains("no new path"));
   }
 }
