@@ -11,6 +11,8 @@ set -u
 . "$(dirname "$0")/../clients/kit"
 # shellcheck source=tests/drop_ins/kit
 . tests/drop_ins/kit
+# shellcheck source=tests/drop_ins/tell
+. tests/drop_ins/tell
 patience=60  # the processors are emulated
 soon() {
   local end=$((SECONDS + 120))
@@ -30,27 +32,6 @@ if "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available'
 fi
 make_certificate "$address" || { total; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1
-
-# PORT COMMAND...: sends a command over the server's own tcp port without starting a process, since
-# starting processes takes longest here.
-tell() {
-  local reply connection
-  exec {connection}<>"/dev/tcp/127.0.0.1/$1" || return
-  echo "${*:2}" >&"$connection"
-  IFS= read -r -t $patience reply <&"$connection"
-  reply=${reply%$'\r'}
-  case $reply in
-    '$-1') ;;
-    '$'*) LC_ALL=C IFS= read -r -N "${reply:1}" -t $patience reply <&"$connection"; printf '%s\n' "${reply//$'\r'/}" ;;
-    *) printf '%s\n' "${reply:1}" ;;
-  esac
-  exec {connection}>&-
-}
-field() {  # PORT FIELD
-  local text
-  text=$(tell "$1" INFO everything)
-  [[ $'\n'$text =~ $'\n'$2:([^$'\n']*) ]] && echo "${BASH_REMATCH[1]}"
-}
 
 in_step() { [ "$(field "$to" master_link_status)" = up ]; }
 at_rest() { [ "$(field "$at" connected_clients)" = 1 ]; }

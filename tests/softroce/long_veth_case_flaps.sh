@@ -12,6 +12,8 @@ set -u
 . "$(dirname "$0")/../clients/kit"
 [ -e /sys/class/infiniband/rxa ] || { echo 'skipped: this is for rxa and rxb in the microVM'; total; exit; }
 here=$(dirname "$0")
+# shellcheck source=tests/softroce/link
+. "$here/link"
 trap '"$here/veth" >/dev/null; finish' EXIT
 flaps=${AECONN_FLAPS:-200} seconds=${AECONN_FLAP_SECONDS:-100} clients=4
 kinds=${AECONN_FLAP_KINDS:-server address device link}
@@ -75,30 +77,12 @@ side_of() { [ $(($1 % 2)) = 0 ] && echo va || echo vb; }
 end_of() { [ $(($1 % 2)) = 0 ] && echo "$AECONN_RDMA_ADDRESS/24" || echo "$AECONN_RDMA_ADDRESS2/24"; }
 flap() {  # KIND TURN
   case $1 in
-    link) ip link set va down; sleep 0.2; "$here/veth" >/dev/null ;;
+    link) link_down 0.2 ;;
     # Alternates between the server's end and the clients' end.
     address) ip addr del "$(end_of $2)" dev "$(side_of $2)"; sleep 0.2; "$here/veth" >/dev/null ;;
     device) rdma link delete "rx$(side_of $2 | tail -c 2)"; "$here/veth" >/dev/null ;;
     server) { kill -KILL "$server" && wait "$server"; } 2>/dev/null; serve ;;
   esac
-}
-# After its link was down, Soft-RoCE's queue pair for connection management may no longer send or
-# receive (seen on Linux 6.1: requests arrive, and the kernel does not even answer a DREQ). Then no
-# program can connect; rping verifies that.
-can_connect() {
-  timeout 20 rping -s -a "$AECONN_RDMA_ADDRESS" -p 7999 -C 1 >/dev/null 2>&1 &
-  local listening=$!
-  soon rping_listens
-  timeout 15 rping -c -a "$AECONN_RDMA_ADDRESS" -I "$AECONN_RDMA_ADDRESS2" -p 7999 -C 1 >/dev/null 2>&1
-  local status=$?
-  { kill $listening && wait $listening; } 2>/dev/null
-  return $status
-}
-rping_listens() { rdma resource show cm_id | grep -q 'LISTEN.*comm rping'; }
-make_devices_anew() {
-  rdma link delete rxa
-  rdma link delete rxb
-  "$here/veth" >/dev/null
 }
 deaf=0 last=$((SECONDS + seconds)) left=$(wc -w <<<"$kinds")
 for kind in $kinds; do
