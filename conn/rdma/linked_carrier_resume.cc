@@ -282,7 +282,10 @@ void LinkedCarrier::dial_again() {
   set_up(*target_, std::min(session_->until(), clock_now() + Session::kAttempt), first);
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   link_.state().look_at(*this, clock_now() + kAttemptTick);
-  setup_->look_up_next();
+  if (link_.state().pumping())
+    setup_->look_up_all();  // the answer of a look-up would only come through the loop
+  else
+    setup_->look_up_next();
 }
 
 // Stops what an attempt has made; reap() destroys it.

@@ -107,6 +107,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Processes events for every connection, without running handlers, until `done` returns true or
   /// the deadline has passed. It may block.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
+  /// Returns whether the current function is called inside pump(). Until pump() has returned, the
+  /// loop runs no timers and no functions that were posted to it.
+  bool pumping() const noexcept { return pumping_; }
   /// Processes the completions and rdma_cm events that have arrived for all connections, without
   /// blocking or running handlers. `most`: take up to 64 rdma_cm events, or only as many as the
   /// iteration has time for.

@@ -406,6 +406,33 @@ TEST_CASE("resume: on the new path both ends know the receives of the other",
   }
 }
 
+TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool server_blocks = GENERATE(true, false);
+  // Whether the loss is noticed, and an attempt to connect under way, when the operation begins.
+  const bool noticed = GENERATE(true, false);
+  const bool writes = GENERATE(true, false);
+  CAPTURE(server_blocks, noticed, writes);
+  Pair pair;
+  Room& room = pair.room;
+  conn::Connection& here = server_blocks ? *pair.server : *pair.client;
+  conn::Connection& there = server_blocks ? *pair.client : *pair.server;
+  room.world.set_path(*room.near, *room.far, false);
+  room.world.after(3s, [&] { room.world.set_path(*room.near, *room.far, true); });
+  REQUIRE(there.write("later", 5) == 5);
+  if (noticed) RUN_UNTIL(room.loop, pair.counted("paths_lost") == 2);
+  const Nanoseconds begin = room.world.now();
+  if (writes) {
+    CHECK(here.sync_write("too", 3, 9s) == 3);
+    CHECK(here.sync_write(nullptr, 0, 9s) == 0);  // what was written is delivered
+  }
+  char bytes[5];
+  CHECK(here.sync_read(bytes, sizeof bytes, 9s) == 5);
+  CHECK(here.last_error() == "");
+  CHECK(room.world.now() - begin < 5s);
+  CHECK(pair.counted("resumes") == 2);
+}
+
 TEST_CASE("resume: who closes waits for a path no longer than linger", "[simulation][resume]") {
   if (chosen_profile().iwarp) return;
   const bool before = GENERATE(true, false);  // whether close() comes before the loss is noticed
