@@ -4,8 +4,9 @@
 # with the module at both ends, while a client writes. With resume=yes the replication link goes on,
 # and there is no resynchronisation, be it that the stream of commands or a full synchronisation was
 # under way. With resume=no the link ends, and what is written until the replica is back is more than
-# the backlog holds, so that all data is sent again. So it is with a repl-timeout that is shorter
-# than the flap. AECONN_SERVERS selects servers, as for tests/drop_ins/redis.sh.
+# the backlog holds, so that all data is sent again; with a larger backlog, only that. So it is with
+# a repl-timeout that is shorter than the flap. AECONN_SERVERS selects servers, as for
+# tests/drop_ins/redis.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -68,8 +69,8 @@ prepare() {  # OPTIONS REPL-TIMEOUT
   tell "$to" CONFIG SET repl-timeout "$2"
 }
 
-stream() {  # NAME OPTIONS REPL-TIMEOUT "unchanged"|"again": the flap is in the stream of commands
-  local name=$1 full before counted written had writer lines resumed on
+stream() {  # NAME OPTIONS REPL-TIMEOUT "none"|"full"|"partial": the flap is in the stream of commands
+  local name=$1 full partial before counted written had writer lines resumed on
   prepare "$2" "$3" >/dev/null
   tell "$to" REPLICAOF "$one" 6379 >/dev/null
   soon in_step
@@ -78,7 +79,7 @@ stream() {  # NAME OPTIONS REPL-TIMEOUT "unchanged"|"again": the flap is in the 
   writer=$!
   flows() { [ "$(keys "$to")" -ge 100 ]; }
   soon flows
-  full=$(field "$at" sync_full) before=$(synchronised) resumed=$(resumes) had=$(keys "$at")
+  full=$(field "$at" sync_full) partial=$(field "$at" sync_partial_ok) before=$(synchronised) resumed=$(resumes) had=$(keys "$at")
   lines=("$(wc -l <"$primary_log")" "$(wc -l <"$replica_log")")
   link_down $flap
   written=$(keys "$at")
@@ -95,14 +96,18 @@ stream() {  # NAME OPTIONS REPL-TIMEOUT "unchanged"|"again": the flap is in the 
   echo "$(t "$name"): before the flap $before; afterwards $counted; $((written - had)) keys written meanwhile"
   is "$(t "$name: the replica has every key")" "$(cat "$work/writer") up 0" \
     "$(keys "$to") $(field "$to" master_link_status) $(same_data; echo $?)"
-  is "$(t "$name: more was written meanwhile than the backlog holds")" 1 $((written - had > 100))
-  if [ "$4" = unchanged ]; then
+  is "$(t "$name: more was written meanwhile than 16 KB")" 1 $((written - had > 100))
+  if [ "$4" = none ]; then
     is "$(t "$name: no synchronisation, full or partial")" "$before" "$counted"
     is "$(t "$name: both ends have a new path")" $((resumed + 2)) "$(resumes)"
     is "$(t "$name: the replica noticed nothing")" '' \
       "$(since "$replica_log" "${lines[1]}" | grep -iE 'lost|sync|timeout')"
   else
-    is "$(t "$name: all data was sent again")" 1 $(($(field "$at" sync_full) > full))
+    if [ "$4" = full ]; then
+      is "$(t "$name: all data was sent again")" 1 $(($(field "$at" sync_full) > full))
+    else
+      is "$(t "$name: a partial synchronisation")" "$full full, $((partial + 1)) partial" "$counted"
+    fi
     has "$(t "$name: the replica's link had ended")" 'Connection with (master|primary) lost' \
       "$(since "$replica_log" "${lines[1]}")"
   fi
@@ -141,9 +146,11 @@ case_of() {  # RELEASE:KIND
   run --port "$to" --enable-debug-command yes --loadmodule "$module"
   local replica=$server replica_log=$log
   is "$(t 'both servers run')" 'PONG PONG' "$(tell "$at" PING) $(tell "$to" PING)"
-  despite_deafness stream 'resume=yes' "$resume" 60 unchanged
-  despite_deafness stream 'resume=no' resume=no 60 again
-  despite_deafness stream 'resume=yes, repl-timeout 3' "$resume" 3 again
+  despite_deafness stream 'resume=yes' "$resume" 60 none
+  despite_deafness stream 'resume=no' resume=no 60 full
+  despite_deafness stream 'resume=yes, repl-timeout 3' "$resume" 3 full
+  tell "$at" CONFIG SET repl-backlog-size 100mb >/dev/null
+  despite_deafness stream 'resume=no, a large backlog' resume=no 60 partial
   despite_deafness synchronisation disabled
   despite_deafness synchronisation swapdb
   tell "$to" REPLICAOF NO ONE >/dev/null
