@@ -293,6 +293,12 @@ void Link::ask_port() noexcept {
   }
 }
 
+void Link::on_no_route() noexcept {
+  if (!id_ || !context_) return;
+  context_->device().on_no_route(id_->port_num, std::chrono::steady_clock::now());
+  ask_port();
+}
+
 void Link::tear_down() noexcept {
   destroy_queue_pair();
   stream.inbound().drop_windows();

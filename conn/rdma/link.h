@@ -148,6 +148,8 @@ class Link {
   /// Queries the state of the device's port and records it, because a port may go down without an
   /// event.
   void ask_port() noexcept;
+  /// Records that nothing can be sent through the device's port for now.
+  void on_no_route() noexcept;
   /// Destroys the queue pair, after processing the completions that are still in its completion
   /// queue.
   void destroy_queue_pair() noexcept;

@@ -85,6 +85,9 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     ++link_.state().statistics().peers_dead;
     ending_.set_unreachable();
   }
+  // A disconnect without a route would put Soft-RoCE's queue pair for connection management into
+  // its error state, from which it does not return.
+  if (status == IBV_WC_LOC_QP_OP_ERR && device.asks_port_first()) link_.on_no_route();
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_WR_FLUSH_ERR:

@@ -500,6 +500,8 @@ int rdma_disconnect(rdma_cm_id* base) {
   auto& id = *static_cast<CmId*>(base);
   if (fails(id, "rdma_disconnect", EINVAL)) return -1;
   if (id.qp != nullptr && !is_iwarp(id)) fail(*static_cast<QueuePair*>(id.qp));
+  if (id.device != nullptr && !id.device->has_route)
+    world().violation("rdma_disconnect() through a device without a route");
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
   if (is_iwarp(id)) {
     if (id.state == CmState::kConnected) close_stream(id);

@@ -342,6 +342,7 @@ void pump(std::uint32_t number) {
     acknowledge(*qp);
     return pump_after(*qp, 0ns);
   }
+  if (!qp->device_of().has_route) return fail_with(*qp, IBV_WC_LOC_QP_OP_ERR);
   bool good = false;
   const std::byte* bytes = bytes_of(*qp, *next, good);
   if (!good) {

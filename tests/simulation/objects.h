@@ -58,6 +58,9 @@ struct Device {
   Profile profile;
   Costs costs;
   bool removed = false, link_up = true, address_present = true;
+  /// False for a moment on Soft-RoCE while its link goes down: its port is still active, requests
+  /// fail with LOC_QP_OP_ERR, and a disconnect would break the device.
+  bool has_route = true;
   /// librdmacm has opened the device. Set from its first id there until librdmacm looks for devices
   /// after the removal.
   bool cm_holds = false;

@@ -162,6 +162,12 @@ bool Device::ask_port(int port, ae::TimePoint now) noexcept {
   return port_down(port);
 }
 
+void Device::on_no_route(int port, ae::TimePoint now) noexcept {
+  asked_port_ = port;
+  asked_at_ = now;
+  on_port_event(port, true);
+}
+
 void Device::ask_ports_that_are_down(ae::TimePoint now) noexcept {
   for (int port = 1; port < kPorts; ++port)
     if (port_down(port)) (void)ask_port(port, now);

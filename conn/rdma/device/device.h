@@ -104,6 +104,9 @@ class Device {
   /// Does not query again if this port was the last one queried, less than 50 ms ago. Returns
   /// port_down() afterwards.
   bool ask_port(int port, ae::TimePoint now) noexcept;
+  /// Records that the port is down, until it is queried 50 ms later: a request failed because the
+  /// port has no link or no route. Its state still says active for a moment when a link goes down.
+  void on_no_route(int port, ae::TimePoint now) noexcept;
   void ask_ports_that_are_down(ae::TimePoint now) noexcept;
   /// Returns the active MTU of the port, queried at most a second ago; the largest MTU (4096) if
   /// the device does not report it.

@@ -433,6 +433,23 @@ TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation
   CHECK(pair.counted("resumes") == 2);
 }
 
+TEST_CASE("resume: nothing is disconnected where Soft-RoCE has lost its route",
+          "[simulation][resume]") {
+  Pair pair(profile_named("rxe"));
+  Talker client(*pair.client, 1, 2, 100), server(*pair.server, 2, 1, 100);
+  pair.room.run_for(50ms);
+  pair.room.near->has_route = false;  // its port is still active
+  client.more(1000);
+  server.more(1000);
+  pair.room.run_for(30ms);
+  CHECK(pair.room.world.violations().empty());
+  CHECK(pair.counted("paths_lost") == 1);  // the peer was not told
+  pair.room.near->has_route = true;
+  RUN_UNTIL(pair.room.loop, client.received() == 1100 && server.received() == 1100);
+  CHECK(client.ending() + server.ending() == "");
+  CHECK(pair.counted("resumes") == 2);
+}
+
 TEST_CASE("resume: who closes waits for a path no longer than linger", "[simulation][resume]") {
   if (chosen_profile().iwarp) return;
   const bool before = GENERATE(true, false);  // whether close() comes before the loss is noticed
