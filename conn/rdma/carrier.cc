@@ -68,7 +68,7 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   Attempt attempt{*this};
   begin_connect(to, deadline - clock_now());
   const ae::TimePoint until = setup_->until();
-  setup_->look_up_all();
+  setup_->look_up_all(until);
   while (state() == State::kConnecting) {
     // The loop's timers do not run inside pump(), so the deadline of the address that is being
     // tried is checked here.
@@ -346,13 +346,13 @@ void RdmaCarrier::close() noexcept {
 // a completion only means that the local stream has taken the bytes, and only the end of the stream
 // shows that they arrived; so this function ends the stream, as close() does.
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
-  const auto has_left = [this] {
+  const auto has_left = [this, until] {
     if (has_undelivered()) return false;
     if (link_.context() == nullptr) return true;
     const bool iwarp = link_.path.iwarp();
     if (link_.stage.in_use() && (finishes() || (iwarp && link_.sender.wrote()))) {
       link_.stage.move(Phase::kClosing);
-      close_deadline_ = clock_now();
+      close_deadline_ = until;
       post_due();
       if (has_undelivered()) return false;
     }

@@ -109,7 +109,9 @@ void Link::set_up() {
                     "and {}",
                     device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
   const bool for_ever = settings_->timeouts.retry_count == QpTimeouts::kMaybeForEver;
-  stream.on_queue_pair(told, !device.iwarp(), for_ever ? Liveness::kForEver : patience());
+  stream.on_queue_pair(
+      told, !device.iwarp(),
+      for_ever ? Liveness::kForEver : std::chrono::ceil<std::chrono::milliseconds>(patience()));
 
   ibv_qp_cap cap{};
   if (prepared) {

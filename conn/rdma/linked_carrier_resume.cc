@@ -165,7 +165,7 @@ bool LinkedCarrier::lose_path(Failure& failure) noexcept {
                                  : ae::Duration::zero();
   name_peer(failure);
   session_->lose(link_.stage.phase(), std::move(failure), now, later);
-  if (link_.stage.phase() == Phase::kClosing) session_->give_up_at(close_deadline_);
+  if (session_->resumes_as() == Phase::kClosing) session_->give_up_at(close_deadline_);
   ++state.statistics().lost;
   deadline_.clear(loop());
   pace_.clear(loop());
@@ -283,7 +283,9 @@ void LinkedCarrier::dial_again() {
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   link_.state().look_at(*this, clock_now() + kAttemptTick);
   if (link_.state().pumping())
-    setup_->look_up_all();  // the answer of a look-up would only come through the loop
+    // The answer of a look-up would only come through the loop. The blocking operation, and the
+    // loop's other connections, wait no longer than a tick for it.
+    setup_->look_up_all(clock_now() + kAttemptTick);
   else
     setup_->look_up_next();
 }
@@ -307,7 +309,8 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
     const Refused refused = at != std::string::npos
                                 ? refused_in(std::string_view(why.text).substr(at))
                                 : Refused::kNone;
-    const bool several = target_->hosts.size() > 1;  // another one may know the session
+    // Another address may know the session.
+    const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return end_with(gap());

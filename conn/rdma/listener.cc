@@ -264,7 +264,7 @@ void ListenerCore::schedule_retry() noexcept {
 
 void ListenerCore::retry_if_down() noexcept {
   const auto down = [](const auto& port) { return port->down(); };
-  if (std::any_of(ports_.begin(), ports_.end(), down)) schedule_retry();
+  if (follows_ || std::any_of(ports_.begin(), ports_.end(), down)) schedule_retry();
 }
 
 void ListenerCore::follow_addresses() noexcept {

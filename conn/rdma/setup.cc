@@ -37,6 +37,7 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std:
       port_(to.port),
       until_(until),
       first_(first) {
+  address_deadline_ = until;  // of the look-ups, before the first address is tried
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());
 }
@@ -61,8 +62,9 @@ void Setup::look_up_next() {
   });
 }
 
-void Setup::look_up_all() {
-  for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve_until(hosts_.back(), port_, until_));
+void Setup::look_up_all(ae::TimePoint limit) {
+  for (; !hosts_.empty(); hosts_.pop_back())
+    keep(resolve_until(hosts_.back(), port_, std::min(limit, until_)));
   try_first_address();
 }
 

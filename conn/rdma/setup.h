@@ -91,15 +91,18 @@ class Setup {
 
   ae::TimePoint until() const noexcept { return until_; }
   ae::Duration time_left() const;
-  /// Returns the time at which the attempt with the current address is given up.
+  /// Number of addresses that the names have, as far as they are resolved.
+  std::size_t addresses() const noexcept { return addresses_.size(); }
+  /// Returns the time at which the attempt with the current address is given up, or the look-up of
+  /// names.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
 
   /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
   /// the names unless option `spread` asks for another.
   void look_up_next();
-  /// Does the same as look_up_next(), but blocks until all names are resolved, without running the
-  /// event loop.
-  void look_up_all();
+  /// Does the same as look_up_next(), but blocks until all names are resolved or `limit`, without
+  /// running the event loop.
+  void look_up_all(ae::TimePoint limit);
   /// Handles an event that rdma_cm reports for the rdma_cm id of the link.
   void on_event(const CmEvent& event);
   /// Call when the deadline Deadline::Of::kAddress has passed: the address that is being tried, or

@@ -239,6 +239,9 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
   listeners.retry_if_asked();
   CHECK(one.retries == 1);
   CHECK(other.retries == 1);
+  listeners.addresses_changed();
+  CHECK(one.moves == 1);
+  CHECK(other.moves == 1);
   listeners.drop_request(nullptr);
   CHECK(one.drops == 1);
   listeners.loop_gone();

@@ -194,11 +194,12 @@ void run_model(std::uint32_t seed, Reached& reached) {
     config.peer_receives = role == Role::kClient ? server_receives : client_receives;
     config.keepalive = milliseconds(percent(50) ? 3000 : 20);
     config.completions_prove = percent(70);
-    config.retries = percent(80) ? ae::Duration(500ms) : Liveness::kForEver;
+    const milliseconds retries = percent(80) ? 500ms : Liveness::kForEver;
     if (percent(50)) config.receives = role == Role::kClient ? client_receives : server_receives;
     auto node = std::make_unique<StreamNode>(
         config, role == Role::kClient ? client_receives : server_receives, now);
     if (percent(30)) node->refuse_windows = 10 + upto(80);
+    node->stream.on_queue_pair(config.receives, config.completions_prove, retries);
     node->random = &random;
     return node;
   };

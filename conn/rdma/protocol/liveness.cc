@@ -54,8 +54,7 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   const ae::Duration silent = now - last_sign();
   // If the peer may have no receive for a message, a probe behind that message may have to wait for
   // ever. Then only the device's retries decide, if their number is limited.
-  const bool device_decides =
-      config_.completions_prove && config_.retries != kForEver && !all_completed;
+  const bool device_decides = config_.completions_prove && device_gives_up() && !all_completed;
   if (silent > silence_allowed() && !device_decides) return Peer::kSilent;
   if (config_.completions_prove && now >= next_look()) {
     asked_at_ = now;
@@ -67,7 +66,7 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
     waits_since_ = now;
   } else if (now - waits_since_ >= promised_) {
     // InfiniBand lets a device wait up to four times as long as its time-out says.
-    const ae::Duration retries = config_.retries != kForEver ? 4 * config_.retries : ae::Duration{};
+    const std::chrono::milliseconds retries(device_gives_up() ? 4 * std::int64_t{retries_ms_} : 0);
     if (heard_at_ - waits_since_ > silence_allowed() + retries) return Peer::kUnconfirmed;
     probe_due_ = true;
   }
@@ -81,7 +80,7 @@ ae::TimePoint Liveness::next_look() const noexcept {
   if (!config_.completions_prove) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
   // Adds one clock tick, so that the peer's silence exceeds silence_allowed() at that time, which
-  // watch_silence() requires before it counts the peer as dead.
+  // watch() requires before it counts the peer as dead.
   return asked_at_ + promised_ + ae::Duration(1);
 }
 

@@ -29,11 +29,8 @@ class Liveness {
     /// True if the completion of a request proves that it reached the peer's device; false on
     /// iWARP, where it only proves that the request left ours (StreamConfig::completions_prove).
     bool completions_prove = true;
-    /// How long our device repeats a request before it fails, if the peer's device does not answer;
-    /// kForEver: perhaps without end.
-    ae::Duration retries{};
   };
-  static constexpr ae::Duration kForEver = ae::Duration::max();
+  static constexpr std::chrono::milliseconds kForEver{0xffffffff};
   /// What is known of the peer.
   enum class Peer : std::uint8_t {
     kAlive,
@@ -42,10 +39,11 @@ class Liveness {
   };
 
   Liveness(const Config& config, ae::TimePoint now) noexcept;
-  /// Sets Config::completions_prove and Config::retries.
-  void set_device(bool completions_prove, ae::Duration retries) noexcept {
+  /// Sets Config::completions_prove, and how long our device repeats a request before it fails if
+  /// the peer's device does not answer (kForEver: perhaps without end; zero before the call).
+  void set_device(bool completions_prove, std::chrono::milliseconds retries) noexcept {
     config_.completions_prove = completions_prove;
-    config_.retries = retries;
+    retries_ms_ = static_cast<std::uint32_t>(std::min(retries, kForEver).count());
   }
   /// Records that the peer promised to send keepalives at this interval.
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
@@ -56,6 +54,8 @@ class Liveness {
     if (!heard_) heard_at_ = now;
   }
   void on_heard(ae::TimePoint now) noexcept {
+    // A peer that was stopped has not posted receives meanwhile.
+    if (now - heard_at_ > silence_allowed()) waits_since_ = {};
     heard_ = true;
     heard_at_ = now;
     asked_at_ = {};
@@ -102,6 +102,7 @@ class Liveness {
  private:
   Peer watch(ae::TimePoint now, bool all_completed) noexcept;
   ae::Duration silence_allowed() const noexcept;
+  bool device_gives_up() const noexcept { return retries_ms_ != kForEver.count(); }
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;
 
@@ -120,6 +121,7 @@ class Liveness {
   // Time of the first tick since the last confirmation at which a message of ours was not
   // completed; zero: there was none.
   ae::TimePoint waits_since_{};
+  std::uint32_t retries_ms_ = 0;
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
 };

@@ -47,7 +47,7 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
       inbound_({config.window, config.max_window, config.max_windows},
                windows_of(peer_, config.role), now),
       proof_(config.role, config.peer_receives, config.completions_prove, now),
-      liveness_({config.keepalive, config.completions_prove, config.retries}, now),
+      liveness_({config.keepalive, config.completions_prove}, now),
       budget_(config.control_rate, config.control_burst, now) {
   assert(flow::fits(config.peer_receives));
   if (config_.keepalive > ae::Duration::zero())
@@ -62,13 +62,13 @@ void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
   inbound_.begin_again(windows_of(peer_, config_.role));
   if (peer_finished_) inbound_.end();
   proof_ = Proof(config_.role, config_.peer_receives, config_.completions_prove, now);
-  liveness_ = Liveness({config_.keepalive, config_.completions_prove, config_.retries}, now);
+  liveness_ = Liveness({config_.keepalive, config_.completions_prove}, now);
   budget_ = ControlBudget(config_.control_rate, config_.control_burst, now);
   peer_windows_ = PeerWindows(written);
   earned_ = 0;
   reply_count_ = 0;
   mark_due_ = waited_ = false;
-  path_dead_ = nullptr;
+  path_dead_ = Liveness::Peer::kAlive;
   // The peer may not have got it, and bytes that are to be sent again go before it.
   finish_ = Finish::kNone;
 }
@@ -386,9 +386,8 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
                               .takes_keepalive = proof_.takes_keepalive()};
   const Liveness::Peer peer = liveness_.tick(now, loop_was_stopped, facts);
   if (peer != Liveness::Peer::kAlive) {
-    const char* const why = peer == Liveness::Peer::kSilent ? kSilent : kUnconfirmed;
-    if (!resumes_) return fail(why);
-    path_dead_ = why;
+    if (!resumes_) return fail(why(peer));
+    path_dead_ = peer;
     return;
   }
   inbound_.tick(now);

@@ -62,9 +62,6 @@ struct StreamConfig {
   /// True if the completion of a message proves that one of the peer's receives took it (not so on
   /// iWARP).
   bool completions_prove = true;
-  /// How long the device repeats a request that the peer's device does not answer, before it fails;
-  /// Liveness::kForEver: perhaps without end.
-  ae::Duration retries{};
   /// Budget for those control messages of the peer that no action of ours has earned: number per
   /// second, and number at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
@@ -92,11 +89,11 @@ class Stream {
   void on_hello(const Hello& hello);
   Hello hello() const;  ///< returns the hello that we send to the peer
   /// Sets how many receives the peer can count on (`ours`), and whether a completed message was
-  /// taken by one of the peer's receives (not so on iWARP). `retries`: StreamConfig::retries. Call
-  /// it before hello().
-  void on_queue_pair(std::uint32_t ours, bool completions_prove, ae::Duration retries) noexcept {
+  /// taken by one of the peer's receives (not so on iWARP). `retries`: how long the device
+  /// repeats a request (Liveness::set_device()). Call it before hello().
+  void on_queue_pair(std::uint32_t ours, bool completions_prove,
+                     std::chrono::milliseconds retries) noexcept {
     config_.receives = ours;
-    config_.retries = retries;
     proof_.set_completions_prove(completions_prove);
     liveness_.set_device(completions_prove, retries);
   }
@@ -248,13 +245,17 @@ class Stream {
   /// failure, but path_dead().
   void set_resumes() noexcept { resumes_ = true; }
   /// Says why the path counts as dead, for example kSilent; null while it does not.
-  const char* path_dead() const noexcept { return path_dead_; }
+  const char* path_dead() const noexcept { return why(path_dead_); }
 
   /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every
   /// step.
   void check() const;
 
  private:
+  static const char* why(Liveness::Peer peer) noexcept {
+    if (peer == Liveness::Peer::kAlive) return nullptr;
+    return peer == Liveness::Peer::kSilent ? kSilent : kUnconfirmed;
+  }
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
@@ -293,7 +294,7 @@ class Stream {
   // True if staged bytes had to wait for a window of the peer since the last write.
   bool waited_ = false;
   bool resumes_ = false;
-  const char* path_dead_ = nullptr;
+  Liveness::Peer path_dead_ = Liveness::Peer::kAlive;
 };
 
 }}}  // namespace conn::rdma
