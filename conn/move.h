@@ -22,15 +22,16 @@ namespace conn { inline namespace AECONN_ABI {
 /// need not be one of `loops`.
 ///
 /// Returns true if the connection has left its loop; `connection` is null then. Once it has joined
-/// the new loop, `arrived` is called there, exactly once, before any of its handlers; if the state
-/// is kError then, the connection failed in that step, for lack of memory. If the new loop ends
-/// first, the connection ends with it, and `arrived` is not called. `arrived` is destroyed on the
-/// new loop's thread.
+/// the new loop, `arrived`, which must not be empty, is called there, exactly once, before any of
+/// its handlers. If the state is kError then, the connection has failed, for example for lack of
+/// memory there; its handlers may not run any more, and loop() may be null. If the new loop ends
+/// first, the connection ends with it, and `arrived` is not called. `arrived` is then destroyed on
+/// the new loop's thread.
 ///
 /// Returns false with errno if the connection stays where it is: the errors of rebind(), such as
 /// EOPNOTSUPP and, inside a handler of the connection, EBUSY (post the call); EALREADY if it is on
 /// that loop, EINVAL if there is no such loop, ECANCELED if that loop has ended. After ECANCELED
-/// and ENOMEM the connection may have failed, which its handlers report as usual.
+/// and ENOMEM the connection may have failed: look at state() and loop().
 ///
 /// A connection that a ListenerGroup has accepted counts for the new loop from its arrival on, so
 /// Spread::fewest() chooses loops for new connections accordingly. The same holds for rebind().

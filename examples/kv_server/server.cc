@@ -28,6 +28,11 @@ SessionInfo describe(const conn::Connection& connection) {
   return info;
 }
 
+/// Whether a connection that was moved has failed on its way, so that its handlers run no more.
+bool has_failed(const conn::Connection& connection) {
+  return connection.loop() == nullptr || connection.state() == conn::State::kError;
+}
+
 }  // namespace
 
 NetworkServer::Client::Client(conn::ConnectionPtr from, Server& server)
@@ -326,6 +331,11 @@ std::string NetworkServer::move(Session& session, ae::Loops& loops, std::size_t 
     client->connection = std::move(connection);
     session.join(server_);
     found->second = std::move(moving->client);
+    if (has_failed(*client->connection)) {  // between the loops; its handlers run no more
+      client->failed = true;
+      drop_if_finished(*client);
+      return fmt::format("ERR client {} has failed: {}", id, std::strerror(reason));
+    }
     if (reason == EOPNOTSUPP)
       return fmt::format("ERR client {} stays on loop {}: its {} connection cannot move", id,
                          server_.loop, type.name());
@@ -351,7 +361,8 @@ void NetworkServer::arrive(Moving& moving, conn::ConnectionPtr connection) {
     client.session.refer_to_values([this, &client] { value_released(client); });
     server_.sessions.emplace(id, &client.session);
     clients_.emplace(id, nullptr).first->second = std::move(moving.client);
-    client.failed = client.failed || client.connection->loop() == nullptr;
+    client.failed = client.failed || has_failed(*client.connection);
+    if (client.failed) return drop_if_finished(client);
     watch(client);
     run(client);
   } catch (const std::bad_alloc&) {

@@ -13,7 +13,9 @@
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -22,6 +24,7 @@
 #include "ae/loop_group.h"
 #include "conn/co.h"
 #include "conn/listener_group.h"
+#include "conn/move.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -76,6 +79,8 @@ class Worker {
       open_.push_back(std::move(next));
     };
   }
+  void take(conn::ConnectionPtr next) { open_.push_back(std::move(next)); }
+  std::size_t open() const noexcept { return open_.size(); }
 
  private:
   std::size_t index_;
@@ -152,6 +157,27 @@ TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
       CHECK(here.find(without_spaces(each)) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("docs: threads.md, a connection moves", "[docs]") {
+  const auto one = testing::make_loop(), other = testing::make_loop();
+  ae::LoopList loops({one.get(), other.get()});
+  std::array workers{Worker(0), Worker(1)};
+  conn::Registry registry = conn::all_transports();
+  const conn::ListenerPtr listener = registry.require("tcp").listen(
+      *one, conn::Endpoint::parse("tcp://127.0.0.1:0"), workers[0].accept_handler());
+  conn::ConnectionPtr client = registry.require("tcp").create(*one);
+  REQUIRE(client->connect_blocking(listener->endpoints().front(), testing::patience()));
+  const std::size_t i = 1;
+  std::string logged;
+  const auto log = [&](const char* text) { logged = text; };
+  // On the thread of the connection's loop, but not inside one of its own handlers:
+  const bool moved = conn::move(client, loops, i, [&](conn::ConnectionPtr here) {
+    workers[i].take(std::move(here));  // on the thread of loop i
+  });
+  if (!moved) log(std::strerror(errno));  // it stays where it is
+  CHECK(logged == "");
+  RUN_UNTIL(*other, workers[1].open() == 1);
 }
 
 // Its server is compiled and run by tests/clients/readme.sh.

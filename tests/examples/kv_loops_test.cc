@@ -555,16 +555,21 @@ TEST_CASE("kv loops: large requests and values come along, or the client stays",
   // Values that wait for a peer that does not read.
   constexpr int kValues = 30;
   for (int i = 0; i < kValues; ++i) client.send(request({"GET", "big"}));
+  const ae::TimePoint limit = std::chrono::steady_clock::now() + testing::patience();
   for (std::string line; line.find(" oll=0 ") != std::string::npos || line.empty();) {
     const std::string list = admin.call({"CLIENT", "LIST"});
     line = list.substr(list.find("id=" + id + " "));
     line.erase(line.find('\n'));
+    REQUIRE(std::chrono::steady_clock::now() < limit);
   }
   const std::string answer = admin.call({"CLIENT", "MOVE", id, "1"});
   if (answer != "+OK\r\n")
     CHECK(answer == "-ERR client " + id + " waits for the end of a reply: try again\r\n");
   for (int i = 0; i < kValues; ++i) REQUIRE(client.receive() == bulk(value));
-  while (admin.call({"CLIENT", "MOVE", id, "1"}) != "+OK\r\n") std::this_thread::yield();
+  while (admin.call({"CLIENT", "MOVE", id, "1"}) != "+OK\r\n") {
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+    std::this_thread::yield();
+  }
   REQUIRE(loop_of(client) == "1");
   REQUIRE(client.call({"GET", "big"}) == bulk(value));
 }

@@ -201,11 +201,12 @@ TEST_CASE("move: what a move over rdma asks of the devices", "[simulation][move]
       if (n > 0) got.append(bytes, static_cast<std::size_t>(n));
     });
     REQUIRE(client->write("moved", 5) == 5);
-    while (got != "moved") {
+    while (got != "moved" && room.world.now() - began < 1s) {
       testing::turns(room.loop, 1);
       testing::turns(second, 1);
       room.world.advance(room.world.now() + 1us);
     }
+    REQUIRE(got == "moved");
     // A few messages of rdma_cm, each of which takes up to 2 ms here, and no pause between them.
     CHECK(room.world.now() - began < 10ms);
     settle();
