@@ -118,6 +118,22 @@ void drop_entries(QueuePair& qp, Queue& queue) {
   });
 }
 
+bool is_of_queue_pair(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 }  // namespace simulation
 
@@ -249,6 +265,12 @@ int ibv_destroy_qp(ibv_qp* base) {
   --static_cast<Queue*>(base->recv_cq)->users;
   if (base->srq != nullptr) --static_cast<SharedReceives*>(base->srq)->users;
   world().queue_pairs.erase(base->qp_num);
+  // The kernel forgets events of the queue pair that nobody has read (ib_uverbs_release_uevent()).
+  auto& handle = *static_cast<Handle*>(base->context);
+  std::erase_if(handle.events, [&](const ibv_async_event& each) {
+    return is_of_queue_pair(each.event_type) && each.element.qp == base;
+  });
+  handle.bell.set(!handle.events.empty());
   drop_entries(*qp, *static_cast<Queue*>(base->send_cq));
   if (base->recv_cq != base->send_cq) drop_entries(*qp, *static_cast<Queue*>(base->recv_cq));
   count_queue_pair(*qp, -1);
