@@ -9,11 +9,8 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "ae/event_loop.h"
 #include "conn/error.h"
-
-namespace ae { inline namespace AECONN_ABI {
-class EventLoop;
-}}  // namespace ae
 
 namespace conn { inline namespace AECONN_ABI {
 
