@@ -52,9 +52,7 @@ class Mover {
 
   conn::Endpoint address() const { return listener->endpoints().front(); }
   std::vector<std::uint64_t> open() const {
-    std::vector<std::uint64_t> all;
-    for (const auto& share : listener->shares()) all.push_back(share.open);
-    return all;
+    return testing::open_of(*listener);
   }
   /// Runs `fn` on the loop's thread with its connection, and waits for it.
   void on(std::size_t index, const std::function<void(ConnectionPtr&)>& fn) {

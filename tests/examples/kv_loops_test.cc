@@ -152,6 +152,13 @@ std::string id_of(Client& client) {
   return std::to_string(client.reply.integer);
 }
 
+/// Those that several threads can use, and that reach a listener elsewhere.
+std::vector<testing::Transport> far_transports() {
+  std::vector<testing::Transport> all = testing::transports();
+  std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]") {
@@ -371,11 +378,7 @@ TEST_CASE("kv loops: maxclients holds for all loops together", "[kv][loops][limi
 }
 
 TEST_CASE("kv loops: every transport is served on every loop", "[kv][loops][rdma-device]") {
-  const auto transport = GENERATE(from_range([] {
-    std::vector<testing::Transport> all = testing::transports();
-    std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
-    return all;
-  }()));
+  const auto transport = GENERATE(from_range(far_transports()));
   DYNAMIC_SECTION(transport.name) {
     testing::Site site(transport);
     kv::Together together({}, 2);
@@ -487,11 +490,7 @@ TEST_CASE("kv loops: CLIENT MOVE takes a client to another loop", "[kv][loops][m
 
 TEST_CASE("kv loops: a client that pipelines is moved back and forth, and no reply is lost",
           "[kv][loops][move][rdma-device]") {
-  const auto transport = GENERATE(from_range([] {
-    std::vector<testing::Transport> all = testing::transports();
-    std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
-    return all;
-  }()));
+  const auto transport = GENERATE(from_range(far_transports()));
   DYNAMIC_SECTION(transport.name) {
     testing::Site site(transport);
     kv::Together together({}, 3);

@@ -20,6 +20,13 @@
 
 namespace testing {
 
+/// How many connections each loop of the group has.
+inline std::vector<std::uint64_t> open_of(const conn::ListenerGroup& listener) {
+  std::vector<std::uint64_t> all;
+  for (const auto& share : listener.shares()) all.push_back(share.open);
+  return all;
+}
+
 /// Echoes on several loops; knows which loop serves which connection.
 class GroupServer {
  public:
@@ -40,9 +47,7 @@ class GroupServer {
 
   conn::Endpoint address() const { return listener->endpoints().front(); }
   std::vector<std::uint64_t> open() const {
-    std::vector<std::uint64_t> all;
-    for (const auto& share : listener->shares()) all.push_back(share.open);
-    return all;
+    return open_of(*listener);
   }
   std::vector<std::uint64_t> assigned() const {
     std::vector<std::uint64_t> all;

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// resume=yes: how a new path is found, by connections, blocking operations and Redial.
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conn/redial.h"
+#include "tests/simulation/resume_kit.h"
+#include "tests/support/names.h"
+
+using namespace simulation;
+using testing::Contains;
+
+TEST_CASE("resume: a listener follows an address that moves to another device",
+          "[simulation][resume]") {
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp || !profile->address_events) continue;
+    const bool away = GENERATE(false, true);  // for a while no device has the address
+    CAPTURE(profile->name, away);
+    Pair pair(*profile);
+    World& world = pair.room.world;
+    Talker client(*pair.client, 1, 2, 100'000), server(*pair.server, 2, 1, 100'000);
+    pair.room.run_for(50ms);
+    Device& old = *pair.room.near;
+    world.set_address(old, false);
+    world.set_path(old, *pair.room.far, false);
+    if (away) pair.room.run_for(2s);
+    pair.room.near = &world.add_device("sim2", "10.77.0.1", *profile);
+    client.more(1000);
+    server.more(1000);
+    testing::run_until(
+        pair.room.loop,
+        [&] {
+          return (client.received() == 101'000 && server.received() == 101'000) ||
+                 !client.ending().empty() || !server.ending().empty();
+        },
+        "all bytes", 30s);
+    CHECK(client.ending() == "");
+    CHECK(server.ending() == "");
+    CHECK(pair.counted("resumes") == 2);
+    // Another client finds the listener there, too.
+    const conn::ConnectionPtr another = pair.room.dial(kResume);
+    RUN_UNTIL(pair.room.loop, another->state() != conn::State::kConnecting);
+    INFO(another->last_error());
+    CHECK(another->state() == conn::State::kConnected);
+  }
+}
+
+TEST_CASE("resume: each attempt begins with another address", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  Pair pair;
+  World& world = pair.room.world;
+  Device& second = world.add_device("sim2", "10.77.0.3", chosen_profile());
+  const auto more = pair.room.type.listen(
+      pair.room.loop,
+      conn::Endpoint::parse("rdma://10.77.0.3:" + std::to_string(pair.room.address.port) + "?" +
+                            kResume),
+      [](conn::ConnectionPtr) {});
+  pair.client.reset();
+  pair.server.reset();
+  RUN_UNTIL(pair.room.loop, pair.room.type.counters(pair.room.loop).open == 0);
+  pair.room.address.hosts = {{"10.77.0.1"}, {"10.77.0.3"}};
+  pair.client = pair.room.dial(kResume);
+  RUN_UNTIL(pair.room.loop, pair.server && pair.client->state() != conn::State::kConnecting);
+  REQUIRE(pair.client->peer_address() ==
+          pair.room.address.hosts.front().name + ":" + std::to_string(pair.room.address.port));
+  // Both paths are back before the second attempt begins.
+  const auto resolved = [&] { return pair.room.far->costs.slow["rdma_resolve_addr"]; };
+  const std::int64_t before = resolved();
+  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, false);
+  RUN_UNTIL(pair.room.loop, resolved() == before + 2);
+  pair.room.run_for(100ms);
+  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, true);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+  CHECK(pair.client->peer_address() == "10.77.0.3:" + std::to_string(pair.room.address.port));
+}
+
+TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool server_blocks = GENERATE(true, false);
+  // Whether the loss is noticed, and an attempt to connect under way, when the operation begins.
+  const bool noticed = GENERATE(true, false);
+  const bool writes = GENERATE(true, false);
+  CAPTURE(server_blocks, noticed, writes);
+  Pair pair;
+  Room& room = pair.room;
+  conn::Connection& here = server_blocks ? *pair.server : *pair.client;
+  conn::Connection& there = server_blocks ? *pair.client : *pair.server;
+  room.world.set_path(*room.near, *room.far, false);
+  room.world.after(3s, [&] { room.world.set_path(*room.near, *room.far, true); });
+  REQUIRE(there.write("later", 5) == 5);
+  if (noticed) RUN_UNTIL(room.loop, pair.counted("paths_lost") == 2);
+  const Nanoseconds begin = room.world.now();
+  if (writes) {
+    CHECK(here.sync_write("too", 3, 9s) == 3);
+    CHECK(here.sync_write(nullptr, 0, 9s) == 0);  // what was written is delivered
+  }
+  char bytes[5];
+  CHECK(here.sync_read(bytes, sizeof bytes, 9s) == 5);
+  CHECK(here.last_error() == "");
+  CHECK(room.world.now() - begin < 5s);
+  CHECK(pair.counted("resumes") == 2);
+}
+
+TEST_CASE("resume: nothing is disconnected where Soft-RoCE has lost its route",
+          "[simulation][resume]") {
+  Pair pair(profile_named("rxe"));
+  Talker client(*pair.client, 1, 2, 100), server(*pair.server, 2, 1, 100);
+  pair.room.run_for(50ms);
+  pair.room.near->has_route = false;  // its port is still active
+  client.more(1000);
+  server.more(1000);
+  pair.room.run_for(30ms);
+  CHECK(pair.room.world.violations().empty());
+  CHECK(pair.counted("paths_lost") == 1);  // the peer was not told
+  pair.room.near->has_route = true;
+  RUN_UNTIL(pair.room.loop, client.received() == 1100 && server.received() == 1100);
+  CHECK(client.ending() + server.ending() == "");
+  CHECK(pair.counted("resumes") == 2);
+}
+
+TEST_CASE("resume: an attempt waits for the name service", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  testing::Names names;
+  Room room;
+  room.world.add_device("sim2", "127.0.0.1", chosen_profile());  // what such names resolve to
+  conn::ConnectionPtr server;
+  const auto listener =
+      room.type.listen(room.loop, conn::Endpoint::parse("rdma://127.0.0.1:0?" + kResume),
+                       [&](conn::ConnectionPtr next) { server = std::move(next); });
+  room.address = listener->endpoints().front();
+  room.address.hosts = {{"server.test"}};
+  // The answer comes from a real thread, for which simulated time has to stand still.
+  const auto tries_address = [&](std::int64_t number) {
+    for (int i = 0; i < 1'000'000; ++i) {
+      testing::turns(room.loop, 1);
+      if (room.far->costs.slow["rdma_resolve_addr"] == number) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  };
+  const std::int64_t tried = room.far->costs.slow["rdma_resolve_addr"];
+  const conn::ConnectionPtr client = room.dial("source=10.77.0.2");
+  REQUIRE(tries_address(tried + 1));
+  RUN_UNTIL(room.loop, server && client->state() != conn::State::kConnecting);
+  REQUIRE(client->last_error() == "");
+  names.hold("server.test");
+  room.world.set_link(*room.far, false);
+  const auto lost = [&] {
+    const auto facts = client->info();
+    return std::find(facts.begin(), facts.end(),
+                     std::pair<std::string, std::string>("path-state", "lost")) != facts.end();
+  };
+  RUN_UNTIL(room.loop, lost());
+  room.world.set_link(*room.far, true);
+  room.run_for(900ms);  // an attempt may take a second
+  names.release("server.test");
+  CHECK(tries_address(tried + 2));
+  CHECK(names.asked("server.test") == 2);  // the first attempt's look-up was not given up
+  RUN_UNTIL(room.loop, !lost());
+  REQUIRE(client->write("on", 2) == 2);
+  char bytes[2];
+  RUN_UNTIL(room.loop, server->read(bytes, 2) == 2);
+}
+
+namespace {
+
+/// A client that redials, and a server that holds what it accepts. Both ends of each connection
+/// write a stream of known bytes and check the other's.
+struct Redialled {
+  explicit Redialled(const Profile& profile, const std::string& options)
+      : room({}, "?" + options, profile, profile) {
+    room.listener = room.type.listen(
+        room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?" + options),
+        [this](conn::ConnectionPtr next) {
+          servers.push_back(std::move(next));
+          const std::uint64_t seed = 2 * servers.size();
+          answers.push_back(std::make_unique<Talker>(*servers.back(), seed + 1, seed, kBytes));
+        });
+    conn::Endpoint to = room.listener->endpoints().front();
+    to.options = conn::Options::parse("source=10.77.0.2&" + options);
+    conn::Redial::Handlers handlers;
+    handlers.up = [this](conn::Connection& here) {
+      const std::uint64_t seed = 2 * (questions.size() + 1);
+      questions.push_back(std::make_unique<Talker>(here, seed, seed + 1, kBytes));
+    };
+    handlers.down = [this](conn::Connection&, const conn::Redial::Loss& loss) {
+      lost_at = room.world.now();
+      why = loss.why.text;
+    };
+    redial = std::make_unique<conn::Redial>(room.registry, room.loop, to, std::move(handlers));
+    RUN_UNTIL(room.loop, questions.size() == 1 && answers.size() == 1);
+    room.run_for(300us);
+  }
+  ~Redialled() {
+    redial.reset();
+    servers.clear();
+  }
+  Redialled(const Redialled&) = delete;
+  Redialled& operator=(const Redialled&) = delete;
+  /// Whether both ends of the latest connection have all bytes of the other.
+  bool all_there() const {
+    return questions.back()->received() == kBytes && answers.back()->received() == kBytes;
+  }
+  std::uint64_t resumes() {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == "resumes") return value;
+    return 0;
+  }
+  Room room;
+  std::vector<conn::ConnectionPtr> servers;
+  std::vector<std::unique_ptr<Talker>> questions, answers;
+  std::unique_ptr<conn::Redial> redial;
+  Nanoseconds lost_at{};
+  std::string why;
+};
+
+}  // namespace
+
+TEST_CASE("resume: a Redial does not dial again if the path is back in time",
+          "[simulation][resume][redial]") {
+  const std::pair<const char*, std::function<void(Room&)>> faults[] = {
+      {"the link", [](Room& room) { flap(room, 3s); }},
+      {"the path",
+       [](Room& room) {
+         room.world.set_path(*room.near, *room.far, false);
+         room.run_for(3s);
+         room.world.set_path(*room.near, *room.far, true);
+       }},
+  };
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    for (const auto& [name, happens] : faults) {
+      CAPTURE(profile->name, name);
+      Redialled pair(*profile, kResume);
+      REQUIRE_FALSE(pair.all_there());  // the loss is in the middle
+      happens(pair.room);
+      testing::run_until(
+          pair.room.loop, [&] { return pair.all_there() || !pair.why.empty(); }, "all bytes", 60s);
+      CHECK(pair.why == "");
+      CHECK(pair.all_there());
+      CHECK(pair.questions.back()->ending() + pair.answers.back()->ending() == "");
+      CHECK(pair.resumes() == 2);  // one at each end
+      CHECK(pair.redial->phase() == conn::Redial::Phase::kUp);
+      CHECK(pair.redial->counters().attempts == 1);
+      CHECK(pair.redial->counters().connected == 1);
+      CHECK(pair.redial->counters().lost == 0);
+    }
+  }
+}
+
+TEST_CASE("resume: a Redial dials again when resume-time is over", "[simulation][resume][redial]") {
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    CAPTURE(profile->name);
+    Redialled pair(*profile, "resume=yes&resume-time=1s&keepalive=100ms");
+    Room& room = pair.room;
+    const Nanoseconds begin = room.world.now();
+    room.world.set_path(*room.near, *room.far, false);
+    RUN_UNTIL(room.loop, pair.redial->counters().lost == 1);
+    CHECK_THAT(pair.why, Contains("no new path in 1"));
+    CHECK(pair.lost_at - begin >= 1s);
+    CHECK(pair.lost_at - begin < 5s);
+    room.run_for(2s);
+    CHECK(pair.redial->counters().failures > 0);
+    room.world.set_path(*room.near, *room.far, true);
+    RUN_UNTIL(room.loop, pair.questions.size() == 2 && pair.answers.size() == 2);
+    testing::run_until(
+        room.loop, [&] { return pair.all_there(); }, "all bytes", 60s);
+    CHECK(pair.questions.back()->ending() + pair.answers.back()->ending() == "");
+    CHECK(pair.redial->counters().connected == 2);
+    CHECK(pair.redial->counters().lost == 1);
+    CHECK(pair.resumes() == 0);
+    // The server gives the lost connection up by itself, somewhat later than the client.
+    RUN_UNTIL(room.loop, !pair.answers.front()->ending().empty());
+    CHECK_THAT(pair.answers.front()->ending(), Contains("no new path"));
+  }
+}
