@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI {
 class Quota {
  public:
   /// What counts one connection while it exists.
-  class AECONN_API Slot {
+  class Slot {
    public:
     Slot() = default;
     Slot(const Slot&) = delete;
