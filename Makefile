@@ -279,9 +279,7 @@ test-long:  ## tests that take longer: sanitizers, churn, fuzzing by executions,
 
 test-ci:  ## what CI runs besides `make test`: the same limited by seconds, in part under sanitizers
 	@tools/packages test
-	@$(MAKE) all modules $(SIM_TESTS) programs fuzzers-too
-	@tests/adapters/programs $(OUT) || true
-	@tests/drop_ins/servers || true
+	@$(MAKE) all modules unit-tests $(SIM_TESTS) programs
 	@tests/long ci
 
 sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, threaded ones under TSan, memcheck

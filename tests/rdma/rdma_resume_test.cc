@@ -36,6 +36,10 @@ unsigned rounds() {
   return count != nullptr ? static_cast<unsigned>(std::atoi(count)) : 1;
 }
 
+long milliseconds(ae::Duration span) {
+  return static_cast<long>(std::chrono::duration_cast<std::chrono::milliseconds>(span).count());
+}
+
 // --- traffic -------------------------------------------------------------------------------------
 
 /// One end of a conversation: writes a stream of known bytes, and checks those of the peer.
@@ -162,13 +166,17 @@ struct Bed : testing::Site {
   bool wait(const std::function<bool()>& condition, ae::Duration most) {
     for (const ae::TimePoint limit = testing::now() + most * testing::slower(); !condition();) {
       if (testing::now() > limit) return false;
-      loop.process_events(ae::kFullIteration);
+      iterate();
     }
     return true;
   }
   void run_for(ae::Duration span) {
-    for (const ae::TimePoint end = testing::now() + span; testing::now() < end;)
-      loop.process_events(ae::kFullIteration);
+    for (const ae::TimePoint end = testing::now() + span; testing::now() < end;) iterate();
+  }
+  void iterate() {
+    const ae::TimePoint begin = testing::now();
+    loop.process_events(ae::kFullIteration);
+    longest = std::max(longest, testing::now() - begin);
   }
   /// Runs a command beside the loop, since it may wait for what this process has to release.
   void run(const std::string& line) {
@@ -176,13 +184,14 @@ struct Bed : testing::Site {
     const Background command("{ " + line + "; } >/dev/null 2>&1");
     REQUIRE(wait([&] { return command.ended(); }, 30s));
   }
-  /// Whether soft-RoCE itself can connect: after its link was down, its queue pair for connection
-  /// management may no longer send or receive (docs/networks.md).
+  /// Whether soft-RoCE itself connects within four seconds: after its link was down, its queue pair
+  /// for connection management may no longer send or receive (docs/networks.md), for ever or for
+  /// twenty seconds.
   bool device_connects() {
     if (network.rping_server.empty()) return true;
-    const Background listening("timeout 15 rping -s " + network.rping_server + " -p 7999 -C 1");
+    const Background listening("timeout 8 rping -s " + network.rping_server + " -p 7999 -C 1");
     run_for(1s);
-    const Background asking("timeout 12 rping -c " + network.rping_client + " -p 7999 -C 1");
+    const Background asking("timeout 4 rping -c " + network.rping_client + " -p 7999 -C 1");
     (void)wait([&] { return asking.ended() && listening.ended(); }, 30s);
     return asking.status() == 0;
   }
@@ -217,7 +226,8 @@ struct Bed : testing::Site {
   }
   bool ended() const { return !client->ending().empty() || !server->ending().empty(); }
   std::string facts() {
-    std::string all = "client: " + client->facts() + "\nserver: " + server->facts() + "\n";
+    std::string all = "client: " + client->facts() + "\nserver: " + server->facts() +
+                      "\nlongest iteration " + std::to_string(milliseconds(longest)) + " ms\n";
     for (const auto& [name, value] : type.statistics(loop))
       if (value != 0) all += " " + name + " " + std::to_string(value);
     return all;
@@ -227,6 +237,7 @@ struct Bed : testing::Site {
   conn::ListenerPtr listener;
   ConnectionPtr accepted;
   std::unique_ptr<Talker> client, server;
+  ae::Duration longest{};  ///< of the loop's iterations, each of which ends after 2 ms
 };
 
 // --- losses of the path --------------------------------------------------------------------------
@@ -247,10 +258,6 @@ struct Outcome {
   unsigned resumed = 0, missing = 0, deaf = 0, failed = 0;
   std::uint64_t resent = 0;
 };
-
-long milliseconds(ae::Duration span) {
-  return static_cast<long>(std::chrono::duration_cast<std::chrono::milliseconds>(span).count());
-}
 
 void print(const std::string& name, bool busy, Outcome& all) {
   std::sort(all.times.begin(), all.times.end());
@@ -352,7 +359,8 @@ void go_on_after(const Network& network, const Loss& loss, bool busy) {
         ++all.missing;
       } else if (no_path && !bed.device_connects()) {
         ++all.deaf;
-        std::printf("resume: rping cannot connect either: %s\n", wrong.c_str());
+        std::printf("resume: rping cannot connect either: %s; longest iteration %ld ms\n",
+                    wrong.c_str(), milliseconds(bed.longest));
         bed.run(network.mend);
       } else {
         ++all.failed;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""sbom_check.py FILE: checks for complete and correct SPDX 2.3; prints a line per problem."""
+"""sbom_check.py FILE...: checks for complete and correct SPDX 2.3; prints a line per problem, of
+several files with the name of the file before it."""
 
+import functools
 import hashlib
 import json
 import re
@@ -122,6 +124,12 @@ def look_at_packages(packages, contained):
             wrong.append(f"{where}: licenseInfoFromFiles is not what its files say")
 
 
+@functools.cache
+def digest_of(name, kind):
+    with open(name, "rb") as content:
+        return hashlib.file_digest(content, kind).hexdigest()
+
+
 def look_at_files(files):
     for file in files:
         where = file.get("SPDXID", "a file")
@@ -141,15 +149,14 @@ def look_at_files(files):
                 wrong.append(f"{where}: {kind} is \"{value}\"")
                 continue
             try:
-                with open(file["fileName"], "rb") as content:
-                    if hashlib.new(kind, content.read()).hexdigest() != value:
-                        wrong.append(f"{where}: {kind} is not that of {file['fileName']}")
+                if digest_of(file["fileName"], kind) != value:
+                    wrong.append(f"{where}: {kind} is not that of {file['fileName']}")
             except OSError as error:
                 wrong.append(f"{where}: {file['fileName']}: {error.strerror}")
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
+def look_at(path):
+    with open(path, encoding="utf-8") as file:
         document = json.load(file)
     if shape("the document", document, DOCUMENT):
         creation = document["creationInfo"]
@@ -191,9 +198,17 @@ def main():
         wrong.extend(f"nothing is said of {name}" for name in sorted(set(names) - related, key=str))
         look_at_files(files)
         look_at_packages(packages, contained)
-    for line in wrong:
-        print(line)
-    return 1 if wrong else 0
+
+
+def main():
+    bad = 0
+    for path in sys.argv[1:]:
+        wrong.clear()
+        look_at(path)
+        for line in wrong:
+            print(f"{path}: {line}" if len(sys.argv) > 2 else line)
+        bad += len(wrong)
+    return 1 if bad else 0
 
 
 sys.exit(main())
