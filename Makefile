@@ -36,14 +36,15 @@ MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
 COMMA := ,
 
-# Release builds are identical regardless of folder and path (`make reproducible`). Other builds record their folder:
-# debuggers need it to find sources, gcov to find its counts.
+# Release builds are identical regardless of folder and path (`make reproducible`), and a cache of the compiler's
+# results serves those with sanitizers in each clone. Other builds record their folder: debuggers need it to find
+# sources, gcov to find its counts.
 FLAGS_release := -O2 -g -ffile-prefix-map=$(CURDIR)=.
 export PWD := $(CURDIR)
 FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
-FLAGS_asan    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
-FLAGS_tsan    := -O1 -g1 -fsanitize=thread
-FLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_asan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_tsan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=thread
+FLAGS_fuzz    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 # gcc's options: no inlining, so that counts belong to lines; no asserts, because tests cannot take their branches.
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
 $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage))
