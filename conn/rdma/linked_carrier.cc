@@ -329,7 +329,7 @@ void LinkedCarrier::post_due() noexcept {
     // The end of the stream follows its last byte.
     if (link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
         finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
-        link_.stream.finish())
+        link_.stream.finish(link_.stage.phase() == Phase::kClosing))
       while (post_chain()) {
       }
     if (link_.sender.has_idle_work()) link_.sender.on_idle(link_.state().now());
@@ -400,7 +400,8 @@ bool LinkedCarrier::has_undelivered() const noexcept {
   if (link_.stream.aborted())
     return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
   if (link_.stage.phase() != Phase::kOpen && finishes() &&
-      (!link_.stream.finished() || link_.sender.requests_in_flight() != 0))
+      (!link_.stream.finished(link_.stage.phase() == Phase::kClosing) ||
+       link_.sender.requests_in_flight() != 0))
     return true;
   return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
 }

@@ -201,6 +201,12 @@ void LinkedCarrier::peer_closed() {
     if (link_.stream.can_finish() && !link_.stream.peer_finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
+    // A peer that still reads does not close. That it has lost its path matters while it misses
+    // something.
+    if (session_ != nullptr && !link_.stream.peer_leaves() &&
+        (link_.stage.phase() == Phase::kOpen || has_undelivered()))
+      return end_path({std::make_error_code(std::errc::connection_reset),
+                       "the connection was cut while the peer still read"});
     link_.stream.on_peer_closed();
     const std::size_t staged = link_.sender.queue().staged();
     if (staged != 0 && !closing())

@@ -272,8 +272,11 @@ TEST_CASE("rdma hostile: peers that connect and never offer a window go when the
   for (int i = 0; i < 20; ++i) silent.push_back(scene.net.connect(scene.address, options));
   const auto count = [&](auto what) { return std::count_if(silent.begin(), silent.end(), what); };
   RUN_UNTIL(scene.loop, count([](const auto& p) { return p->over(); }) == 20);
-  REQUIRE(scene.log.endings.size() == 20);
-  CHECK(scene.log.endings.front().find("never offered a window") != std::string::npos);
+  // On a busy machine the time of some is over before they are accepted: those never get here.
+  REQUIRE(scene.log.accepted > 1);
+  RUN_UNTIL(scene.loop, scene.log.endings.size() + 1 == std::size_t(scene.log.accepted));
+  for (const std::string& ending : scene.log.endings)
+    CHECK(ending.find("never offered a window") != std::string::npos);
   scene.innocent_echoes();
   silent.clear();
   RUN_UNTIL(scene.loop, scene.log.open() == 1 && scene.type.counters(scene.loop).open == 2);

@@ -166,13 +166,50 @@ TEST_CASE("rdma stream: an end that waits is not sent before bytes that are sent
       if (message->select == kFinished) return true;
     return false;
   };
-  REQUIRE(stream.finish());
+  REQUIRE(stream.finish(true));
   REQUIRE(ends());
   stream.inbound().leave_windows(nullptr);
   stream.begin_path(0, kStart);
   CHECK_FALSE(ends());
-  CHECK(stream.finish());  // once those bytes are posted
+  CHECK(stream.finish(true));  // once those bytes are posted
   CHECK(ends());
+}
+
+TEST_CASE("rdma stream: an end that resumes tells a close from the end of its stream",
+          "[rdma][session]") {
+  const bool resumes = GENERATE(true, false);
+  CAPTURE(resumes);
+  Stream stream({.role = Role::kClient}, kStart), peer({.role = Role::kServer}, kStart);
+  for (Stream* each : {&stream, &peer}) {
+    each->on_hello({.flags = Hello::kFinishes});
+    if (resumes) each->set_resumes();
+  }
+  const auto exchange = [&] {
+    std::vector<std::uint16_t> selects;
+    while (const auto message = stream.next_control(kStart)) {
+      stream.on_control_posted(*message, kStart);
+      if (message->opcode != Opcode::kSetClientFeature) continue;
+      selects.push_back(message->select);
+      peer.on_control(encode(*message), kStart);
+    }
+    return selects;
+  };
+  using Selects = std::vector<std::uint16_t>;
+  (void)exchange();
+  REQUIRE(stream.finish(false));
+  CHECK_FALSE(stream.finished(false));
+  CHECK(exchange() == Selects{resumes ? kShutDown : kFinished});
+  CHECK(stream.finished(false));
+  CHECK(stream.finished(true) == !resumes);
+  CHECK_FALSE(stream.finish(false));
+  CHECK(peer.peer_finished());
+  CHECK(peer.peer_leaves() == !resumes);
+  CHECK(stream.finish(true) == resumes);
+  CHECK(exchange() == (resumes ? Selects{kFinished} : Selects{}));
+  CHECK(stream.finished(true));
+  CHECK_FALSE(stream.finish(true));
+  CHECK(peer.peer_leaves());
+  CHECK(peer.failure() == nullptr);
 }
 
 TEST_CASE("rdma stream: the silence of a path is no failure if the stream resumes",

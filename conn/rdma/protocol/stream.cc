@@ -161,7 +161,9 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
         if (const char* why = inbound_.on_mark(); why != nullptr) fail(why);
         return;
       }
-      if (message->select == kFinished && can_finish()) return on_finished(message->features, now);
+      if ((message->select == kFinished && can_finish()) ||
+          (message->select == kShutDown && resumes_))
+        return on_finished(*message, now);
       if (message->select == kAborted) peer_aborted_ = true;
       (void)spend_control(now);
       return;
@@ -206,11 +208,14 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   if (early) peer_windows_.trim();  // the peer takes back the others because they are idle
 }
 
-void Stream::on_finished(std::uint64_t total, ae::TimePoint now) {
-  if (peer_finished_ && total == inbound_.line().total()) return (void)spend_control(now);
-  if (total != inbound_.line().total())
+void Stream::on_finished(const ControlMessage& message, ae::TimePoint now) {
+  const bool leaves = message.select == kFinished;
+  const bool again = peer_finished_ && (peer_leaves_ || !leaves);
+  if (again && !spend_control(now)) return;
+  if (message.features != inbound_.line().total())
     return fail("the peer ended its stream at another byte than the last that arrived");
-  peer_finished_ = true;
+  peer_leaves_ = peer_leaves_ || leaves;
+  if (std::exchange(peer_finished_, true)) return;
   takes_data_ = false;
   inbound_.end();
 }
@@ -264,9 +269,11 @@ void Stream::on_staged_left() noexcept {
     waited_ = true;
 }
 
-bool Stream::finish() noexcept {
+bool Stream::finish(bool leaves) noexcept {
   assert(can_finish());
-  if (failure_ != nullptr || peer_closed_ || aborted_ || finish_ != Finish::kNone) return false;
+  if (failure_ != nullptr || peer_closed_ || aborted_) return false;
+  if (finish_ != Finish::kNone && (!leaves || leaves_ || !resumes_)) return false;
+  leaves_ = leaves;
   finish_ = Finish::kDue;
   return true;
 }
@@ -321,7 +328,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   // Like data, which it ends, this message waits for a proof that the peer has receives.
   if (finish_ == Finish::kDue && !proof_.few_receives(planned - place)) {
     message.opcode = Opcode::kSetClientFeature;
-    message.select = kFinished;
+    message.select = leaves_ || !resumes_ ? kFinished : kShutDown;
     message.features = peer_windows_.total();
     if (place == 0) return message;
     --place;
@@ -369,7 +376,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       liveness_.on_keepalive_posted();
       break;
     case Opcode::kSetClientFeature:
-      if (message.select == kFinished)
+      if (message.select == kFinished || message.select == kShutDown)
         finish_ = Finish::kPosted;
       else
         (message.select == kAborted ? abort_due_ : mark_due_) = false;

@@ -146,8 +146,11 @@ class Stream {
   /// stream.
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
-  /// Returns true if the peer has ended its stream (kFinished): all its bytes have arrived.
+  /// Returns true if the peer has ended its stream (kFinished, kShutDown): all its bytes have
+  /// arrived.
   bool peer_finished() const noexcept { return peer_finished_; }
+  /// Returns true if the peer has also said that it reads no more, so that it closes (kFinished).
+  bool peer_leaves() const noexcept { return peer_leaves_; }
   /// Returns true if no more bytes of the peer will arrive.
   bool input_over() const noexcept { return peer_closed_ || peer_finished_; }
   bool at_end() const noexcept { return input_over() && !inbound_.has_unread(); }
@@ -193,12 +196,15 @@ class Stream {
   /// Returns true if the ends of this stream tell each other where it ends (Hello::kFinishes).
   bool can_finish() const noexcept { return peer_.said(Hello::kFinishes); }
   /// Ends our stream after the bytes posted so far: a control message tells the peer how many they
-  /// are. Call it once nothing is staged. Returns true if that message has become due now. Requires
-  /// can_finish().
-  bool finish() noexcept;
+  /// are. Call it once nothing is staged. `leaves`: we read no more, either. If the stream resumes,
+  /// the peer is told that too, in a second message if need be. Returns true if a message has
+  /// become due now. Requires can_finish().
+  bool finish(bool leaves) noexcept;
   bool finish_is_due() const noexcept { return finish_ == Finish::kDue; }
-  /// Returns true once the message of finish() was posted.
-  bool finished() const noexcept { return finish_ == Finish::kPosted; }
+  /// Returns true once the message of finish(leaves) was posted.
+  bool finished(bool leaves) const noexcept {
+    return finish_ == Finish::kPosted && (leaves_ || !leaves || !resumes_);
+  }
   /// Returns false only if next_control() would return no message. For most messages of the peer
   /// this is the answer, and it costs little.
   bool may_have_control() const noexcept {
@@ -260,7 +266,7 @@ class Stream {
   bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
-  void on_finished(std::uint64_t total, ae::TimePoint now);
+  void on_finished(const ControlMessage& message, ae::TimePoint now);
   std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
                                                   std::uint32_t place) const noexcept;
 
@@ -268,7 +274,8 @@ class Stream {
   const char* failure_ = nullptr;
   PeerFacts peer_;
   Excess excess_ = Excess::kNone;
-  bool peer_closed_ = false, peer_aborted_ = false, peer_finished_ = false;
+  bool peer_closed_ = false, peer_aborted_ = false;
+  bool peer_finished_ = false, peer_leaves_ = false;
   // False once the stream has failed or the peer has ended its stream: data breaks the protocol
   // then.
   bool takes_data_ = true;
@@ -289,6 +296,7 @@ class Stream {
   // The message that ends our stream.
   enum class Finish : std::uint8_t { kNone, kDue, kPosted };
   Finish finish_ = Finish::kNone;
+  bool leaves_ = false;  // what finish() was last told
   // True if we must send a mark: we left a window of the peer that was not full.
   bool mark_due_ = false;
   // True if staged bytes had to wait for a window of the peer since the last write.

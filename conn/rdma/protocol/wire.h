@@ -46,6 +46,9 @@ inline constexpr std::uint16_t kAborted = 0x4159;
 /// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
 /// hellos have kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
+/// The same, of a sender that goes on reading; it sends kFinished when it closes. Only between peers
+/// that can resume, which must tell a disconnect by a close from one by the loss of a path.
+inline constexpr std::uint16_t kShutDown = 0x415B;
 /// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
 /// peers whose hellos have kTakesAhead.
 inline constexpr std::uint32_t kWaited = 0x80000000;
@@ -53,9 +56,10 @@ inline constexpr std::uint32_t kWaited = 0x80000000;
 struct ControlMessage {
   Opcode opcode{};
   /// In messages with opcode 0 or 1: the number of the feature page, or kWindowMark, kAborted,
-  /// kFinished or a probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
+  /// kFinished, kShutDown or a probe's number. With opcode 3: 0, kWindowMark or kWindowAhead.
   std::uint16_t select = 0;
-  /// In messages with opcode 0 or 1: bit mask of features; with kFinished: a number of bytes.
+  /// In messages with opcode 0 or 1: bit mask of features; with kFinished and kShutDown: a number
+  /// of bytes.
   std::uint64_t features = 0;
   /// In messages with opcode 3: start of the announced window, as an address in the sender's
   /// memory.

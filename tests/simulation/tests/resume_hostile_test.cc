@@ -230,9 +230,9 @@ TEST_CASE("resume: the end of the stream must be where the bytes end",
     ending = n == 0 ? "end of stream" : here.last_error();
     here.set_read_handler(nullptr);
   });
-  const auto finish = [&](std::uint64_t total) {
-    peer.send(testing::raw_feature(1, conn::rdma::kFinished, total));
-  };
+  const std::uint16_t how = GENERATE(conn::rdma::kFinished, conn::rdma::kShutDown);
+  CAPTURE(how);
+  const auto finish = [&](std::uint64_t total) { peer.send(testing::raw_feature(1, how, total)); };
   peer.stream("1234567");
   RUN_UNTIL(stranger.room.loop, received.size() == 7);
   SECTION("fewer or more bytes than arrived") {

@@ -51,6 +51,67 @@ TEST_CASE("resume: a listener follows an address that moves to another device",
   }
 }
 
+// The end that has shut down still reads, so its peer must not take the disconnect that comes with
+// the loss of the path for a close.
+TEST_CASE("resume: an end that has shut down gets the rest over another path",
+          "[simulation][resume]") {
+  const bool server_shuts = GENERATE(false, true);
+  const int loss = GENERATE(0, 1, 2, 3);
+  const bool both_shut = GENERATE(false, true);
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    CAPTURE(profile->name, server_shuts, loss, both_shut);
+    Pair pair(*profile);
+    World& world = pair.room.world;
+    testing::AnyLoop other;
+    conn::Connection& shuts = server_shuts ? *pair.server : *pair.client;
+    conn::Connection& answers = server_shuts ? *pair.client : *pair.server;
+    Talker asking(shuts, 1, 2, 100), answering(answers, 2, 1, 100);
+    const auto run_until = [&](auto what) {
+      for (int turn = 0; turn < 200'000 && !what(); ++turn) {
+        testing::turns(other, 1);
+        pair.room.run_for(100us);
+      }
+      CHECK(what());
+    };
+    run_until([&] { return asking.received() == 100 && answering.received() == 100; });
+    REQUIRE(shuts.shutdown() == 0);
+    run_until([&] { return !answering.ending().empty(); });
+    CHECK(answering.ending() == "end of stream");
+    const auto replace = [&](Device*& device, const char* name, const char* address) {
+      world.remove_device(*device);
+      pair.room.run_for(300ms);
+      device = &world.add_device(name, address, *profile);
+    };
+    const auto finish = [&] {
+      answering.more(1000);
+      pair.room.run_for(1us);
+      if (both_shut) CHECK(answers.shutdown() == 0);
+    };
+    if (loss == 0) {
+      replace(pair.room.far, "sim1", "10.77.0.2");
+    } else if (loss == 1) {
+      replace(pair.room.near, "sim0", "10.77.0.1");
+    } else if (loss == 2) {
+      flap(pair.room, 3s);
+    } else {
+      CHECK(shuts.rebind(other));
+    }
+    finish();
+    run_until([&] { return asking.received() == 1100 || !asking.ending().empty(); });
+    if (both_shut) run_until([&] { return !asking.ending().empty(); });
+    CHECK(asking.ending() == (both_shut ? "end of stream" : ""));
+    CHECK(asking.received() == 1100);
+    run_until([&] { return pair.counted("paths_lost") == 0; });
+    // The close that follows is one.
+    (server_shuts ? pair.server : pair.client).reset();
+    if (both_shut) continue;
+    answering.more(100'000'000);
+    run_until([&] { return answers.state() != conn::State::kConnected; });
+    CHECK_THAT(answers.last_error(), Contains("closed"));
+  }
+}
+
 TEST_CASE("resume: each attempt begins with another address", "[simulation][resume]") {
   if (chosen_profile().iwarp) return;
   Pair pair;
