@@ -70,6 +70,8 @@ constexpr std::array kRows = {
     Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions in the cache."},
     Row{"sessions_dropped", "tls_sessions_dropped_total", kCounter, Of::kProcess,
         "TLS sessions dropped from the cache."},
+    Row{"certificates_end", "tls_certificates_end_timestamp_seconds", kGauge, Of::kProcess,
+        "Unix time at which the first of this end's certificates ends; 0: it has none."},
     // Rows for statistics of the transport rdma.
     Row{"registered_bytes", "rdma_registered_bytes", kGauge, Of::kProcess,
         "Bytes of memory registered with RDMA devices."},

@@ -359,9 +359,13 @@ void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity
   }
   STACK_OF(X509)* chain = nullptr;
   SSL_CTX_get0_chain_certs(context, &chain);
-  bool weak = is_signed_weakly(context, SSL_CTX_get0_certificate(context));
-  for (int i = 0; i < sk_X509_num(chain); ++i)
-    weak = weak || is_signed_weakly(context, sk_X509_value(chain, i));
+  bool weak = false;
+  const auto look_at = [&](X509* certificate) {
+    weak = weak || is_signed_weakly(context, certificate);
+    ends_ = first_end(ends_, end_of(certificate));
+  };
+  look_at(SSL_CTX_get0_certificate(context));
+  for (int i = 0; i < sk_X509_num(chain); ++i) look_at(sk_X509_value(chain, i));
   if (weak) {
     ERR_raise(ERR_LIB_SSL, SSL_R_CA_MD_TOO_WEAK);
     fail("the certificate " + identity.cert + " cannot be used");

@@ -4,6 +4,8 @@
 // and trust that the options name. A Context is constant once made. Connections share it and keep
 // it alive, so a reload does not affect them.
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,6 +53,9 @@ class Context {
   SSL_CTX* client() const;
   /// Returns the OpenSSL context that server() has made; null if server() was not called yet.
   SSL_CTX* made_server() const noexcept;
+  /// Returns when the first of the certificates ends that this end shows, intermediate ones
+  /// included, in seconds since 1970; 0 if none has been loaded. May be called from any thread.
+  std::int64_t certificates_end() const noexcept { return ends_; }
   /// Makes the server's or client's OpenSSL context now if the options name files for it, so that
   /// mistakes in the options are found early.
   void load() const;
@@ -75,6 +80,7 @@ class Context {
   const Settings settings_;
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
+  mutable std::atomic<std::int64_t> ends_{0};
   mutable ae::Mutex mutex_;
   // certificate store that this context uses; holding it here keeps it findable in trust_
   mutable std::shared_ptr<X509_STORE> trusted_;

@@ -131,6 +131,13 @@ ContextTable::Sessions ContextTable::sessions() const {
   return all;
 }
 
+std::int64_t ContextTable::certificates_end() const {
+  const std::lock_guard lock(mutex_);
+  std::int64_t first = 0;
+  for (const auto& [key, slot] : slots_) first = first_end(first, slot->get()->certificates_end());
+  return first;
+}
+
 /// Drops the least recently used slots that are not in use: a quarter of all slots if none is in
 /// use, at least one. With so many at a time, finding the oldest is a small part of the cost of a
 /// new slot.

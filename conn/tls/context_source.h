@@ -42,6 +42,9 @@ class ContextTable {
     std::uint64_t kept = 0, dropped = 0;
   };
   Sessions sessions() const;
+  /// Returns when the first certificate ends that this end shows to its peers, in seconds since
+  /// 1970; 0 if it shows none.
+  std::int64_t certificates_end() const;
 
  private:
   struct Slot;

@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/facts.h"
 
+#include <array>
+#include <ctime>
+
+#include "conn/tls/engine/openssl.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+// "2027-01-31T12:00:00Z" (RFC 3339).
+std::string utc(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm when{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&time, &when) == nullptr) return {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &when)};
+}
+
+}  // namespace
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) {
   std::vector<std::pair<std::string, std::string>> facts;
@@ -21,6 +38,11 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
   add("ktls", engine.kernel().sends()      ? engine.kernel().receives() ? "send,receive" : "send"
               : engine.kernel().receives() ? "receive"
                                            : "no");
+  const auto add_end = [&](const char* key, const X509* certificate) {
+    if (const std::int64_t end = end_of(certificate); end != 0) add(key, utc(end).c_str());
+  };
+  add_end("certificate-ends", SSL_get_certificate(ssl));
+  add_end("peer-certificate-ends", SSL_get0_peer_certificate(ssl));
   return facts;
 }
 

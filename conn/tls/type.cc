@@ -158,6 +158,8 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   const ContextTable::Sessions sessions = contexts_->table.sessions();
   all.emplace_back("sessions", sessions.kept);
   all.emplace_back("sessions_dropped", sessions.dropped);
+  all.emplace_back("certificates_end", static_cast<std::uint64_t>(std::max<std::int64_t>(
+                                           0, contexts_->table.certificates_end())));
   return all;
 }
 

@@ -143,6 +143,8 @@ void take_facts(const conn::Connection& connection, Dialled& dialled) {
   dialled.confirmed = connection.state() == conn::State::kConnected;
   for (const auto& [name, value] : connection.info()) {
     if (name == "unsent" || name == "unconfirmed") dialled.confirmed &= value == "0";
+    if (name == "certificate-ends") dialled.certificate_ends = value;
+    if (name == "peer-certificate-ends") dialled.peer_certificate_ends = value;
     if (name == "mtu") std::from_chars(value.data(), value.data() + value.size(), dialled.mtu);
     if (name == "isolation" || name == "inline" || name == "receives")
       dialled.features += (dialled.features.empty() ? "" : ", ") + name + " " + value;

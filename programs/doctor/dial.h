@@ -30,6 +30,8 @@ struct Dialled {
   std::string peer;      ///< kind of peer: "an echo", "a server of RESP", "something else"
   std::string features;  ///< features of the queue pair: "keys window, inline 256, receives shared"
   std::size_t rounds = 0;        ///< number of measured round trips
+  /// ends of both ends' certificates as info() has them: "2027-01-31T12:00:00Z"; "" if none
+  std::string certificate_ends, peer_certificate_ends;
   std::optional<double> median;  ///< median of the round trips, in microseconds
 
   bool good() const noexcept { return !failure; }

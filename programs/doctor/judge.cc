@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 #include "programs/doctor/dial.h"
 
@@ -110,6 +111,28 @@ Verdict judge(const Facts& facts, const Route& route, const std::string& scheme)
   return verdict;
 }
 
+// The row of a certificate that ends at `ends`, a time of info().
+Verdict judge_certificate(const Dialled& dialled, const std::string& whose,
+                          const std::string& ends) {
+  constexpr std::time_t kDay = 24 * 60 * 60, kSoon = 30 * kDay;
+  Verdict verdict{.row = dialled.scheme + ": " + whose + " certificate"};
+  std::tm when{};
+  if (::strptime(ends.c_str(), "%Y-%m-%dT%H:%M:%SZ", &when) == nullptr) {
+    verdict.level = Level::kSkipped;
+    verdict.text = "it does not say when it ends";
+    return verdict;
+  }
+  const std::time_t left = ::timegm(&when) - std::time(nullptr);
+  verdict.text = left < 0 ? fmt::format("ended on {}", ends)
+                          : fmt::format("ends on {}, in {} day{}", ends, left / kDay,
+                                        left / kDay == 1 ? "" : "s");
+  if (left >= kSoon) return verdict;
+  // A peer that checks it refuses it; this connection stands because nobody has.
+  verdict.level = left < 0 ? Level::kFailed : Level::kNote;
+  verdict.remedy = "renew the certificate, and have its program read its files again";
+  return verdict;
+}
+
 Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside) {
   Verdicts all;
   for (const Dialled::Step& each : dialled.steps) {
@@ -144,6 +167,10 @@ Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside
     }
   }
   all.push_back(std::move(path));
+  if (!dialled.peer_certificate_ends.empty())
+    all.push_back(judge_certificate(dialled, "peer", dialled.peer_certificate_ends));
+  if (!dialled.certificate_ends.empty())
+    all.push_back(judge_certificate(dialled, "own", dialled.certificate_ends));
   return all;
 }
 

@@ -347,6 +347,20 @@ TEST_CASE("doctor: the route to a peer has to leave by an RDMA device whose link
   says(judge(facts, route, "rdma"), Level::kFailed, "Network is unreachable", "ip route get");
 }
 
+TEST_CASE("doctor: a certificate that ends soon is a note, and one that has ended a failure",
+          "[doctor]") {
+  auto one = dialled("tls", {{"connect", 90, true}});
+  one.path = "tls";
+  const auto last = [&] { return judge(good(), one, nullptr).back(); };
+  one.peer_certificate_ends = "2001-02-03T04:05:06Z";
+  says(last(), Level::kFailed, "ended on 2001-02-03T04:05:06Z", "renew");
+  one.peer_certificate_ends = "2901-02-03T04:05:06Z";
+  says(last(), Level::kOk, "ends on 2901-02-03T04:05:06Z, in ", "");
+  one.certificate_ends = "?";
+  CHECK(last().row == "tls: own certificate");
+  CHECK(last().level == Level::kSkipped);
+}
+
 TEST_CASE("doctor: a dial that stops says why, and tcp beside it tells a firewall from a dead host",
           "[doctor]") {
   const Facts facts = good();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 #include <filesystem>
 
 #include "conn/error.h"
@@ -73,6 +75,47 @@ TEST_CASE("tls: a listener serves the new certificate after configure(), and old
   site.server.configure(site.options_of(site.issue("third")));
   REQUIRE(site.visit(*listener) == "third");
   site.require_echo(*a, *b);
+}
+
+TEST_CASE("tls: statistics and info() say when certificates end", "[tls][reload]") {
+  using std::chrono::hours;
+  TlsSite site;
+  const auto names = std::vector<std::string>{"IP:127.0.0.1"};
+  const auto ends = [&] {
+    for (const auto& [name, value] : site.server.statistics(site.loop))
+      if (name == "certificates_end") return std::int64_t(value);
+    return std::int64_t{-1};
+  };
+  const auto is_in = [](std::int64_t seconds, std::chrono::seconds from_now) {
+    const std::int64_t late = std::int64_t(std::time(nullptr)) + from_now.count() - seconds;
+    return late >= 0 && late < 600;
+  };
+  const testing::Authority between =
+      site.ca.intermediate({.common_name = "Between", .valid_until = hours(24 * 5)});
+  site.server.configure(site.options_of(
+      site.ca.issue({.common_name = "ten", .names = names, .valid_until = hours(24 * 10)})));
+  const conn::ListenerPtr listener = site.listen();
+  CHECK(is_in(ends(), hours(24 * 10)));
+  // A listener with a certificate of its own: the first of both.
+  const conn::ListenerPtr other = site.listen(site.options_of(
+      site.ca.issue({.common_name = "eight", .names = names, .valid_until = hours(24 * 8)})));
+  CHECK(is_in(ends(), hours(24 * 8)));
+  const conn::ListenerPtr third = site.listen(site.options_of(
+      between.issue({.common_name = "nine", .names = names, .valid_until = hours(24 * 9)})));
+  CHECK(is_in(ends(), hours(24 * 5)));  // the intermediate one
+
+  const ConnectionPtr a = site.connect(*listener);
+  const ConnectionPtr b = site.next_accepted();
+  const auto time_of = [](const conn::Connection& connection, const char* key) {
+    std::tm when{};
+    const std::string text = info_of(connection, key);
+    INFO(key << ": " << text);
+    REQUIRE(::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &when) != nullptr);
+    return std::int64_t(::timegm(&when));
+  };
+  CHECK(is_in(time_of(*a, "peer-certificate-ends"), hours(24 * 10)));
+  CHECK(is_in(time_of(*b, "certificate-ends"), hours(24 * 10)));
+  CHECK(info_of(*b, "peer-certificate-ends") == "(none)");
 }
 
 TEST_CASE("tls: a handshake that has begun ends with the certificate it began with",

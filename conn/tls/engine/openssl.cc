@@ -6,6 +6,7 @@
 #include <openssl/x509v3.h>
 
 #include <array>
+#include <ctime>
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -71,6 +72,13 @@ std::string take_errors(const std::string& otherwise) {
   std::string text = first == 0 ? otherwise : reason_text(first);
   ERR_clear_error();
   return text;
+}
+
+std::int64_t end_of(const X509* certificate) {
+  std::tm when{};
+  if (certificate == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1)
+    return 0;
+  return ::timegm(&when);
 }
 
 std::string contents_of(BIO* memory) {

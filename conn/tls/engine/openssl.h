@@ -8,6 +8,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,13 @@ std::string subject_of(const X509* certificate);
 /// Returns at most `limit` alternative names of a certificate, such as "DNS:localhost,
 /// IP:127.0.0.1"; empty if it has none.
 std::string names_of(const X509* certificate, std::size_t limit);
+/// Returns when a certificate ends (notAfter), in seconds since 1970, UTC; 0 if it has no such time
+/// that OpenSSL can read. Null is allowed: 0.
+std::int64_t end_of(const X509* certificate);
+/// Returns the earlier of two times of end_of(), of which 0 is none.
+constexpr std::int64_t first_end(std::int64_t a, std::int64_t b) noexcept {
+  return a == 0 || (b != 0 && b < a) ? b : a;
+}
 std::string to_pem(X509* certificate);
 /// Returns the bytes that an OpenSSL memory BIO contains.
 std::string contents_of(BIO* memory);
