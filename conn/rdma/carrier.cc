@@ -215,8 +215,8 @@ ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
-  if (keeps_unsent()) return write_unsent(vectors, count);
-  if (link_.stage.phase() != Phase::kOpen || pending_failure_) return refuse_write();
+  if (link_.stage.phase() != Phase::kOpen || pending_failure_) [[unlikely]]
+    return keeps_unsent() ? write_unsent(vectors, count) : refuse_write();
   if (inherited()) {
     errno = EAGAIN;
     return -1;

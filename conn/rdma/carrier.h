@@ -78,8 +78,11 @@ class RdmaCarrier final : public LinkedCarrier {
   bool join(ae::EventLoop& loop) override;
   void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
   bool readable() const override {
-    if (!reader_.has_view() && link_.stream.inbound().has_unread()) return true;
-    return (reader_.has_view() || link_.stream.input_over() || pending_failure_) && is_read_due();
+    if (!reader_.has_view()) {
+      if (link_.stream.inbound().has_unread()) return true;
+      if (!link_.stream.input_over() && !pending_failure_) return false;
+    }
+    return is_read_due();
   }
   // Returns false if the read handler must not be called in this iteration, because the
   // connection's read budget is used up: the write handler, or a handler of another connection, may

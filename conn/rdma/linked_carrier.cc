@@ -31,7 +31,7 @@ LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state,
       link_(state, std::move(settings), role, {*this, *this}),
       ending_(link_),
       deadline_(state, *this),
-      straight_(StraightPath::on),
+      may_go_straight_(StraightPath::on),
       listener_(listener) {
   state.make_room(type.counters(state.loop()).open + 1);
 }
@@ -108,6 +108,7 @@ void LinkedCarrier::accept_path(const Answer& answer) {
   // Events of the device may have been read meanwhile.
   if (link_.stage.phase() != phase) throw VerbsError("the device failed", ENODEV);
   waits_for_first_message_ = link_.path.iwarp();
+  straight_ = may_go_straight_ && !waits_for_first_message_;
   if (!link_.path.iwarp() && settings.fabric.ece) answer_ece(id.get(), link_.queue_pair());
   Hello ours = link_.stream.hello();
   mtu.tell(ours);
@@ -182,7 +183,7 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
 // --- messages that arrived -----------------------------------------------------------------------
 
 void LinkedCarrier::on_immediate(std::uint32_t length) {
-  if (straight_ && link_.stage.phase() == Phase::kOpen && !waits_for_first_message_ &&
+  if (straight_ && link_.stage.phase() == Phase::kOpen &&
       link_.stream.take_straight(length, link_.state().now())) [[likely]] {
     // The message may prove that the peer has free receives again; staged data may have waited for
     // them.
@@ -190,8 +191,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
     return reader_.has_view() ? update_ready() : update_readable();
   }
   on_communication_established();
-  // iWARP: the accepting side may send once the first message of the connecting side has arrived.
-  if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
+  on_first_message();
   Stream& stream = link_.stream;
   const std::uint32_t turns = stream.inbound().window_turns();
   stream.on_data(length, link_.state().now());
@@ -203,9 +203,16 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   update_ready();
 }
 
+// iWARP: the accepting side may send once the first message of the connecting side has arrived.
+void LinkedCarrier::on_first_message() noexcept {
+  if (!std::exchange(waits_for_first_message_, false)) return;
+  straight_ = may_go_straight_;
+  link_.state().want_flush(*this);
+}
+
 void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   on_communication_established();
-  if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
+  on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
   if (link_.stage.in_use() && link_.stream.peer_windows().any()) deadline_.clear(loop());
@@ -301,7 +308,7 @@ void LinkedCarrier::on_memory() noexcept {
 // Posts what is staged, if nothing else is due. Returns false if nothing was posted.
 bool LinkedCarrier::post_straight() noexcept {
   if (!straight_ || link_.stage.phase() != Phase::kOpen || ending_.at() != EndStep::kNone ||
-      waits_for_first_message_ || delivering_ || link_.windows.may_have_key_to_change())
+      delivering_ || link_.windows.may_have_key_to_change())
     return false;
   const std::uint32_t bytes = link_.sender.post_straight(link_.queue_pair(), link_.state().now());
   if (bytes == 0) return false;

@@ -91,6 +91,7 @@ class LinkedCarrier : public QueuedCarrier,
   void on_sends_done(std::uint32_t sequence) override;
   void on_immediate(std::uint32_t length) override;
   void on_message(std::span<const std::byte> bytes) override;
+  void on_first_message() noexcept;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
   void on_no_memory() noexcept override;  // overrides DeadlineUser::on_no_memory() as well
@@ -204,9 +205,11 @@ class LinkedCarrier : public QueuedCarrier,
   // all bytes are delivered.
   bool delivering_ = false;
   // StraightPath::on when this object was created.
-  const bool straight_;
+  const bool may_go_straight_;
   // iWARP, accepting side: true until the connecting side has sent the first message, as it must.
   bool waits_for_first_message_ = false;
+  // may_go_straight_ && !waits_for_first_message_
+  bool straight_ = may_go_straight_;
   // True once the program was told that the peer has ended its stream.
   bool told_of_end_ = false;
   // True between two loops: neither may be used.

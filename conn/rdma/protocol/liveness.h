@@ -55,7 +55,8 @@ class Liveness {
   }
   void on_heard(ae::TimePoint now) noexcept {
     // A peer that was stopped has not posted receives meanwhile.
-    if (now - heard_at_ > silence_allowed()) waits_since_ = {};
+    if (waits_since_ != ae::TimePoint{} && now - heard_at_ > silence_allowed()) [[unlikely]]
+      waits_since_ = {};
     heard_ = true;
     heard_at_ = now;
     asked_at_ = {};

@@ -216,6 +216,7 @@ void Stream::on_finished(const ControlMessage& message, ae::TimePoint now) {
     return fail("the peer ended its stream at another byte than the last that arrived");
   peer_leaves_ = peer_leaves_ || leaves;
   if (std::exchange(peer_finished_, true)) return;
+  input_over_ = true;
   takes_data_ = false;
   inbound_.end();
 }
@@ -413,6 +414,7 @@ void Stream::check() const {
   proof_.check();
   budget_.check();
   assert(earned_ <= kMostAnnounced && reply_count_ <= flow::kMostAnswers);
+  assert(input_over_ == (peer_closed_ || peer_finished_));
 #endif
 }
 

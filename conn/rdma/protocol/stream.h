@@ -138,7 +138,7 @@ class Stream {
   /// Call when the peer has closed. Bytes that have arrived, or that are still passed in, stay
   /// readable; nothing more is sent.
   void on_peer_closed() noexcept {
-    peer_closed_ = true;
+    peer_closed_ = input_over_ = true;
     inbound_.end();
   }
 
@@ -152,7 +152,7 @@ class Stream {
   /// Returns true if the peer has also said that it reads no more, so that it closes (kFinished).
   bool peer_leaves() const noexcept { return peer_leaves_; }
   /// Returns true if no more bytes of the peer will arrive.
-  bool input_over() const noexcept { return peer_closed_ || peer_finished_; }
+  bool input_over() const noexcept { return input_over_; }
   bool at_end() const noexcept { return input_over() && !inbound_.has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
 
@@ -276,6 +276,7 @@ class Stream {
   Excess excess_ = Excess::kNone;
   bool peer_closed_ = false, peer_aborted_ = false;
   bool peer_finished_ = false, peer_leaves_ = false;
+  bool input_over_ = false;  // peer_closed_ || peer_finished_
   // False once the stream has failed or the peer has ended its stream: data breaks the protocol
   // then.
   bool takes_data_ = true;
