@@ -15,6 +15,7 @@
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
+#include "conn/peer_credentials.h"
 #include "conn/state.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -56,6 +57,8 @@ class AECONN_API ConnectionFacts {
   std::string peer_certificate() const;  ///< the peer's certificate in PEM format; "": none
   /// The peer's user as option peer-user has determined it; "": none.
   std::string peer_user() const;
+  /// The process at the other end; no value: only Unix sockets tell, while they are open.
+  std::optional<PeerCredentials> peer_credentials() const;
   /// Number of this connection, unique in the process, never reused.
   std::uint64_t id() const noexcept;
   /// Number of bytes read from the connection since it was created.

@@ -321,6 +321,10 @@ int aeconn_is_local(const aeconn_conn* conn);
 size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size);
 /* The user name that option peer-user takes from the certificate; "" if there is none. */
 size_t aeconn_peer_user(const aeconn_conn* conn, char* user, size_t size);
+/* The process at the other end of a Unix socket: its number (0: it is in another PID namespace),
+ * effective user and group. Pointers may be NULL. 0; or -1 with errno EOPNOTSUPP: only open
+ * connections of unix, also below tls, tell it; EINVAL. */
+int aeconn_peer_credentials(const aeconn_conn* conn, pid_t* pid, uid_t* uid, gid_t* gid);
 /* One line that describes the path: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"; "" before the connection
  * is established. Copies as aeconn_local(). */
 size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size);

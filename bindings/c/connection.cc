@@ -280,6 +280,22 @@ size_t aeconn_peer_user(const aeconn_conn* conn, char* user, size_t size) {
   return length < 0 ? copy_out("", user, size) : static_cast<size_t>(length);
 }
 
+int aeconn_peer_credentials(const aeconn_conn* conn, pid_t* pid, uid_t* uid, gid_t* gid) {
+  if (conn == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  const std::optional<conn::PeerCredentials> peer = of(conn)->peer_credentials();
+  if (!peer) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  if (pid != nullptr) *pid = peer->pid;
+  if (uid != nullptr) *uid = peer->uid;
+  if (gid != nullptr) *gid = peer->gid;
+  return 0;
+}
+
 size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size) {
   if (conn == nullptr) return copy_out("", line, size);
   const ssize_t length =

@@ -45,6 +45,7 @@ CALLS = {
     "makefile": lambda s: s.makefile("rb"),
     "path": lambda s: s.path(),
     "peer_certificate": lambda s: s.peer_certificate(),
+    "peer_credentials": lambda s: s.peer_credentials(),
     "peer_user": lambda s: s.peer_user(),
     "readable": lambda s: s.readable(),
     "recv": lambda s: s.recv(1),

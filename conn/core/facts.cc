@@ -73,4 +73,8 @@ std::string ConnectionFacts::peer_user() const {
   return ConnectionCore::of(*this).carrier_->peer_user();
 }
 
+std::optional<PeerCredentials> ConnectionFacts::peer_credentials() const {
+  return ConnectionCore::of(*this).carrier_->peer_credentials();
+}
+
 }}  // namespace conn

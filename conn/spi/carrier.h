@@ -28,6 +28,7 @@
 #include "conn/error.h"
 #include "conn/in_place.h"
 #include "conn/kit/quota.h"
+#include "conn/peer_credentials.h"
 #include "conn/state.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -280,6 +281,8 @@ class AECONN_API CarrierFacts : public CarrierBase {
   virtual std::string peer_certificate() const { return {}; }
   /// The user that option peer-user has determined for the peer; "": none.
   virtual std::string peer_user() const { return {}; }
+  /// The process at the other end; no value: unknown.
+  virtual std::optional<PeerCredentials> peer_credentials() const { return std::nullopt; }
 
  protected:
   using CarrierBase::CarrierBase;

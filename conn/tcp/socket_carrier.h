@@ -33,6 +33,7 @@ class SocketCarrier final : public Carrier {
   std::string local_address() const override;
   std::string peer_address() const override;
   std::optional<bool> is_local() const override;
+  std::optional<PeerCredentials> peer_credentials() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;

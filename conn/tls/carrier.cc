@@ -405,6 +405,11 @@ std::optional<bool> TlsCarrier::is_local() const {
   return below != nullptr ? below->is_local() : std::nullopt;
 }
 
+std::optional<PeerCredentials> TlsCarrier::peer_credentials() const {
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->peer_credentials() : std::nullopt;
+}
+
 /// Returns why the connection has ended. While this connection itself has not failed, returns the
 /// reason that the connection below knows.
 const Failure& TlsCarrier::why_ended() const noexcept {

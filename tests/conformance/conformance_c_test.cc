@@ -247,6 +247,10 @@ TEST_CASE("C: facts", "[conformance][c]") {
     REQUIRE(std::string_view(aeconn_transport(pair.client.get())) == transport.name);
     REQUIRE((aeconn_fd(pair.client.get()) == -1) == transport.name.ends_with("rdma"));
     REQUIRE(aeconn_is_local(pair.client.get()) != 0);
+    pid_t process = 0;
+    const bool tells = transport.name.ends_with("unix");
+    REQUIRE((aeconn_peer_credentials(pair.client.get(), &process, nullptr, nullptr) == 0) == tells);
+    REQUIRE((tells ? process == ::getpid() : errno == EOPNOTSUPP));
     REQUIRE(aeconn_id(pair.client.get()) != aeconn_id(pair.server.get()));
     const std::string url = aeconn_listener_url(pair.listener.get(), 0);
     const std::string peer = peer_of(pair.client.get());

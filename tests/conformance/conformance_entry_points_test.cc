@@ -135,6 +135,7 @@ const std::vector<Entry>& entries() {
       {"peer_address", [](Place& p) { (void)p.client->peer_address(); }},
       {"peer_certificate", [](Place& p) { (void)p.client->peer_certificate(); }},
       {"peer_user", [](Place& p) { (void)p.client->peer_user(); }},
+      {"peer_credentials", [](Place& p) { (void)p.client->peer_credentials(); }},
       {"rebind", [](Place& p) { (void)p.client->rebind(p.loop); }},
       {"leave",
        [](Place& p) {

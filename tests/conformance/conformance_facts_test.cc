@@ -328,6 +328,10 @@ TEST_CASE("connection: it belongs to its type and loop, and has an id and a desc
       REQUIRE(one->peer_certificate().empty());
       REQUIRE(one->peer_user().empty());
     }
+    // Only Unix sockets tell the process, also below another layer.
+    const auto credentials = pair.client->peer_credentials();
+    REQUIRE(credentials.has_value() == transport.name.ends_with("unix"));
+    if (credentials) REQUIRE(credentials->uid == ::geteuid());
   }
 }
 

@@ -292,6 +292,7 @@ TEST_CASE("C: null handles of groups and redials", "[c]") {
   CHECK(aeconn_listener_share(nullptr, 0, nullptr, nullptr) == -1);
   CHECK(aeconn_metrics(nullptr, nullptr, nullptr) == -1);
   CHECK(aeconn_peer_user(nullptr, nullptr, 0) == 0);
+  CHECK(aeconn_peer_credentials(nullptr, nullptr, nullptr, nullptr) == -1);
   CHECK(aeconn_last_errno(nullptr) == EINVAL);
   CHECK(aeconn_redial_new(nullptr, nullptr, nullptr, nullptr, nullptr) == nullptr);
   CHECK(aeconn_redial_get_phase(nullptr) == AECONN_REDIAL_STOPPED);

@@ -21,6 +21,7 @@ from ctypes import (
     c_size_t,
     c_ssize_t,
     c_uint16,
+    c_uint32,
     c_uint64,
     c_void_p,
     py_object,
@@ -83,6 +84,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "peer": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
     "peer_user": (c_size_t, c_void_p, c_char_p, c_size_t),
+    "peer_credentials": (c_int, c_void_p, POINTER(c_int), POINTER(c_uint32), POINTER(c_uint32)),
     "path": (c_size_t, c_void_p, c_char_p, c_size_t),
     "set_user_data": (None, c_void_p, c_void_p),
     "info": (None, c_void_p, FactFn, py_object),
@@ -210,6 +212,14 @@ def text_of(function: Any, conn: int) -> str:
     line = ctypes.create_string_buffer(size)
     function(conn, line, size)
     return from_c(line.value)
+
+
+def peer_credentials(conn: int) -> tuple[int, int, int] | None:
+    """The process, user and group at the other end of a Unix socket; None for other transports."""
+    pid, uid, gid = c_int(), c_uint32(), c_uint32()
+    if lib.peer_credentials(conn, pid, uid, gid) != 0:
+        return None
+    return pid.value, uid.value, gid.value
 
 
 def facts(call: Any) -> dict[str, str]:

@@ -470,6 +470,10 @@ class Socket:
         option."""
         return self._locked(lambda conn: _native.text_of(lib.peer_user, conn))
 
+    def peer_credentials(self) -> tuple[int, int, int] | None:
+        """Process, user and group at the other end of a Unix socket; None for other transports."""
+        return self._locked(_native.peer_credentials)
+
     def peer_certificate(self) -> str:
         """The certificate as PEM; "" if there is none."""
         return self._locked(lambda conn: _native.text_of(lib.peer_certificate, conn))

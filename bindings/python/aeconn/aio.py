@@ -39,6 +39,7 @@ _FACTS: dict[str, Callable[[int], Any]] = {
     "transport": lambda conn: _native.from_c(lib.transport(conn)),
     "path": _native.path,
     "peer_user": lambda conn: _native.text_of(lib.peer_user, conn),
+    "peer_credentials": _native.peer_credentials,
     "peer_certificate": lambda conn: _native.text_of(lib.peer_certificate, conn),
 }
 
