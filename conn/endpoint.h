@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Endpoint: where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379,
-// unix:///run/kv, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A list of
-// schemes, the preferred one first, names one place that several transports can reach:
+// unix:///run/kv, unix:@kv, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
+// list of schemes, the preferred one first, names one place that several transports can reach:
 // rdma|tcp://10.0.0.1:6379. Any byte of a path, an option or a host, and the commas between hosts,
 // may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and '%' itself must be
 // written so.
@@ -33,8 +33,10 @@ struct AECONN_API Endpoint {
   std::vector<Host> hosts;  ///< hosts, separated by ',' in the URL; empty if the URL has a path
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
-  std::string path;  ///< path of a Unix socket, for schemes that end in "unix"
-  Options options;   ///< the options, which are the part of the URL after the '?'
+  /// Path of a Unix socket, or '@' and an abstract name, for schemes that end in "unix". A file
+  /// whose name begins with '@' is "./@name".
+  std::string path;
+  Options options;  ///< the options, which are the part of the URL after the '?'
   /// Whether the URL has no port at all. check() refuses such a URL if the transport needs a port.
   bool no_port = false;
 
@@ -54,7 +56,7 @@ AECONN_API std::string host_port(std::string_view host, std::uint16_t port);
 
 /// A text such as Connection::local_address() returns, split into host and port.
 struct Address {
-  std::string host;  ///< IPv6 address without brackets, or another host; or a Unix socket's path
+  std::string host;  ///< IPv6 address without brackets, or another host; or a Unix socket's name
   std::uint16_t port = 0;  ///< port number; 0: the address is a path, or has no port
 };
 /// Splits a text that host_port() has made into host and port. Any other text is returned as a host

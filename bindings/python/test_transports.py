@@ -568,6 +568,16 @@ class Several(unittest.TestCase):
                 self.assertIn("not rdma", aeconn.fallbacks()[url])
                 self.assertEqual(writer.get_extra_info("peer_user"), "")
                 self.assertEqual(writer.get_extra_info("peer_certificate"), "")
+                self.assertIsNone(writer.get_extra_info("peer_credentials"))
+                writer.close()
+            name = f"unix:@aeconn-{os.getpid()}"
+            async with await aeconn.start_server(lambda *_: None, name) as server:
+                self.assertEqual(server.urls, [name])
+                _, writer = await aeconn.open_connection(name)
+                ours = os.getpid(), os.geteuid(), os.getegid()
+                self.assertEqual(writer.get_extra_info("peer_credentials"), ours)
+                peer = f"\0aeconn-{os.getpid()}".encode()
+                self.assertEqual(writer.get_extra_info("peername"), peer)
                 writer.close()
 
         asyncio.run(run())

@@ -509,7 +509,10 @@ std::string SocketAddress::to_string() const {
     if (size <= kOffset) return {};
     const std::size_t length = size - kOffset;
     if (local->sun_path[0] == '\0') return "@" + std::string(local->sun_path + 1, length - 1);
-    return {local->sun_path, strnlen(local->sun_path, length)};
+    std::string path(local->sun_path, strnlen(local->sun_path, length));
+    // A file whose name begins with '@' is shown with its folder: "@" stands for abstract names.
+    if (path.starts_with('@')) path.insert(0, "./");
+    return path;
   }
   const std::string name = host();
   return name.empty() ? name : host_port(name, port());

@@ -42,7 +42,8 @@ struct AECONN_API SocketAddress {
   void set_port(std::uint16_t port) noexcept;
   /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one).
   std::string host() const;
-  /// Address and port as host_port() joins them; a Unix socket's path; "" if unset.
+  /// Address and port as host_port() joins them; a Unix socket's path, or '@' and its abstract
+  /// name; "" if unset.
   std::string to_string() const;
   /// Whether both addresses have the same host, regardless of the port. An IPv4-mapped IPv6 address
   /// equals the IPv4 address.

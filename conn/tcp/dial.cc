@@ -26,6 +26,11 @@ Failure connect_failure(const SocketAddress& to, int err) {
   return errno_failure(err, "connect to " + to.to_string());
 }
 
+/// Returns the failure of opening a socket, with the address to which it would have connected.
+Failure connect_failure(const SocketAddress& to, const Failure& why) {
+  return {why.code, "connect to " + to.to_string() + ": " + why.text};
+}
+
 Failure timed_out(const std::string& what) { return errno_failure(ETIMEDOUT, what); }
 
 /// Returns how much of the remaining time `left` connecting to one address may take: half of it if
@@ -36,21 +41,22 @@ ae::Duration share(ae::Duration left, bool others) {
 }
 
 /// Creates the socket `fd` and connects it to the address `to`, blocking until `deadline` at most.
-/// Returns 0 or an errno value.
-int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
+/// Returns the failure; empty: none.
+Failure try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
+  const auto result = [&](int err) { return err == 0 ? Failure() : connect_failure(to, err); };
   ae::Duration delay = kFirstRetry;
   for (;;) {
-    fd = open_socket(to.family());
-    if (!fd) return errno;
-    apply(settings, fd.get(), to.family());
+    fd.reset();
+    if (const Failure why = open_socket_for(settings, to.family(), fd))
+      return connect_failure(to, why);
     const int err = start_connect(fd.get(), to, settings);
     if (err == EINPROGRESS) {
-      return poll_until(fd.get(), POLLOUT, deadline) ? connect_result(fd.get()) : ETIMEDOUT;
+      return result(poll_until(fd.get(), POLLOUT, deadline) ? connect_result(fd.get()) : ETIMEDOUT);
     }
-    if (err != EAGAIN || to.family() != AF_UNIX) return err;
+    if (err != EAGAIN || to.family() != AF_UNIX) return result(err);
     const ae::TimePoint now = std::chrono::steady_clock::now();
-    if (now >= deadline) return ETIMEDOUT;
-    if (Interruption::ends()) return EINTR;
+    if (now >= deadline) return result(ETIMEDOUT);
+    if (Interruption::ends()) return result(EINTR);
     // Sleeps before the next attempt: with descriptor -1, poll_until() waits for no event. A signal
     // interrupts this sleep as it interrupts poll(2).
     poll_until(-1, 0, std::min(now + delay, deadline));
@@ -183,12 +189,10 @@ void Dial::try_address() {
       book_.choose(settings_->spread, std::span(addresses_).subspan(address_), settings_->source);
   attempt_began_ = std::chrono::steady_clock::now();
   const SocketAddress& to = addresses_[address_];
-  fd_ = open_socket(to.family());
-  if (!fd_) {
-    attempt_failed(errno);
+  if (const Failure why = open_socket_for(*settings_, to.family(), fd_)) {
+    attempt_failed(connect_failure(to, why));
     return;
   }
-  apply(*settings_, fd_.get(), to.family());
   const int err = start_connect(fd_.get(), to, *settings_);
   if (err == 0) {
     connected();
@@ -233,8 +237,10 @@ void Dial::connected() {
   over_ = Dialed{std::move(fd_), addresses_[address_], {}, std::move(place_)};
 }
 
-void Dial::attempt_failed(int err) {
-  last_failure_ = connect_failure(addresses_[address_], err);
+void Dial::attempt_failed(int err) { attempt_failed(connect_failure(addresses_[address_], err)); }
+
+void Dial::attempt_failed(Failure why) {
+  last_failure_ = std::move(why);
   book_.told(settings_->spread, addresses_[address_], last_failure_.code);
   next_address();
 }
@@ -259,15 +265,15 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
       const SocketAddress& address = addresses[i];
       const ae::TimePoint now = std::chrono::steady_clock::now();
       const bool others = more_hosts || &address != &addresses.back();
-      const int err = try_now(settings, address, now + share(deadline - now, others), result.fd);
-      if (err == 0) {
+      Failure why = try_now(settings, address, now + share(deadline - now, others), result.fd);
+      if (!why) {
         book.told(settings.spread, address, {});
         result.peer = address;
         result.failure = {};
         return true;
       }
       result.fd.reset();
-      result.failure = connect_failure(address, err);
+      result.failure = std::move(why);
       if (Interruption::ends()) return true;
       book.told(settings.spread, address, result.failure.code);
     }

@@ -60,6 +60,7 @@ class Dial {
   void writable();
   void retry_later();
   void attempt_failed(int err);
+  void attempt_failed(Failure why);
   void out_of_time();
   void stop_watching();
   void connected();

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/settings.h"
 
+#include <grp.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <vector>
+
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -66,6 +74,61 @@ int parse_mode(OptionReader& options) {
   return mode;
 }
 
+/// Returns the group that the system's database has under `name`; no value if it has none. Throws
+/// Error if the database cannot be read.
+std::optional<gid_t> look_up_group(const std::string& name) {
+  std::vector<char> buffer(1024);
+  for (;;) {
+    group entry{};
+    group* found = nullptr;
+    const int err = getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+    if (found != nullptr) return found->gr_gid;
+    if (err == ERANGE && buffer.size() < (std::size_t{1} << 24)) {
+      buffer.resize(buffer.size() * 4);  // the group has many members
+    } else if (err == EINTR) {
+      continue;
+    } else if (err == 0 || err == ENOENT || err == ESRCH || err == EBADF || err == EPERM) {
+      return std::nullopt;  // the values for an unknown group, according to getgrnam(3)
+    } else {
+      throw Error("option group=" + name + ": " + errno_text(err));
+    }
+  }
+}
+
+/// Returns the value of option group, a group's number or name; no value if the option is not
+/// given. Throws Error for a group that is not there.
+std::optional<gid_t> parse_group(OptionReader& options) {
+  const std::string text = options.text("group");
+  if (!options.given("group")) return std::nullopt;
+  gid_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  // chown(2) takes the largest number for "unchanged".
+  if (error == std::errc() && rest == end && number != static_cast<gid_t>(-1)) return number;
+  std::optional<gid_t> found;
+  if (!text.empty() && text.find('\0') == std::string::npos) found = look_up_group(text);
+  if (!found) {
+    throw Error("option group=" + text +
+                ": this machine has no such group; give the name or the number of one");
+  }
+  return found;
+}
+
+/// Returns the value of option bind-device, the name of a network device; empty if the option is
+/// not given. Throws Error for a text that no device can have as its name.
+std::string parse_device(OptionReader& options) {
+  const std::string text = options.text("bind-device");
+  if (!options.given("bind-device")) return {};
+  const bool fits =
+      !text.empty() && text.size() < IFNAMSIZ && std::none_of(text.begin(), text.end(), [](char c) {
+        return static_cast<unsigned char>(c) <= ' ' || c == '/' || c == ':';
+      });
+  if (!fits) {
+    throw Error("option bind-device=" + text + ": must be the name of a network device, as eth0");
+  }
+  return text;
+}
+
 SocketAddress parse_source(OptionReader& options) {
   const std::string text = options.text("source");
   if (!options.given("source")) return {};
@@ -101,13 +164,26 @@ const OptionTable& tcp_options() {
                        "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
          Row::duration("linger", kBoth, defaults().linger, 0s, 1h,
                        "how long close() may deliver; 0: a plain close(2)"),
-         EndLinger::row("as `linger`, where the loop ends under the connection"), send_buffer(),
+         EndLinger::row("as `linger`, where the loop ends under the connection"),
+         Row::flag("mptcp", kBoth, defaults().mptcp,
+                   "Multipath TCP, where the peer has it, too; else plain TCP"),
+         Row::text("bind-device", kBoth, "the route's", "a network device",
+                   "`SO_BINDTODEVICE`: packets use this device alone, as `eth0`"),
+         Row::number("mark", kBoth, defaults().mark, 0, UINT32_MAX,
+                     "`SO_MARK` of the packets, for rules of the routing and the firewall; 0: none")
+             .tuning(),
+         Row::number("traffic-class", kBoth, 0, 0, 255,
+                     "of the packets; the upper six bits are the DSCP")
+             .by_default("the kernel's")
+             .tuning(),
+         send_buffer(),
          buffer("receive-buffer", defaults().receive_buffer,
                 "`SO_RCVBUF`; 0: the kernel decides and adapts"),
          Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
                     "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
              .or_word({"no"})
-             .tuning()}}});
+             .tuning()}}},
+      {FormerOption::renamed("dscp", "traffic-class", 4)});
   return table;
 }
 
@@ -120,6 +196,8 @@ const OptionTable& unix_options() {
         {backlog(), accept_batch(), max_connections(),
          OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
                          "permissions of the socket's file"),
+         OptionRow::text("group", OptionSide::kListener, "the process's", "a name or number",
+                         "group of the socket's file"),
          connect_timeout("how long a full backlog is waited for"), send_buffer()}}},
       {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
        FormerOption::gone("receive-buffer",
@@ -143,6 +221,11 @@ Settings tcp_settings(const Options& options) {
   s.source = parse_source(read);
   s.spread = spread_from(read);
   s.zero_copy = read.number("zero-copy");
+  s.mptcp = read.flag("mptcp");
+  s.bind_device = parse_device(read);
+  s.mark = static_cast<std::uint32_t>(read.number("mark"));
+  const auto traffic_class = static_cast<int>(read.number("traffic-class"));
+  if (read.given("traffic-class")) s.traffic_class = traffic_class;
   read.finish();
   return s;
 }
@@ -153,6 +236,7 @@ Settings unix_settings(const Options& options) {
   Settings s;
   parse_common(read, s);
   s.mode = parse_mode(read);
+  s.group = parse_group(read);
   read.finish();
   return s;
 }

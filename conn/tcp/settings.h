@@ -4,7 +4,12 @@
 // The member initializers are the defaults; names, ranges and documentation texts are in
 // settings.cc.
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 #include "ae/abi.h"
 #include "ae/time.h"
@@ -43,8 +48,13 @@ struct Settings {
   std::uint64_t zero_copy = 0;
   SocketAddress source;  ///< local address to connect from; if its size is 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;
+  bool mptcp = false;       ///< whether sockets are those of Multipath TCP
+  std::uint32_t mark = 0;   ///< mark of the packets (SO_MARK) for the kernel's rules; 0: none
+  int traffic_class = -1;   ///< traffic class of the packets, 0 to 255; -1: the kernel's default
+  std::string bind_device;  ///< network device that the packets use; "": the route's
   // Options that only unix has
   int mode = -1;  ///< permissions of the listening socket's file; -1: as the umask allows
+  std::optional<gid_t> group;  ///< group of the listening socket's file; no value: the process's
 };
 
 /// Returns the settings of tcp with `options` applied. Throws Error for an unknown option or a bad

@@ -10,9 +10,11 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "conn/error.h"
@@ -26,6 +28,9 @@ namespace {
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
+
+// IPPROTO_MPTCP, SOL_MPTCP and MPTCP_INFO, which older C libraries do not name
+constexpr int kMptcp = 262, kMptcpLevel = 284, kMptcpInfo = 1;
 
 int seconds(ae::Duration time) noexcept {
   return static_cast<int>(std::chrono::ceil<std::chrono::seconds>(time).count());
@@ -42,8 +47,66 @@ bool connected_to_itself(int fd, const SocketAddress& to) noexcept {
 
 }  // namespace
 
-Fd open_socket(int family) noexcept {
-  return Fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Fd open_socket(int family, bool mptcp) noexcept {
+  return Fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, mptcp ? kMptcp : 0));
+}
+
+Failure open_socket_for(const Settings& settings, int family, Fd& out) {
+  Fd fd = open_socket(family, settings.mptcp);
+  if (!fd) {
+    const std::error_code code(errno, std::generic_category());
+    // EPROTONOSUPPORT: the kernel was built without it; ENOPROTOOPT: it is switched off.
+    if (settings.mptcp && (code.value() == EPROTONOSUPPORT || code.value() == ENOPROTOOPT)) {
+      return {code,
+              "option mptcp=yes: this kernel offers no Multipath TCP; set the sysctl "
+              "net.mptcp.enabled to 1, or leave the option out"};
+    }
+    return {code, errno_text(code.value())};
+  }
+  apply(settings, fd.get(), family);
+  if (Failure failure = apply_way(settings, fd.get(), family)) return failure;
+  out = std::move(fd);
+  return {};
+}
+
+bool speaks_mptcp(int fd) noexcept {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != kMptcp)
+    return false;
+  // The beginning of the kernel's struct mptcp_info: six numbers of a byte, then the flags, of
+  // which the lowest says that the connection goes on as plain TCP.
+  struct {
+    std::array<std::uint8_t, 8> numbers;
+    std::uint32_t flags;
+  } info{};
+  size = sizeof info;
+  return getsockopt(fd, kMptcpLevel, kMptcpInfo, &info, &size) == 0 && (info.flags & 1U) == 0;
+}
+
+Failure apply_way(const Settings& settings, int fd, int family) {
+  const auto failed = [](const std::string& option) {
+    const int err = errno;
+    std::string text = "option " + option + ": " + errno_text(err);
+    if (err == ENODEV) text = "option " + option + ": this machine has no such network device";
+    if (err == EPERM) text += "; the process needs the capability CAP_NET_ADMIN or CAP_NET_RAW";
+    return Failure({err, std::generic_category()}, std::move(text));
+  };
+  if (settings.mark != 0 &&
+      setsockopt(fd, SOL_SOCKET, SO_MARK, &settings.mark, sizeof settings.mark) != 0)
+    return failed("mark=" + std::to_string(settings.mark));
+  if (const std::string& device = settings.bind_device;
+      !device.empty() && setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
+                                    static_cast<socklen_t>(device.size() + 1)) != 0)
+    return failed("bind-device=" + device);
+  if (settings.traffic_class < 0) return {};
+  // An IPv6 socket may carry IPv4 packets, too, which have a field of their own.
+  if (family == AF_INET6) set_option(fd, IPPROTO_IP, IP_TOS, settings.traffic_class);
+  const int level = family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  const int name = family == AF_INET6 ? IPV6_TCLASS : IP_TOS;
+  if (setsockopt(fd, level, name, &settings.traffic_class, sizeof settings.traffic_class) != 0)
+    return failed("traffic-class=" + std::to_string(settings.traffic_class));
+  return {};
 }
 
 void apply(const Settings& settings, int fd, int family) noexcept {
@@ -137,13 +200,24 @@ SocketAddress unix_address(const std::string& path) {
   SocketAddress address;
   auto* local = reinterpret_cast<sockaddr_un*>(address.get());
   if (path.empty()) throw Error("a unix endpoint needs the path of its socket");
-  if (path.find('\0') != std::string::npos) throw Error("a socket's path cannot hold a NUL byte");
-  if (path.size() >= sizeof local->sun_path) {
-    throw Error("the path " + path +
+  // An abstract name is as long as the address says, so it has no NUL byte at its end.
+  const bool abstract = is_abstract(path);
+  if (path == "@") throw Error("the abstract name after '@' is missing, as in unix:@kv");
+  if (!abstract && path.find('\0') != std::string::npos)
+    throw Error("a socket's path cannot hold a NUL byte");
+  const std::size_t most = sizeof local->sun_path - (abstract ? 0 : 1);
+  if (path.size() > most) {
+    throw Error((abstract ? "the abstract name " : "the path ") + path +
                 " is too long for a Unix socket: " + std::to_string(path.size()) + " bytes, and " +
-                std::to_string(sizeof local->sun_path - 1) + " is the limit");
+                std::to_string(most) + " is the limit");
   }
   local->sun_family = AF_UNIX;
+  if (abstract) {
+    // The kernel's form: a NUL byte takes the place of the '@'.
+    std::memcpy(local->sun_path + 1, path.data() + 1, path.size() - 1);
+    address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+    return address;
+  }
   std::memcpy(local->sun_path, path.c_str(), path.size() + 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
   return address;

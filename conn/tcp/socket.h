@@ -10,6 +10,7 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/error.h"
 #include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
 
@@ -42,9 +43,22 @@ class Fd {
   int fd_ = -1;
 };
 
-/// Returns a new stream socket of address family `family`. On failure returns an empty Fd and sets
-/// errno.
-Fd open_socket(int family) noexcept;
+/// Returns a new stream socket of address family `family`, of Multipath TCP if `mptcp` is true. On
+/// failure returns an empty Fd and sets errno.
+Fd open_socket(int family, bool mptcp = false) noexcept;
+
+/// Stores a new stream socket in `out`, with everything that `settings` ask for. Returns the
+/// failure, which names the option that could not be set; empty: none.
+Failure open_socket_for(const Settings& settings, int family, Fd& out);
+
+/// Whether a connection is one of Multipath TCP. False if it is plain TCP, which the kernel falls
+/// back to if the peer has nothing else.
+bool speaks_mptcp(int fd) noexcept;
+
+/// Sets the options that decide over the way of a socket's packets: mark, bind-device and
+/// traffic-class. Unlike those of apply(), they do not fail silently: packets on another way may be
+/// seen by others. Returns the failure, which names the option; empty: none.
+Failure apply_way(const Settings& settings, int fd, int family);
 
 /// Sets the socket options that `settings` ask for. Also used on a listening socket: on Linux,
 /// accepted sockets inherit all of these options, so accepting costs no further call.
@@ -68,8 +82,12 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 SocketAddress local_address_of(int fd) noexcept;
 SocketAddress peer_address_of(int fd) noexcept;
 
-/// Returns the address of the Unix socket `path`. Throws Error if `path` is empty, contains a NUL
-/// byte or does not fit into sockaddr_un; in the last case the text names the path.
+/// Whether `path` stands for an abstract name, which is no file: it begins with '@'.
+inline bool is_abstract(const std::string& path) noexcept { return path.starts_with('@'); }
+
+/// Returns the address of the Unix socket `path`, or of the abstract name after its '@'. Throws
+/// Error if `path` or the name is empty, if a path contains a NUL byte (an abstract name may), or
+/// if it does not fit into sockaddr_un; in the last case the text names the path.
 SocketAddress unix_address(const std::string& path);
 
 /// Returns how many bytes written to `fd` the peer's kernel has not acknowledged yet; 0 if the

@@ -575,6 +575,7 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {
     facts.emplace_back("nodelay", nodelay != 0 ? "yes" : "no");
   }
+  if (settings_->mptcp) facts.emplace_back("mptcp", speaks_mptcp(fd_.get()) ? "yes" : "plain TCP");
   if (settings_->zero_copy != 0)
     facts.emplace_back("zero-copy", lending_ && lending_->given_up() ? "given up" : "yes");
   return facts;

@@ -20,27 +20,27 @@ bool address_missing(int err) noexcept {
          err == EPROTONOSUPPORT || err == ESOCKTNOSUPPORT || err == EPFNOSUPPORT;
 }
 
-/// Listens on `address` and stores the socket in `out`. Returns 0, or the errno value of the
-/// failure.
-int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
-  Fd fd = open_socket(address.family());
-  if (!fd) return errno;
+/// Listens on `address` and stores the socket in `out`. Returns the failure; empty: none.
+Failure listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
+  const auto failed = [&] { return errno_failure(errno, "listen on " + address.to_string()); };
+  Fd fd;
+  if (const Failure why = open_socket_for(settings, address.family(), fd))
+    return {why.code, "listen on " + address.to_string() + ": " + why.text};
   const int yes = 1;
   // SO_REUSEADDR lets a restarted server listen at once, while old connections are in TIME_WAIT.
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return failed();
   if (settings.reuseport && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
-    return errno;
+    return failed();
   }
   // Makes the socket accept IPv6 only, so that a server can listen on "*" and "::" together.
   if (address.family() == AF_INET6 &&
       setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0) {
-    return errno;
+    return failed();
   }
-  apply(settings, fd.get(), address.family());
-  if (::bind(fd.get(), address.get(), address.size) != 0) return errno;
-  if (::listen(fd.get(), settings.backlog) != 0) return errno;
+  if (::bind(fd.get(), address.get(), address.size) != 0) return failed();
+  if (::listen(fd.get(), settings.backlog) != 0) return failed();
   out = std::move(fd);
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
       for (SocketAddress address : found.addresses) {
         address.set_port(port);
         Fd fd;
-        const int err = listen_on(address, settings, fd);
-        if (err != 0) {
-          last = errno_failure(err, "listen on " + address.to_string());
+        if (Failure why = listen_on(address, settings, fd)) {
+          last = std::move(why);
+          const int err = last.code.value();
           if (err == EADDRINUSE && endpoint.port == 0 && port != 0 && attempt < kTries) {
             again = true;
             break;

@@ -4,8 +4,8 @@
 // may have several addresses.
 //
 // Options: backlog, accept-batch, max-connections, reuseport (listening); source, spread,
-// connect-timeout (connecting); nodelay, keepalive, user-timeout, send-buffer, receive-buffer,
-// linger, end-linger, zero-copy (both).
+// connect-timeout (connecting); nodelay, keepalive, user-timeout, mptcp, bind-device,
+// mark, traffic-class, send-buffer, receive-buffer, linger, end-linger, zero-copy (both).
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

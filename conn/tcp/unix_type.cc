@@ -70,6 +70,16 @@ void set_mode(const std::string& path, int mode) {
   throw Error("set the mode of " + path + ": " + errno_text(err));
 }
 
+/// Gives the file to option group. Until listen() is called nobody can connect, whatever its mode.
+void set_group(const std::string& path, gid_t group) {
+  if (fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), group, AT_SYMLINK_NOFOLLOW) == 0)
+    return;
+  const int err = errno;
+  ::unlink(path.c_str());
+  throw Error("set the group of " + path + " to " + std::to_string(group) + ": " + errno_text(err) +
+              (err == EPERM ? "; the process must belong to the group or have CAP_CHOWN" : ""));
+}
+
 /// Returns a function that removes the socket file when listening ends, if the file is still the
 /// one that bind() created. In a forked child the function does nothing, since the parent still
 /// listens.
@@ -101,9 +111,31 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   };
   const auto fail = [&](int err) { refuse(err, errno_text(err)); };
   const SocketAddress address = unix_address(path);
+  const bool abstract = is_abstract(path);
+  if (abstract && (settings.mode >= 0 || settings.group)) {
+    refuse(EINVAL,
+           "an abstract name is no file and has neither mode nor group; leave mode= and "
+           "group= out, or use a path");
+  }
   Fd fd = open_socket(AF_UNIX);
   if (!fd) fail(errno);
   apply(settings, fd.get(), AF_UNIX);
+  const auto bound = [&](std::function<void()> remove) {
+    Endpoint real;
+    real.scheme = endpoint.scheme;
+    real.path = path;
+    std::vector<Bound> sockets;
+    sockets.push_back({std::move(fd), std::move(real), std::move(remove)});
+    return sockets;
+  };
+  if (abstract) {
+    if (::bind(fd.get(), address.get(), address.size) != 0) {
+      if (errno == EADDRINUSE) refuse(errno, "another process uses this abstract name");
+      fail(errno);
+    }
+    if (::listen(fd.get(), settings.backlog) != 0) fail(errno);
+    return bound(nullptr);
+  }
   // bind() creates the socket file with the mode of the socket's descriptor, less the umask.
   // Setting that mode first means that the file's mode is never wider than requested, not even
   // before set_mode().
@@ -118,6 +150,8 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
     err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   }
   if (err != 0) fail(err);
+  // The group comes first: chown(2) may take permissions away.
+  if (settings.group) set_group(path, *settings.group);
   if (settings.mode >= 0) set_mode(path, settings.mode);
   std::function<void()> remove = remover(path);
   if (::listen(fd.get(), settings.backlog) != 0) {
@@ -125,13 +159,7 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
     if (remove) remove();
     fail(err);
   }
-
-  Endpoint real;
-  real.scheme = endpoint.scheme;
-  real.path = path;
-  std::vector<Bound> sockets;
-  sockets.push_back({std::move(fd), std::move(real), std::move(remove)});
-  return sockets;
+  return bound(std::move(remove));
 }
 
 }}}  // namespace conn::tcp

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transport unix, URL unix:///path/of/the.sock
+// The transport unix, URL unix:///path/of/the.sock, or unix:@name for an abstract name: no file is
+// made, and every process of the network namespace may connect.
 //
-// Options: mode (octal permissions of the socket file), backlog, accept-batch, max-connections
-// (listening); connect-timeout (connecting); send-buffer (both). close() never lingers: bytes that
-// a Unix socket accepted have been delivered.
+// Options: mode (octal permissions of the socket file), group (of the file), backlog, accept-batch,
+// max-connections (listening); connect-timeout (connecting); send-buffer (both).
+// close() never lingers: bytes that a Unix socket accepted have been delivered.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

@@ -273,7 +273,7 @@ Address split_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   std::string_view host = text.substr(0, colon);
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
-  if (colon == std::string_view::npos || text.starts_with('/') ||
+  if (colon == std::string_view::npos || text.starts_with('/') || text.starts_with('@') ||
       (!bracketed && host.find(':') != std::string_view::npos))
     return {std::string(text), 0};
   std::uint16_t port = 0;

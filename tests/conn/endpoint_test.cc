@@ -238,6 +238,7 @@ TEST_CASE("endpoint: addresses fall into host and port", "[conn][endpoint]") {
   CHECK(split("[::1]:80") == "::1 80");
   CHECK(split("[fe80::1%eth0]:65535") == "fe80::1%eth0 65535");
   CHECK(split("/run/a:1") == "/run/a:1 0");
+  CHECK(split("@a:1") == "@a:1 0");
   CHECK(split("::1") == "::1 0");
   CHECK(split("host") == "host 0");
   CHECK(split("host:") == "host: 0");

@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -183,6 +185,80 @@ TEST_CASE("tcp: options reach both ends' sockets", "[tcp]") {
   const auto info = client->info();
   REQUIRE(std::count(info.begin(), info.end(),
                      std::pair<std::string, std::string>{"nodelay", "no"}) == 1);
+}
+
+TEST_CASE("tcp: mark, traffic-class and bind-device reach both ends' sockets", "[tcp]") {
+  Site site(kTcp);
+  const std::string host = GENERATE(as<std::string>{}, "127.0.0.1", "[::1]");
+  if (host == "[::1]" && !has_ipv6()) return;
+  const bool root = ::geteuid() == 0;  // SO_MARK needs a capability
+  const std::string options =
+      std::string("traffic-class=184&bind-device=lo") + (root ? "&mark=4000000001" : "");
+  ConnectionPtr server;
+  const auto listener = site.type.listen(site.loop, at(url(host, 0, options)),
+                                         [&](ConnectionPtr c) { server = std::move(c); });
+  const std::uint16_t port = testing::address_of(*listener).port;
+  const ConnectionPtr client = connect_to(site, at(url(host, port, options)));
+  INFO(client->last_error());
+  RUN_UNTIL(site.loop, server != nullptr);
+  for (const Connection* each : {client.get(), server.get()}) {
+    if (root) CHECK(static_cast<std::uint32_t>(option(*each, SOL_SOCKET, SO_MARK)) == 4000000001U);
+    CHECK((host == "[::1]" ? option(*each, IPPROTO_IPV6, IPV6_TCLASS)
+                           : option(*each, IPPROTO_IP, IP_TOS)) == 184);
+    char device[64] = {};
+    socklen_t size = sizeof device;
+    REQUIRE(getsockopt(each->fd(), SOL_SOCKET, SO_BINDTODEVICE, device, &size) == 0);
+    CHECK(std::string(device) == "lo");
+  }
+  // The DSCP alone is a quarter of the traffic class; the blocking connect has the options, too.
+  const ConnectionPtr blocking = site.type.create(site.loop);
+  REQUIRE(blocking->connect_blocking(at(url(host, port, "dscp=46&bind-device=lo")), 5s));
+  CHECK((host == "[::1]" ? option(*blocking, IPPROTO_IPV6, IPV6_TCLASS)
+                         : option(*blocking, IPPROTO_IP, IP_TOS)) == 184);
+}
+
+TEST_CASE("tcp: an option for the packets' way that fails is an error, not ignored", "[tcp]") {
+  Site site(kTcp);
+  const RawSocket listening = RawSocket::listening();
+  const std::string there = url("127.0.0.1", listening.endpoint().port, "bind-device=nowhere0");
+  const std::string why = "option bind-device=nowhere0: this machine has no such network device";
+  const std::string peer = "127.0.0.1:" + std::to_string(listening.endpoint().port);
+  REQUIRE(connect_to(site, at(there))->last_error() == "connect to " + peer + ": " + why);
+  const ConnectionPtr blocking = site.type.create(site.loop);
+  REQUIRE_FALSE(blocking->connect_blocking(at(there), 5s));
+  REQUIRE(blocking->last_error() == "connect to " + peer + ": " + why);
+  REQUIRE_THROWS_WITH(
+      site.type.listen(site.loop, at("tcp://127.0.0.1:0?bind-device=nowhere0"), [](auto) {}),
+      Contains("listen on 127.0.0.1:0: " + why));
+  for (const char* bad : {"", "a/b", "a%20b", "a:b", "sixteen-letters-", "%00"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_WITH(site.type.check(at(std::string("tcp://127.0.0.1:1?bind-device=") + bad)),
+                      Contains("must be the name of a network device"));
+  }
+  // An adopted socket, too.
+  site.type.configure({{"bind-device", "nowhere0"}});
+  RawSocket connected = RawSocket::connect(listening.endpoint());
+  REQUIRE_THROWS_WITH((void)site.type.adopt(site.loop, connected.fd()), Contains(why));
+}
+
+TEST_CASE("tcp: a mark without the right to set one says what is missing", "[tcp]") {
+  const pid_t child = fork();  // drops root's privileges, which allow it
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) _exit(2);
+    conn::tcp::Fd fd;
+    conn::tcp::Settings settings;
+    settings.mark = 7;
+    const conn::Failure why = conn::tcp::open_socket_for(settings, AF_INET, fd);
+    _exit(why.code == std::errc::operation_not_permitted && !fd &&
+                  why.text.starts_with("option mark=7: ") &&
+                  why.text.find("CAP_NET_ADMIN") != std::string::npos
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
 }
 
 TEST_CASE("tcp: keepalive=0 leaves keepalive off, and a second is the least", "[tcp]") {

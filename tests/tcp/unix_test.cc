@@ -2,13 +2,17 @@
 // conn/tcp's unix transport: socket files, and differences to tcp.
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -355,4 +359,194 @@ TEST_CASE("unix: a write to a peer that is gone says EPIPE and raises no signal"
   REQUIRE(errno == EPIPE);
   REQUIRE(pair.server->state() == State::kError);
   REQUIRE_THAT(pair.server->last_error(), StartsWith("write to /") && Contains("Broken pipe"));
+}
+
+// --- abstract names ------------------------------------------------------------------------------
+
+namespace {
+
+/// An abstract name that nobody else uses, as bytes, with the '@' before them.
+std::string free_name(const Place& place, const std::string& end = {}) {
+  return "@" + place.folder.path() + end;
+}
+
+ConnectionPtr connect_to(Place& place, const Endpoint& to) {
+  bool done = false;
+  ConnectionPtr connection = place.connect(to, [&](Connection&) { done = true; });
+  RUN_UNTIL(place.loop, done);
+  return connection;
+}
+
+Endpoint named(const std::string& name, const std::string& options = {}) {
+  Endpoint endpoint;
+  endpoint.scheme = "unix";
+  endpoint.path = name;
+  endpoint.options = conn::Options::parse(options);
+  return endpoint;
+}
+
+}  // namespace
+
+TEST_CASE("unix: an abstract name makes no file, and is shown with '@'", "[unix]") {
+  Place place;
+  const std::string name = free_name(place);
+  auto listener = place.type.listen(place.loop, Endpoint::parse("unix:" + name),
+                                    [&](auto c) { place.accepted.push_back(std::move(c)); });
+  REQUIRE(testing::address_of(*listener).to_string() == "unix:" + name);
+  const ConnectionPtr client = connect_to(place, testing::address_of(*listener));
+  REQUIRE(client->state() == State::kConnected);
+  RUN_UNTIL(place.loop, place.accepted.size() == 1);
+  REQUIRE(client->peer_address() == name);
+  REQUIRE(client->path() == "unix " + name);
+  REQUIRE(place.accepted[0]->local_address() == name);
+  REQUIRE(client->peer_host_port().host == name);
+  REQUIRE(fs::is_empty(place.folder.path()));
+  REQUIRE_FALSE(fs::exists(name));
+
+  REQUIRE_THROWS_WITH(place.type.listen(place.loop, named(name), [](auto) {}),
+                      Contains("another process uses this abstract name"));
+  listener.reset();
+  const ConnectionPtr refused = connect_to(place, named(name));
+  REQUIRE(refused->last_error() == "connect to " + name + ": Connection refused");
+  REQUIRE_NOTHROW(place.type.listen(place.loop, named(name), [](auto) {}));
+}
+
+TEST_CASE("unix: an abstract name may have any bytes, written as %XX", "[unix]") {
+  Place place;
+  std::string bytes;
+  for (int c = 0; c < 256; c += 5) bytes += static_cast<char>(c);
+  const std::string name = free_name(place, bytes);
+  const auto listener = place.type.listen(place.loop, named(name),
+                                          [&](auto c) { place.accepted.push_back(std::move(c)); });
+  const std::string url = testing::address_of(*listener).to_string();
+  REQUIRE_THAT(url, StartsWith("unix:@/") && Contains("%00%05"));
+  REQUIRE(Endpoint::parse(url).path == name);
+  const ConnectionPtr client = connect_to(place, Endpoint::parse(url));
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE(client->peer_address() == name);
+  REQUIRE(client->path() == conn::printable("unix " + name));
+  // Without the byte at its end it is another name.
+  REQUIRE(connect_to(place, named(name.substr(0, name.size() - 1)))->state() == State::kError);
+}
+
+TEST_CASE("unix: abstract names that nobody can have are one sentence", "[unix]") {
+  Place place;
+  const auto refused = [&](const std::string& name, const std::string& options, const char* why) {
+    CAPTURE(name, options);
+    REQUIRE_THROWS_WITH(place.type.listen(place.loop, named(name, options), [](auto) {}),
+                        Contains(why));
+  };
+  refused("@", "", "the abstract name after '@' is missing, as in unix:@kv");
+  refused("@" + std::string(108, 'x'), "",
+          "too long for a Unix socket: 109 bytes, and 108 is the limit");
+  for (const char* option : {"mode=600", "group=0"})
+    refused(free_name(place), option, "an abstract name is no file and has neither mode nor group");
+  std::string longest = free_name(place);
+  longest += std::string(108 - longest.size(), 'x');
+  const auto listener = place.type.listen(place.loop, named(longest), [](auto) {});
+  REQUIRE(connect_to(place, testing::address_of(*listener))->peer_address() == longest);
+}
+
+TEST_CASE("unix: a file whose name begins with '@' is not taken for an abstract name", "[unix]") {
+  Place place;
+  const fs::path before = fs::current_path();
+  fs::current_path(place.folder.path());
+  {
+    const auto listener = place.type.listen(place.loop, Endpoint::parse("unix:./@kv"), [](auto) {});
+    CHECK(fs::is_socket("@kv"));
+    CHECK(connect_to(place, Endpoint::parse("unix:./@kv"))->peer_address() == "./@kv");
+    CHECK(connect_to(place, Endpoint::parse("unix:@kv"))->state() == State::kError);
+  }
+  // Others may have bound the file by its bare name.
+  const RawSocket raw(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un bare{};
+  bare.sun_family = AF_UNIX;
+  std::memcpy(bare.sun_path, "@kv", 4);
+  CHECK(::bind(raw.fd(), reinterpret_cast<const sockaddr*>(&bare), sizeof bare) == 0);
+  CHECK(conn::tcp::local_address_of(raw.fd()).to_string() == "./@kv");
+  fs::current_path(before);
+}
+
+// --- who is at the other end ---------------------------------------------------------------------
+
+TEST_CASE("unix: each end knows the process at the other one", "[unix]") {
+  Place place;
+  const auto listener = place.listen_here("mode=777");
+  fs::permissions(place.folder.path(), fs::perms::all);
+  const pid_t child = fork();  // a child of another user, where the test may change it
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::geteuid() == 0 && (::setegid(65533) != 0 || ::seteuid(65534) != 0)) _exit(2);
+    const RawSocket socket = RawSocket::connect(place.endpoint);
+    _exit(socket.receive(1) == "x" ? 0 : 1);
+  }
+  RUN_UNTIL(place.loop, place.accepted.size() == 1);
+  Connection& server = *place.accepted[0];
+  const auto peer = server.peer_credentials();
+  REQUIRE(peer.has_value());
+  CHECK(peer->pid == child);
+  CHECK(peer->uid == (::geteuid() == 0 ? 65534 : ::geteuid()));
+  CHECK(peer->gid == (::geteuid() == 0 ? 65533 : ::getegid()));
+  const auto info = server.info();
+  for (const auto& [key, value] :
+       {std::pair("peer-pid", peer->pid + 0L), std::pair("peer-uid", peer->uid + 0L),
+        std::pair("peer-gid", peer->gid + 0L)})
+    CHECK(std::count(info.begin(), info.end(), std::pair(std::string(key), std::to_string(value))));
+  CHECK(server.write("x", 1) == 1);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(server.peer_credentials()->pid == child);  // as it was when it connected
+
+  const ConnectionPtr client = place.connect_here();
+  REQUIRE(client->peer_credentials().has_value());
+  CHECK(client->peer_credentials()->pid == ::getpid());  // who called listen()
+}
+
+// --- the group of the file -----------------------------------------------------------------------
+
+TEST_CASE("unix: group sets the group of the file, by number and by name", "[unix]") {
+  Place place;
+  const auto group_of = [&] {
+    struct stat info {};
+    REQUIRE(lstat(place.path.c_str(), &info) == 0);
+    return info.st_gid;
+  };
+  const gid_t ours = ::getegid(), other = ::geteuid() == 0 ? 12345 : ours;
+  auto listener = place.listen_here("group=" + std::to_string(other) + "&mode=660");
+  CHECK(group_of() == other);
+  CHECK(mode_of(place.path) == 0660);
+  listener.reset();
+  if (const group* const entry = ::getgrgid(ours); entry != nullptr) {
+    listener = place.listen_here(std::string("group=") + entry->gr_name);
+    CHECK(group_of() == ours);
+    listener.reset();
+  }
+  for (const char* bad : {"no-such-group", "", "4294967295", "-1", "%00"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_WITH(place.listen_here(std::string("group=") + bad),
+                      Contains("this machine has no such group; give the name or the number"));
+    CHECK_FALSE(fs::exists(place.path));
+  }
+}
+
+TEST_CASE("unix: a group that the process may not give leaves no file", "[unix]") {
+  Place place;
+  fs::permissions(place.folder.path(), fs::perms::all);
+  const pid_t child = fork();  // drops root's privileges, which allow it
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::geteuid() == 0 && (::setegid(65533) != 0 || ::seteuid(65534) != 0)) _exit(2);
+    try {
+      (void)place.listen_here("group=12345");
+    } catch (const conn::Error& error) {
+      const bool clear =
+          std::string(error.what()).find("must belong to the group") != std::string::npos;
+      _exit(!clear ? 3 : fs::exists(place.path) ? 4 : 0);
+    }
+    _exit(1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
 }
