@@ -64,6 +64,7 @@ void ConnectionCore::unlink() noexcept {
 void ConnectionCore::leave_set() noexcept {
   if (close_watch_) unqueue(*close_watch_);
   if (rare_ && rare_->path) unqueue(*rare_->path);
+  if (rare_) rare_->idle.reset();
   unlink();
   set_ = nullptr;
   leave_counters();
@@ -84,6 +85,7 @@ void ConnectionCore::give_up() noexcept {
   count_close();
   drop_handlers();
   close_watch_.reset();
+  watch_idle();
   reserved_ = 0;
   // This is a call from inside abandon(), which completes the end of the connection itself.
   if (abandoned_ && loop_ != nullptr) return;
@@ -133,6 +135,7 @@ void ConnectionCore::carrier_changed() noexcept {
     unlink();
     set_->add(*this);
   }
+  watch_idle();
   queue_close();
 }
 
@@ -184,6 +187,7 @@ void ConnectionCore::state_changed(State from) noexcept {
     case State::kAccepting:
       break;
   }
+  watch_idle();
   queue_close();
 }
 
@@ -195,7 +199,7 @@ CarrierHost::Alive ConnectionCore::run_connect_handler() {
   wanted_.connected = false;
   Handler done;
   if (rare_) done = rare_->on_connect.take();
-  if (rare_ && !rare_->origin && !rare_->moving) rare_.reset();
+  if (rare_ && !rare_->origin && !rare_->moving && !rare_->path && !rare_->idle) rare_.reset();
   if (done) {
     Running running{running_};
     done(*this);

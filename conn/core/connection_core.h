@@ -32,6 +32,10 @@ void unqueue(PathWatch& watch) noexcept;
 struct DropPathWatch {
   void operator()(PathWatch* watch) const noexcept;
 };
+class IdleWatch;
+struct DropIdleWatch {
+  void operator()(IdleWatch* watch) const noexcept;
+};
 class ConnectionSet;
 class InPlace;
 
@@ -90,6 +94,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     // Shared with the post that moves the connection; null: not moving.
     std::shared_ptr<Moving> moving;
     std::unique_ptr<PathWatch, DropPathWatch> path;  // null unless a path handler was set
+    std::unique_ptr<IdleWatch, DropIdleWatch> idle;  // null without option idle-timeout
   };
   struct Running {  // while it exists, a handler of this connection counts as being on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
@@ -151,6 +156,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void unlink() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
+  void watch_idle() noexcept;
+  void fail_idle(ae::Duration time) noexcept;
   /// Whether the close handler's event (the peer's end of stream, or a failure) has happened.
   bool close_due() const noexcept;
   void queue_close() noexcept;

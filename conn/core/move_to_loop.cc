@@ -100,6 +100,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   }
   // This comes before carrier_->interest_changed(), which needs the carrier on its new loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
+  watch_idle();
   if (events_wanted()) watch_or_fail();
 }
 

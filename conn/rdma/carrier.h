@@ -63,6 +63,7 @@ class RdmaCarrier final : public LinkedCarrier {
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return link_.settings().linger; }
+  ae::Duration idle_timeout() const noexcept override { return link_.settings().idle_timeout; }
   ae::Duration end_linger() const noexcept override {
     return std::min(link_.settings().linger, link_.settings().end_linger);
   }

@@ -357,6 +357,9 @@ class AECONN_API Carrier : public CarrierFacts {
   /// The total time that all calls of drain() may take (option end-linger); zero: drain() is not
   /// called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
+  /// How long nothing may be read or written before the core fails the connection (option
+  /// idle-timeout, conn/kit/idle_timeout.h); zero: any time.
+  virtual ae::Duration idle_timeout() const noexcept { return ae::Duration::zero(); }
   /// Called by a protocol above that knows that the peer sends nothing more: close() need not wait
   /// for the peer.
   virtual void expect_no_more() noexcept {}

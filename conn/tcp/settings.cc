@@ -58,6 +58,7 @@ void parse_common(OptionReader& options, Settings& s) {
   s.max_connections = options.number("max-connections");
   s.connect_timeout = options.duration("connect-timeout");
   s.send_buffer = static_cast<int>(options.number("send-buffer"));
+  s.idle_timeout = options.duration("idle-timeout");
 }
 
 /// Returns the value of option mode, octal permissions of the socket file such as "770" or "0770";
@@ -165,6 +166,7 @@ const OptionTable& tcp_options() {
          Row::duration("linger", kBoth, defaults().linger, 0s, 1h,
                        "how long close() may deliver; 0: a plain close(2)"),
          EndLinger::row("as `linger`, where the loop ends under the connection"),
+         IdleTimeout::row(),
          Row::flag("mptcp", kBoth, defaults().mptcp,
                    "Multipath TCP, where the peer has it, too; else plain TCP"),
          Row::text("bind-device", kBoth, "the route's", "a network device",
@@ -198,7 +200,8 @@ const OptionTable& unix_options() {
                          "permissions of the socket's file"),
          OptionRow::text("group", OptionSide::kListener, "the process's", "a name or number",
                          "group of the socket's file"),
-         connect_timeout("how long a full backlog is waited for"), send_buffer()}}},
+         connect_timeout("how long a full backlog is waited for"), IdleTimeout::row(),
+         send_buffer()}}},
       {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
        FormerOption::gone("receive-buffer",
                           "leave it out, or set the sender's send-buffer: Linux limits what waits "

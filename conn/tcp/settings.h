@@ -16,6 +16,7 @@
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"
+#include "conn/kit/idle_timeout.h"
 #include "conn/kit/quota.h"
 #include "conn/kit/resolver.h"
 #include "conn/options.h"
@@ -31,6 +32,7 @@ struct Settings {
   ae::Duration connect_timeout = defaults::kConnectTimeout;
   /// Size of the socket's send buffer in bytes; 0: the kernel chooses and adapts it.
   int send_buffer = 0;
+  ae::Duration idle_timeout = IdleTimeout::kDefault;
   // Options that only tcp has
   ae::Duration linger = defaults::kLinger;
   /// How long unsent bytes may still be delivered when the loop ends.

@@ -52,6 +52,7 @@ class SocketCarrier final : public Carrier {
   bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
+  ae::Duration idle_timeout() const noexcept override { return settings_->idle_timeout; }
   void abandon() noexcept override;
   bool leave(ae::EventLoop* to) override;
 

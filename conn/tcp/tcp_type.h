@@ -4,7 +4,7 @@
 // may have several addresses.
 //
 // Options: backlog, accept-batch, max-connections, reuseport (listening); source, spread,
-// connect-timeout (connecting); nodelay, keepalive, user-timeout, mptcp, bind-device,
+// connect-timeout (connecting); nodelay, keepalive, user-timeout, idle-timeout, mptcp, bind-device,
 // mark, traffic-class, send-buffer, receive-buffer, linger, end-linger, zero-copy (both).
 
 #include "ae/abi.h"

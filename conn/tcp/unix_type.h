@@ -4,7 +4,7 @@
 // made, and every process of the network namespace may connect.
 //
 // Options: mode (octal permissions of the socket file), group (of the file), backlog, accept-batch,
-// max-connections (listening); connect-timeout (connecting); send-buffer (both).
+// max-connections (listening); connect-timeout (connecting); send-buffer, idle-timeout (both).
 // close() never lingers: bytes that a Unix socket accepted have been delivered.
 
 #include "ae/abi.h"

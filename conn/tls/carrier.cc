@@ -370,6 +370,15 @@ ae::Duration TlsCarrier::end_linger() const noexcept {
   return std::max(below, std::min(session_.settings().linger, session_.settings().end_linger));
 }
 
+/// The own option, or if that is not set the one of the layer below, which has no connection of the
+/// program to fail.
+ae::Duration TlsCarrier::idle_timeout() const noexcept {
+  if (session_.has_context() && session_.settings().idle_timeout > ae::Duration::zero())
+    return session_.settings().idle_timeout;
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->idle_timeout() : ae::Duration::zero();
+}
+
 void TlsCarrier::abandon() noexcept {
   leave_loop();
   session_.below().abandon();

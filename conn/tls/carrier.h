@@ -65,6 +65,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override;
   ae::Duration end_linger() const noexcept override;
+  ae::Duration idle_timeout() const noexcept override;
   void abandon() noexcept override;
   bool can_move() const noexcept override { return session_.below().can_move(); }
   bool leave(ae::EventLoop* to) override;

@@ -182,7 +182,7 @@ std::vector<Row> rows_of_both(const Settings& d) {
   return {Row::duration("connect-timeout", kConnecting, d.connect_timeout, 1ms, 24h,
                         "for both layers together"),
           Row::duration("linger", kBoth, d.linger, 0s, 1h, "for one layer after the other"),
-          EndLinger::row("for each layer, from the loop's end on")};
+          EndLinger::row("for each layer, from the loop's end on"), IdleTimeout::row()};
 }
 
 }  // namespace
@@ -237,6 +237,7 @@ Settings parse_settings(const Options& given) {
   s.connect_timeout = options.duration("connect-timeout");
   s.linger = options.duration("linger");
   s.end_linger = options.duration("end-linger");
+  s.idle_timeout = options.duration("idle-timeout");
   if (s.auth_clients != Settings::ClientAuth::kNo && s.ca.empty() && s.ca_dir.empty()) {
     throw Error("option auth-clients=" + options.word("auth-clients") +
                 ": say whose certificates count, with ca=FILE or ca-dir=FOLDER");

@@ -13,6 +13,7 @@
 #include "ae/time.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"
+#include "conn/kit/idle_timeout.h"
 #include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -57,6 +58,7 @@ struct Settings {
   ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
+  ae::Duration idle_timeout = IdleTimeout::kDefault;
 };
 
 /// Returns the settings that `options` describe, ignoring keys that are not TLS options. Throws

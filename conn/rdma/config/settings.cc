@@ -79,6 +79,7 @@ std::vector<Row> time_rows(const Settings& d) {
       Row::duration("linger", kBoth, d.linger, kNone, hours(1),
                     "how long close() may deliver; 0: drops what is unsent"),
       EndLinger::row("as `linger`, where the loop ends under the connection"),
+      IdleTimeout::row(),
       Row::flag(
           "resume", kBoth, d.resume,
           "a connection whose path is lost goes on over a new one; needs resume at both ends"),
@@ -179,6 +180,7 @@ Settings Settings::from(const Options& given) {
   s.accept_timeout = o.duration("accept-timeout");
   s.linger = o.duration("linger");
   s.end_linger = o.duration("end-linger");
+  s.idle_timeout = o.duration("idle-timeout");
   s.resume = o.flag("resume");
   s.resume_time = o.duration("resume-time");
   if (s.resume && s.keepalive == ae::Duration::zero())

@@ -13,6 +13,7 @@
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"
+#include "conn/kit/idle_timeout.h"
 #include "conn/kit/quota.h"
 #include "conn/rdma/device/fabric.h"
 #include "conn/rdma/device/memory.h"
@@ -73,6 +74,7 @@ struct Settings {
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
+  ae::Duration idle_timeout = IdleTimeout::kDefault;
   /// Whether a connection goes on over a new path when its path is lost, if the peer wants that
   /// too.
   bool resume = false;
