@@ -158,7 +158,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
   const bool unread = link_.stream.inbound().has_unread();
   if (unread && reader_.left() != 0) return 1;
   // The core itself has failed the connection (option idle-timeout).
-  if (state() == State::kError) return host().no_more_unread();
+  if (!unread && state() == State::kError) return host().no_more_unread();
   if (!unread && pending_failure_) {
     const int err = pending_failure_.code.value();
     fail(std::exchange(pending_failure_, {}));
@@ -166,8 +166,9 @@ ssize_t RdmaCarrier::look_for_bytes() {
     return -1;
   } else if (!unread && link_.stream.at_end()) {
     read_ended_ = true;
-    // Over an open connection the program can still write.
-    if (link_.stage.phase() != Phase::kOpen) move_to(State::kClosed);
+    // Over an open connection the program can still write, also while it has no path.
+    const Phase phase = keeps_unsent() ? session_->resumes_as() : link_.stage.phase();
+    if (phase != Phase::kOpen) move_to(State::kClosed);
     return 0;
   }
   errno = EAGAIN;

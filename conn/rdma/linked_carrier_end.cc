@@ -201,10 +201,8 @@ void LinkedCarrier::peer_closed() {
     if (link_.stream.can_finish() && !link_.stream.peer_finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
-    // A peer that still reads does not close. That it has lost its path matters while it misses
-    // something.
-    if (session_ != nullptr && !link_.stream.peer_leaves() &&
-        (link_.stage.phase() == Phase::kOpen || has_undelivered()))
+    // A peer that still reads does not close: it has lost its path.
+    if (session_ != nullptr && !link_.stream.peer_leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
     link_.stream.on_peer_closed();
@@ -256,7 +254,11 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
 // --- closing -------------------------------------------------------------------------------------
 
 void LinkedCarrier::begin_close() noexcept {
-  const ae::Duration linger = link_.settings().linger;
+  ae::Duration linger = link_.settings().linger;
+  // After shutdown() nothing is unsent. The peer takes the disconnect for the loss of the path
+  // unless it is told first that this end reads no more.
+  if (linger == ae::Duration::zero() && session_ != nullptr && link_.stream.finished(false))
+    linger = kFailurePatience;
   deadline_.clear(loop());
   if (linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
   link_.stage.move(Phase::kClosing);
@@ -343,7 +345,7 @@ void LinkedCarrier::tear_down() noexcept {
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
                       // After shutdown_both() the state is kClosed, and unread bytes are not kept.
-                      state() == State::kConnected;
+                      (state() == State::kConnected || host().keeps_unread());
     if (keep) {
       copy.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
       // Without memory for the copy, the unread bytes are lost.

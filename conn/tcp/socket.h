@@ -56,8 +56,9 @@ Failure open_socket_for(const Settings& settings, int family, Fd& out);
 bool speaks_mptcp(int fd) noexcept;
 
 /// Sets the options that decide over the way of a socket's packets: mark, bind-device and
-/// traffic-class. Unlike those of apply(), they do not fail silently: packets on another way may be
-/// seen by others. Returns the failure, which names the option; empty: none.
+/// traffic-class. Unlike those of apply(), they do not fail silently (packets on another way may be
+/// seen by others), but for the traffic class of IPv4 packets of an IPv6 socket. Returns the
+/// failure, which names the option; empty: none.
 Failure apply_way(const Settings& settings, int fd, int family);
 
 /// Sets the socket options that `settings` ask for. Also used on a listening socket: on Linux,

@@ -93,8 +93,8 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   SocketAddress peer;
   peer.size = sizeof peer.storage;
   if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno_text(errno));
-  make_ours(fd);
   if (const Failure why = apply_way(*settings_, fd, family)) refuse(fd, why.text);
+  make_ours(fd);
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
   apply_to_adopted(*settings_, fd, family);
   carrier.adopt(Fd(fd), peer);
@@ -112,9 +112,9 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   // fails.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) refuse(fd, errno_text(errno));
+  if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
-  if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0)
     refuse(fd, errno_text(errno));
   std::vector<Bound> sockets;

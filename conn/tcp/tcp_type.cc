@@ -22,7 +22,10 @@ bool address_missing(int err) noexcept {
 
 /// Listens on `address` and stores the socket in `out`. Returns the failure; empty: none.
 Failure listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
-  const auto failed = [&] { return errno_failure(errno, "listen on " + address.to_string()); };
+  const auto failed = [&] {
+    const int err = errno;
+    return errno_failure(err, "listen on " + address.to_string());
+  };
   Fd fd;
   if (const Failure why = open_socket_for(settings, address.family(), fd))
     return {why.code, "listen on " + address.to_string() + ": " + why.text};

@@ -134,7 +134,11 @@ ContextTable::Sessions ContextTable::sessions() const {
 std::int64_t ContextTable::certificates_end() const {
   const std::lock_guard lock(mutex_);
   std::int64_t first = 0;
-  for (const auto& [key, slot] : slots_) first = first_end(first, slot->get()->certificates_end());
+  for (const auto& [key, slot] : slots_) {
+    // Slots of endpoint options that nobody uses now are kept for the next connection only.
+    if (!slot->options.empty() && slot.use_count() == 1) continue;
+    first = first_end(first, slot->get()->certificates_end());
+  }
   return first;
 }
 

@@ -43,7 +43,8 @@ class ContextTable {
   };
   Sessions sessions() const;
   /// Returns when the first certificate ends that this end shows to its peers, in seconds since
-  /// 1970; 0 if it shows none.
+  /// 1970; 0 if it shows none. Counts the certificates of the type's options, and those of
+  /// endpoints that listeners or connections use now.
   std::int64_t certificates_end() const;
 
  private:

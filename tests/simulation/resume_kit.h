@@ -17,7 +17,7 @@ class Talker {
   Talker(conn::Connection& connection, std::uint64_t seed, std::uint64_t peers_seed,
          std::uint64_t most)
       : connection_(connection), mine_(seed), theirs_(peers_seed), most_(most) {
-    connection.set_read_handler([this](conn::Connection&) { read(); });
+    set_reads(true);
     connection.set_write_handler([this](conn::Connection&) { write(); });
   }
   std::uint64_t written() const noexcept { return written_; }
@@ -25,6 +25,13 @@ class Talker {
   /// "": all bytes so far were right, and the peer's stream goes on.
   const std::string& ending() const noexcept { return ending_; }
   bool wrote_all() const noexcept { return written_ == most_; }
+  /// Whether it reads; true at first.
+  void set_reads(bool reads) {
+    if (reads)
+      connection_.set_read_handler([this](conn::Connection&) { read(); });
+    else
+      connection_.set_read_handler(nullptr);
+  }
   void more(std::uint64_t bytes) {
     most_ += bytes;
     connection_.set_write_handler([this](conn::Connection&) { write(); });

@@ -100,9 +100,12 @@ TEST_CASE("tls: statistics and info() say when certificates end", "[tls][reload]
   const conn::ListenerPtr other = site.listen(site.options_of(
       site.ca.issue({.common_name = "eight", .names = names, .valid_until = hours(24 * 8)})));
   CHECK(is_in(ends(), hours(24 * 8)));
-  const conn::ListenerPtr third = site.listen(site.options_of(
+  conn::ListenerPtr third = site.listen(site.options_of(
       between.issue({.common_name = "nine", .names = names, .valid_until = hours(24 * 9)})));
   CHECK(is_in(ends(), hours(24 * 5)));  // the intermediate one
+  third.reset();
+  testing::turns(site.loop, 3);
+  CHECK(is_in(ends(), hours(24 * 8)));
 
   const ConnectionPtr a = site.connect(*listener);
   const ConnectionPtr b = site.next_accepted();

@@ -51,16 +51,22 @@ TEST_CASE("resume: a listener follows an address that moves to another device",
   }
 }
 
+namespace {
+enum class Answer { kLater, kLaterAndShuts, kBefore };  // when the rest is written, and its end
+}
+
 // The end that has shut down still reads, so its peer must not take the disconnect that comes with
 // the loss of the path for a close.
 TEST_CASE("resume: an end that has shut down gets the rest over another path",
           "[simulation][resume]") {
   const bool server_shuts = GENERATE(false, true);
   const int loss = GENERATE(0, 1, 2, 3);
-  const bool both_shut = GENERATE(false, true);
+  const Answer answer = GENERATE(Answer::kLater, Answer::kLaterAndShuts, Answer::kBefore);
+  const bool both_shut = answer != Answer::kLater;
+  const bool end_unread = GENERATE(false, true);
   for (const Profile* profile : serving_profiles()) {
     if (profile->iwarp) continue;
-    CAPTURE(profile->name, server_shuts, loss, both_shut);
+    CAPTURE(profile->name, server_shuts, loss, static_cast<int>(answer), end_unread);
     Pair pair(*profile);
     World& world = pair.room.world;
     testing::AnyLoop other;
@@ -75,9 +81,12 @@ TEST_CASE("resume: an end that has shut down gets the rest over another path",
       CHECK(what());
     };
     run_until([&] { return asking.received() == 100 && answering.received() == 100; });
+    answering.set_reads(!end_unread);
     REQUIRE(shuts.shutdown() == 0);
-    run_until([&] { return !answering.ending().empty(); });
-    CHECK(answering.ending() == "end of stream");
+    if (end_unread)
+      pair.room.run_for(20ms);
+    else
+      run_until([&] { return !answering.ending().empty(); });
     const auto replace = [&](Device*& device, const char* name, const char* address) {
       world.remove_device(*device);
       pair.room.run_for(300ms);
@@ -85,9 +94,14 @@ TEST_CASE("resume: an end that has shut down gets the rest over another path",
     };
     const auto finish = [&] {
       answering.more(1000);
-      pair.room.run_for(1us);
+      pair.room.run_for(20ms);
       if (both_shut) CHECK(answers.shutdown() == 0);
     };
+    if (answer == Answer::kBefore) {
+      asking.set_reads(false);
+      finish();
+      pair.room.run_for(20ms);
+    }
     if (loss == 0) {
       replace(pair.room.far, "sim1", "10.77.0.2");
     } else if (loss == 1) {
@@ -97,7 +111,11 @@ TEST_CASE("resume: an end that has shut down gets the rest over another path",
     } else {
       CHECK(shuts.rebind(other));
     }
-    finish();
+    answering.set_reads(true);
+    run_until([&] { return !answering.ending().empty(); });
+    CHECK(answering.ending() == "end of stream");
+    if (answer != Answer::kBefore) finish();
+    asking.set_reads(true);
     run_until([&] { return asking.received() == 1100 || !asking.ending().empty(); });
     if (both_shut) run_until([&] { return !asking.ending().empty(); });
     CHECK(asking.ending() == (both_shut ? "end of stream" : ""));
@@ -109,6 +127,26 @@ TEST_CASE("resume: an end that has shut down gets the rest over another path",
     answering.more(100'000'000);
     run_until([&] { return answers.state() != conn::State::kConnected; });
     CHECK_THAT(answers.last_error(), Contains("closed"));
+  }
+}
+
+TEST_CASE("resume: who has shut down and closes without linger has closed",
+          "[simulation][resume]") {
+  const bool server_shuts = GENERATE(false, true);
+  for (const Profile* profile : serving_profiles()) {
+    if (profile->iwarp) continue;
+    CAPTURE(profile->name, server_shuts);
+    Pair pair(*profile, {}, kResume + "&linger=0", kResume + "&linger=0");
+    conn::Connection& stays = server_shuts ? *pair.client : *pair.server;
+    Talker staying(stays, 2, 1, 100);
+    (server_shuts ? pair.server : pair.client)->shutdown();
+    RUN_UNTIL(pair.room.loop, !staying.ending().empty());
+    (server_shuts ? pair.server : pair.client).reset();
+    pair.room.run_for(1s);
+    CHECK(pair.counted("paths_lost") == 0);
+    staying.more(100'000'000);
+    RUN_UNTIL(pair.room.loop, stays.state() != conn::State::kConnected);
+    CHECK_THAT(stays.last_error(), Contains("closed"));
   }
 }
 
