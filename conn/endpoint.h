@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Endpoint: where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379,
-// unix:///run/kv, unix:@kv, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
+// unix:///run/kv, `unix:@kv`, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
 // list of schemes, the preferred one first, names one place that several transports can reach:
 // rdma|tcp://10.0.0.1:6379. Any byte of a path, an option or a host, and the commas between hosts,
 // may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and '%' itself must be
@@ -34,7 +34,7 @@ struct AECONN_API Endpoint {
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
   /// Path of a Unix socket, or '@' and an abstract name, for schemes that end in "unix". A file
-  /// whose name begins with '@' is "./@name".
+  /// whose name begins with '@' is `./@name`.
   std::string path;
   Options options;  ///< the options, which are the part of the URL after the '?'
   /// Whether the URL has no port at all. check() refuses such a URL if the transport needs a port.
