@@ -101,7 +101,7 @@ TEST_CASE("idle-timeout: what had arrived and was not read can still be read",
     // More than one iteration may read.
     const bool budget = ends.type.find_option("read-budget") != nullptr &&
                         transport.name.find("tls") == std::string::npos;
-    ends.open("100ms", "", budget ? "4k" : "");
+    ends.open("300ms", "", budget ? "4k" : "");
     const std::string late(20'000, 'x');
     REQUIRE(ends.server->write(late.data(), late.size()) == ssize_t(late.size()));
     RUN_UNTIL(ends.loop, ends.client->state() == State::kError);
