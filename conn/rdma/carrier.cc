@@ -155,16 +155,16 @@ ssize_t RdmaCarrier::look_for_bytes() {
     errno = EAGAIN;
     return -1;
   }
-  const bool unread = link_.stream.inbound().has_unread();
-  if (unread && reader_.left() != 0) return 1;
-  // The core itself has failed the connection (option idle-timeout).
-  if (!unread && state() == State::kError) return host().no_more_unread();
-  if (!unread && pending_failure_) {
+  if (link_.stream.inbound().has_unread()) {
+    if (reader_.left() != 0) return 1;
+  } else if (state() == State::kError) {  // the core has failed it (option idle-timeout)
+    return host().no_more_unread();
+  } else if (pending_failure_) {
     const int err = pending_failure_.code.value();
     fail(std::exchange(pending_failure_, {}));
     errno = err;
     return -1;
-  } else if (!unread && link_.stream.at_end()) {
+  } else if (link_.stream.at_end()) {
     read_ended_ = true;
     // Over an open connection the program can still write, also while it has no path.
     const Phase phase = keeps_unsent() ? session_->resumes_as() : link_.stage.phase();
