@@ -82,7 +82,7 @@ DOCTOR_SRC  := $(call sources,programs/doctor/*.cc)
 # TESTS=library leaves out the programs and their tests.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 # Grouped by what they test; those of the simulation are in tests/simulation/rules.mk.
-UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
+UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma shm tcp tls))
 ifeq ($(CONFIG) $(TESTS),asan library)# used by `make test-ci` beside the simulation; valgrind runs the rest there
 UNIT_TESTS  := $(filter tests/conformance/% tests/tcp/% tests/tls/%,$(UNIT_TESTS))
 endif

@@ -17,6 +17,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
+/// Whether URLs of this scheme have a path, not hosts and a port: unix, shm, and tls over these.
+AECONN_API bool carries_path(std::string_view scheme) noexcept;
+
 /// The parts of a URL: scheme, hosts, port or path, and options.
 struct AECONN_API Endpoint {
   /// One of the hosts that a URL names, without the port.
@@ -33,7 +36,7 @@ struct AECONN_API Endpoint {
   std::vector<Host> hosts;  ///< hosts, separated by ',' in the URL; empty if the URL has a path
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
-  /// Path of a Unix socket, or '@' and an abstract name, for schemes that end in "unix". A file
+  /// Path of a Unix socket, or '@' and an abstract name, for schemes with carries_path(). A file
   /// whose name begins with '@' is `./@name`.
   std::string path;
   Options options;  ///< the options, which are the part of the URL after the '?'

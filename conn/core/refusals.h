@@ -27,6 +27,7 @@ class Refusals {
   }
   /// Whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
+  bool running() const noexcept { return handler_.running(); }  ///< whether the handler runs now
   /// Calls the handler for a refusal. If the handler is already running, the refusal waits until it
   /// has returned.
   void tell(const Failure& why) {

@@ -173,7 +173,7 @@ void FallbackType::configure(const Options& options) {
   Options own;
   std::vector<Options> others(candidates_.size());
   Endpoint probe;
-  if (candidates_.front().scheme.ends_with("unix")) {
+  if (carries_path(candidates_.front().scheme)) {
     probe.path = "/";
   } else {
     probe.hosts.push_back({"localhost", false});

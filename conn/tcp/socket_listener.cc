@@ -143,7 +143,7 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
                                    std::vector<SocketType::Bound> sockets, ListenTo to)
     : type_(type),
       loop_(&loop),
-      counters_(&type.counters(loop)),
+      counters_(&type.counted_as().counters(loop)),
       settings_(std::move(settings)),
       sockets_(std::move(sockets)),
       quota_(settings_->max_connections) {
@@ -158,7 +158,7 @@ void SocketListener::Acceptor::start() {
 
 void SocketListener::Acceptor::start(ae::EventLoop& loop) {
   loop_ = &loop;
-  counters_ = &type_.counters(loop);
+  counters_ = &type_.counted_as().counters(loop);
   ListenerSet::of(loop).add(*this);
   watch(!paused_);
 }

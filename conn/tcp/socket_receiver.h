@@ -20,6 +20,8 @@ class SocketPending final : public PendingConnection {
  public:
   SocketPending(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
   std::string peer() const override { return peer_.to_string(); }
+  const Fd& socket() const noexcept { return fd_; }
+  Fd take_socket() noexcept { return std::move(fd_); }
 
  private:
   friend class SocketLoopAcceptor;

@@ -55,6 +55,8 @@ class AECONN_API SocketType : public Transport {
   /// Returns the record of the addresses to which connections of this type lead. Option spread uses
   /// it to choose an address.
   AddressBook& addresses() const noexcept { return addresses_; }
+  /// Returns the transport in whose counters the listeners of this type count.
+  virtual const ConnectionType& counted_as() const noexcept { return *this; }
 
  protected:
   /// A listening socket and the function that cleans up after it.

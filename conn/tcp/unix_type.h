@@ -15,7 +15,12 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// The transport unix: connections over Unix stream sockets.
 class AECONN_API UnixType final : public SocketType {
  public:
-  std::string_view name() const noexcept override { return "unix"; }
+  UnixType() = default;
+  /// For a transport over Unix sockets, `user`, whose scheme is `name`: makes its listening
+  /// sockets, and counts in its counters. `name` must outlive this object.
+  UnixType(std::string_view name, const ConnectionType* user) noexcept : name_(name), user_(user) {}
+  std::string_view name() const noexcept override { return name_; }
+  const ConnectionType& counted_as() const noexcept override { return user_ ? *user_ : *this; }
   const OptionTable* option_table() const noexcept override { return &table_; }
 
  protected:
@@ -25,6 +30,8 @@ class AECONN_API UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
+  std::string_view name_ = "unix";
+  const ConnectionType* user_ = nullptr;
   // Table of this type's options; built by the constructor, since building it may throw.
   const OptionTable& table_ = unix_options();
 };

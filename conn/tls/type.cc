@@ -53,7 +53,7 @@ void TlsType::configure(const Options& options) {
   if (!below.empty()) {  // rejects options that the layer below does not know
     Endpoint probe;
     probe.scheme = below_.name();
-    if (probe.scheme.ends_with("unix")) {
+    if (carries_path(probe.scheme)) {
       probe.path = "/";
     } else {
       probe.hosts.push_back({"localhost", false});

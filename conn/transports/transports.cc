@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/transports/transports.h"
 
+#include "conn/shm/type.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
 #if AECONN_RDMA
@@ -25,8 +26,10 @@ void add_tls([[maybe_unused]] Registry& registry, [[maybe_unused]] const Connect
 void add_all_transports(Registry& registry) {
   const ConnectionType& tcp = registry.add(std::make_unique<tcp::TcpType>());
   const ConnectionType& local = registry.add(std::make_unique<tcp::UnixType>());
+  const ConnectionType& shared = registry.add(std::make_unique<shm::ShmType>());
   add_tls(registry, tcp);
   add_tls(registry, local);
+  add_tls(registry, shared);
 #if AECONN_RDMA
   add_tls(registry, registry.add(std::make_unique<rdma::RdmaType>()));
 #else
@@ -35,7 +38,7 @@ void add_all_transports(Registry& registry) {
   }
 #endif
 #if !AECONN_TLS
-  for (const char* name : {"tls", "tls+unix", "tls+rdma"}) {
+  for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+rdma"}) {
     registry.add_unavailable(name, "this build of aeconn leaves TLS out (make TLS=yes)");
   }
 #endif

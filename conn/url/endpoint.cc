@@ -16,8 +16,6 @@ namespace {
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-bool carries_path(std::string_view scheme) noexcept { return scheme.ends_with("unix"); }
-
 bool is_secure(std::string_view scheme) noexcept {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
@@ -229,6 +227,10 @@ class Parser {
 };
 
 }  // namespace
+
+bool carries_path(std::string_view scheme) noexcept {
+  return scheme.ends_with("unix") || scheme == "shm" || scheme.ends_with("+shm");
+}
 
 Endpoint Endpoint::parse(std::string_view url) { return Parser(url).parse(); }
 

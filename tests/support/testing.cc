@@ -56,8 +56,11 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
 }
 
 std::vector<Transport> transports() {
-  // Bytes that were written to a Unix socket are with the peer's kernel.
-  std::vector<Transport> all{{.name = "tcp"}, {.name = "unix", .lingers = false}};
+  // Bytes that were written to a Unix socket are with the peer's kernel, those of shm in memory that
+  // the peer has, too. Each connection of shm has half a megabyte of it.
+  std::vector<Transport> all{{.name = "tcp"},
+                             {.name = "unix", .lingers = false},
+                             {.name = "shm", .crowd = 200, .lingers = false}};
   const Transport one_loop{.name = "memory",
                            .reaches_far = false,
                            .one_loop = true,
@@ -229,7 +232,7 @@ conn::ListenerPtr Site::listen(conn::AcceptHandler accepted) {
 conn::Endpoint Site::fresh() {
   const std::string name = "x" + std::to_string(++names);
   std::string url = transport.name;
-  if (transport.name.ends_with("unix")) {
+  if (conn::carries_path(transport.name)) {
     url += "://" + folder.path() + "/" + name;
   } else if (transport.name.ends_with("memory") || transport.name == "local") {
     url += "://" + name;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The listening side of shm: the Unix socket accepts (conn/tcp), then every client has to send a
+// good hello before the accept handler gets its connection.
+
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+
+#include "ae/abi.h"
+#include "ae/core/handler_slot.h"
+#include "conn/core/connection_set.h"
+#include "conn/core/pending_connection.h"
+#include "conn/core/refusals.h"
+#include "conn/kit/quota.h"
+#include "conn/kit/ready_list.h"
+#include "conn/shm/hello.h"
+#include "conn/shm/loop_state.h"
+#include "conn/shm/settings.h"
+#include "conn/tcp/socket_receiver.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace shm {
+
+class ShmType;
+
+/// The part of a listener or loop acceptor that may still be running when a handler destroys that.
+class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWatcher {
+ public:
+  Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, AcceptHandler accepted);
+  ~Acceptor() override { stop(); }
+  /// Ends everything that is not established yet; no handler runs afterwards.
+  void stop() noexcept;
+  /// Limits the number of connections, for a listener that serves one loop.
+  void limit(std::uint64_t most) { quota_.emplace(most); }
+
+  void arrive(PendingConnectionPtr arrival);
+  PendingConnectionPtr give_back() noexcept;
+  void pause() { paused_ = true; }
+  void resume();
+  void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
+  void refused(const Failure& why) { refused_.tell(why); }
+  const ShmType& type() const noexcept { return type_; }
+  ae::EventLoop* loop() const noexcept { return shared_ == nullptr ? nullptr : &shared_->loop(); }
+
+ private:
+  /// A client whose hello is not complete.
+  struct Greeting {
+    tcp::Fd socket;
+    Quota::Place place;
+    ae::TimePoint began;
+    bool watched = false;
+    ae::TimerId timer = 0;
+    Receipt hello = {};
+  };
+  using Greetings = std::list<Greeting>;
+
+  std::size_t run_ready() override;
+  void on_loop_end() noexcept override { stop(); }
+  bool busy() const noexcept { return paused_ || accepted_.running() || refused_.running(); }
+  void begin(PendingConnectionPtr arrival);
+  void receive(Greetings::iterator client);
+  ConnectionPtr welcome(Greeting& client, Answer& refusal);
+  void forget(Greeting& client) noexcept;
+  void refuse(Greetings::iterator client, const Answer& answer);
+  void hand_over(ConnectionPtr owner);
+
+  const ShmType& type_;
+  LoopState* shared_;  // null once stopped
+  LoopCounters& counters_;
+  const SettingsPtr settings_;
+  std::optional<Quota> quota_;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  Refusals refused_;
+  std::deque<PendingConnectionPtr> arrivals_;
+  Greetings greetings_;             // oldest first
+  std::deque<ConnectionPtr> done_;  // established, and wait for the accept handler
+  bool paused_ = false;
+};
+
+/// Destroys an acceptor once none of its handlers is on the stack.
+struct StopAcceptor {
+  void operator()(Acceptor* acceptor) const noexcept;
+};
+using AcceptorPtr = std::unique_ptr<Acceptor, StopAcceptor>;
+
+/// A listener of one loop.
+class ShmListener final : public Listener {
+ public:
+  ShmListener(AcceptorPtr acceptor, PortListenerPtr port);
+  ~ShmListener() override { port_.reset(); }
+
+  const ConnectionType& type() const noexcept override;
+  std::vector<Endpoint> endpoints() const override { return port_->endpoints(); }
+  void pause() override;
+  void resume() override;
+  void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
+
+ private:
+  const AcceptorPtr acceptor_;
+  PortListenerPtr port_;  // the listening socket
+};
+
+/// The acceptor of one of several loops.
+class ShmLoopAcceptor final : public LoopAcceptor {
+ public:
+  explicit ShmLoopAcceptor(AcceptorPtr acceptor) : acceptor_(std::move(acceptor)) {}
+
+  const ConnectionType& type() const noexcept override;
+  void pause() override { acceptor_->pause(); }
+  void resume() override { acceptor_->resume(); }
+  void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
+  void arrive(PendingConnectionPtr arrival) override { acceptor_->arrive(std::move(arrival)); }
+  PendingConnectionPtr give_back() noexcept override { return acceptor_->give_back(); }
+  void refused(const Failure& why) override { acceptor_->refused(why); }
+
+ private:
+  const AcceptorPtr acceptor_;
+};
+
+}}}  // namespace conn::shm

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/shm/carrier.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "conn/kit/interruption.h"
+#include "conn/kit/retry_after.h"
+#include "conn/setup_trace.h"
+#include "conn/shm/type.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace shm {
+
+ShmCarrier::ShmCarrier(const ShmType& type, LoopState& shared, SettingsPtr settings)
+    : QueuedCarrier(type, shared.ready()), shared_(&shared), settings_(std::move(settings)) {
+  shared.enter();
+}
+
+const ShmType& ShmCarrier::shm_type() const noexcept { return static_cast<const ShmType&>(type()); }
+
+// --- connecting ----------------------------------------------------------------------------------
+
+void ShmCarrier::connect(const Endpoint& to) {
+  settings_ = shm_type().settings_for(to.options);
+  SetupTrace::begin("connect");
+  deadline_ = loop()->now() + settings_->socket->connect_timeout;
+  dial_ = std::make_unique<tcp::Dial>(*loop(), settings_->socket, shm_type().addresses(), to,
+                                      [this](tcp::Dialed result) { dialed(std::move(result)); });
+  dial_->start();
+}
+
+void ShmCarrier::dialed(tcp::Dialed result) {
+  // Owns the Dial, which called this function, until this function returns.
+  const std::unique_ptr<tcp::Dial> dial = std::move(dial_);
+  try {
+    if (!greet(std::move(result))) return;
+    timer_ = loop()->add_time_event(deadline_, [this] {
+      timer_ = 0;
+      not_connected(errno_failure(ETIMEDOUT, "answer of " + peer_address()));
+      return ae::kNoMore;
+    });
+    watch();
+  } catch (const std::bad_alloc&) {
+    not_connected(out_of_memory());
+  }
+}
+
+/// Sends the hello, if the socket is connected. Otherwise fails the connection and returns false.
+bool ShmCarrier::greet(tcp::Dialed result) {
+  if (!result.fd) return not_connected(std::move(result.failure)), false;
+  host().occupy(std::move(result.place));
+  socket_ = std::move(result.fd);
+  SetupTrace::begin("hello");
+  Offer offer = make_memories(settings_->ring);
+  if (!offer.channel) return not_connected(std::move(offer.failure)), false;
+  channel_ = std::move(offer.channel);
+  const std::array<int, 2> memories{offer.client.get(), offer.server.get()};
+  if (const int err = send_message(socket_.get(), encode(Hello{settings_->ring, settings_->ring}),
+                                   memories.data(), memories.size());
+      err != 0)
+    return not_connected(errno_failure(err, "send the hello to " + peer_address())), false;
+  answer_ = std::make_unique<Receipt>();
+  return true;
+}
+
+void ShmCarrier::take_answer() {
+  const auto failed = [&](std::errc code, const std::string& why) {
+    not_connected({std::make_error_code(code), "connect to " + peer_address() + ": " + why});
+  };
+  switch (answer_->receive(socket_.get())) {
+    case Receipt::Step::kMore:
+      return;
+    case Receipt::Step::kEnded:
+      return failed(std::errc::connection_reset, "the server closed the socket before its answer");
+    case Receipt::Step::kForeign:
+      return failed(std::errc::protocol_error, "the server does not speak shm");
+    case Receipt::Step::kDone:
+      break;
+  }
+  Answer answer;
+  if (answer_->descriptors() != 0 || !decode(answer_->message(), answer))
+    return failed(std::errc::protocol_error, "the server's answer breaks a rule");
+  if (answer.status == Answer::kStands) return established();
+  Failure why{std::make_error_code(std::errc::connection_refused),
+              "connect to " + peer_address() + ": refused: " + answer.text,
+              retry_after_in(answer.text)};
+  not_connected(std::move(why));
+}
+
+void ShmCarrier::not_connected(Failure why) {
+  SetupTrace::failed();
+  stop_watching();
+  fail(std::move(why));
+  update_ready();
+}
+
+void ShmCarrier::established() {
+  answer_.reset();
+  if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
+  if (state() == State::kConnecting) SetupTrace::end();
+  shared_->counters.ring_bytes += channel_->reader.size() + channel_->writer.size();
+  shared_->on_spin_wish(settings_->spin);
+  move_to(State::kConnected);
+  shared_->heat(*this);
+  update_ready();
+}
+
+void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  settings_ = shm_type().settings_for(to.options);
+  SetupTrace::begin("connect");
+  const ae::TimePoint until =
+      std::min(deadline, std::chrono::steady_clock::now() + settings_->socket->connect_timeout);
+  if (!greet(tcp::Dial::wait(*settings_->socket, shm_type().addresses(), to, until))) return;
+  while (state() == State::kConnecting) {
+    const bool came = tcp::poll_until(socket_.get(), POLLIN, until);
+    if (came) {
+      take_answer();
+    } else {
+      const int err = Interruption::ends() ? EINTR : ETIMEDOUT;
+      not_connected(errno_failure(err, "answer of " + peer_address()));
+    }
+  }
+  if (state() == State::kConnected) watch();
+}
+
+void ShmCarrier::adopt(Fd socket, ChannelPtr channel, Quota::Place place) {
+  host().occupy(std::move(place));
+  socket_ = std::move(socket);
+  channel_ = std::move(channel);
+  watch();
+  established();
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t ShmCarrier::refuse(int error) noexcept {
+  errno = error;
+  return -1;
+}
+
+ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
+  // A child of fork() does not have the memory.
+  if (inherited()) return refuse(EAGAIN);
+  const bool failed = state() == State::kError;
+  if (shared_ == nullptr || turn_ != shared_->turn()) {
+    turn_ = shared_ == nullptr ? 0 : shared_->turn();
+    budget_ = settings_->read_budget;
+  }
+  Reader& reader = channel_->reader;
+  const std::size_t n =
+      reader.get(buffer, failed ? size : std::min(size, budget_), [this] { ring(); });
+  if (reader.finished()) host().peer_gone();
+  if (n != 0) {
+    budget_ -= std::min(n, budget_);
+    return static_cast<ssize_t>(n);
+  }
+  if (failed) return host().no_more_unread();
+  check_rules();
+  if (state() == State::kError) return refuse(host().failure().code.value());
+  if (reader.unread() != 0 || !reader.finished()) return refuse(EAGAIN);
+  read_ended_ = true;
+  if (write_ended_ && state() == State::kConnected) move_to(State::kClosed);
+  return 0;
+}
+
+ssize_t ShmCarrier::writev(const iovec* vectors, int count) {
+  if (write_ended_) return refuse(EPIPE);
+  if (inherited()) return refuse(EAGAIN);
+  Writer& writer = channel_->writer;
+  if (writer.peer_closed() || socket_ended_) return refuse_write();
+  const auto bell = [this] { ring(); };
+  std::size_t done = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::size_t n = writer.put(vectors[i].iov_base, vectors[i].iov_len, bell);
+    done += n;
+    if (n < vectors[i].iov_len) break;
+  }
+  writer.publish(bell);
+  if (done != 0) return static_cast<ssize_t>(done);
+  check_rules();
+  if (state() == State::kError) return refuse(host().failure().code.value());
+  return writer.peer_closed() ? refuse_write() : refuse(EAGAIN);
+}
+
+/// Fails the connection, because the peer reads no more.
+ssize_t ShmCarrier::refuse_write() {
+  (void)channel_->reader.look();
+  fail(errno_failure(EPIPE, "write to " + peer_address()));
+  host().keep_unread();
+  update_ready();
+  return refuse(EPIPE);
+}
+
+int ShmCarrier::shutdown() {
+  if (std::exchange(write_ended_, true) || inherited() || !channel_) return 0;
+  channel_->writer.finish();
+  ring();
+  if (read_ended_ && state() == State::kConnected) move_to(State::kClosed);
+  update_ready();
+  return 0;
+}
+
+int ShmCarrier::shutdown_both() {
+  if (channel_ && !inherited()) channel_->reader.close();
+  write_ended_ = false;  // so that shutdown() rings, also if it was called before
+  (void)shutdown();
+  if (state() == State::kConnected) move_to(State::kClosed);
+  if (!closing() && shared_ != nullptr) interest_changed();
+  return 0;
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+bool ShmCarrier::readable() const {
+  const Reader& reader = channel_->reader;
+  return reader.unread() != 0 || reader.finished();
+}
+
+bool ShmCarrier::writable() const {
+  const Writer& writer = channel_->writer;
+  return writer.room() != 0 || write_ended_ || writer.peer_closed() || socket_ended_;
+}
+
+std::size_t ShmCarrier::run_ready() {
+  if (is_open() && !inherited()) shared_->heat(*this);  // what the handlers leave is to be watched
+  return QueuedCarrier::run_ready();
+}
+
+void ShmCarrier::interest_changed() {
+  if (is_open() && !inherited()) shared_->heat(*this);
+  update_ready();
+}
+
+void ShmCarrier::watch() {
+  loop()->add_file_event(socket_.get(), ae::kReadable | ae::kTrusted,
+                         [this](int, ae::Mask) { on_socket(); });
+  watched_ = true;
+}
+
+void ShmCarrier::stop_watching() noexcept {
+  dial_.reset();
+  if (loop() == nullptr) return;
+  if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
+  if (watched_) loop()->remove_file_event(socket_.get(), ae::kReadable);
+  watched_ = false;
+  if (shared_ != nullptr) shared_->cool(*this);
+}
+
+void ShmCarrier::on_socket() {
+  // A child of fork() leaves the bells to its parent.
+  if (inherited()) return stop_watching();
+  if (answer_) {
+    try {
+      return take_answer();
+    } catch (const std::bad_alloc&) {
+      return not_connected(out_of_memory());
+    }
+  }
+  take_bells();
+  if (!look()) ++shared_->counters.wakes_in_vain;
+  if (socket_ended_ || state() == State::kError)
+    stop_watching();  // a socket that has ended stays readable
+  else
+    shared_->heat(*this);
+  if (!queued()) return;
+  unqueue();
+  (void)run_ready();
+}
+
+/// Takes the bells that have come, and learns whether the socket has ended. An honest peer rings
+/// once for each wish, and for its FIN and its CLOSED.
+void ShmCarrier::take_bells() noexcept {
+  std::array<char, 256> bells;
+  const ssize_t n = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+  if (n > 0) {
+    bells_had_ += static_cast<std::uint64_t>(n);
+    shared_->counters.bells_had += static_cast<std::uint64_t>(n);
+  } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    socket_ended_ = true;
+  }
+}
+
+/// Wakes the peer. A full socket is no failure: the peer has not taken the last bell yet.
+void ShmCarrier::ring() noexcept {
+  const char bell = 0;
+  ssize_t n;
+  do n = ::send(socket_.get(), &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  bell_failed_ = n < 0 && (errno == ENOMEM || errno == ENOBUFS);
+  if (n < 0) return;
+  ++bells_sent_;
+  if (shared_ != nullptr) ++shared_->counters.bells_sent;
+}
+
+/// Looks at all of the peer's words. Returns whether a handler may be due now.
+bool ShmCarrier::look() noexcept {
+  if (!is_open() || inherited()) return false;
+  if (bell_failed_) ring();
+  const bool was_writable = writable();
+  bool news = channel_->reader.look();
+  channel_->writer.look();
+  news = news || writable() != was_writable || socket_ended_;
+  check_rules();
+  if (channel_->reader.finished()) host().peer_gone();
+  // A peer that has closed says so in both words; one that was killed, or aborts, does not.
+  const bool closed = channel_->reader.finished() && channel_->writer.peer_closed();
+  if (socket_ended_ && !closed && state() == State::kConnected) {
+    Failure why = out_of_memory();
+    why.code = std::make_error_code(std::errc::connection_reset);
+    try {
+      why = errno_failure(ECONNRESET, peer_address() + " ended without closing");
+    } catch (const std::bad_alloc&) {
+    }
+    fail(std::move(why));
+    host().keep_unread();
+  }
+  update_ready();
+  return news;
+}
+
+/// Fails the connection if the peer has broken a rule.
+void ShmCarrier::check_rules() noexcept {
+  const char* broken = channel_->reader.broken();
+  if (broken == nullptr) broken = channel_->writer.broken();
+  if (bells_had_ > channel_->reader.wishes() + channel_->writer.wishes() + 2)
+    broken = "it rings more often than it was asked to";
+  if (broken == nullptr || !is_open()) return;
+  if (shared_ != nullptr) ++shared_->counters.protocol_errors;
+  Failure why = out_of_memory();
+  why.code = std::make_error_code(std::errc::protocol_error);
+  try {
+    why = Failure(why.code, peer_address() + " broke a rule of shm: " + broken);
+  } catch (const std::bad_alloc&) {
+  }
+  fail(std::move(why));
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  stop_watching();
+  update_ready();
+}
+
+bool ShmCarrier::look_now() noexcept {
+  return (host().wants_read() || host().wants_write()) && look();
+}
+
+/// Asks the peer to ring for what the handlers wait for. Returns false if it has come meanwhile.
+bool ShmCarrier::arm() noexcept {
+  if (!is_open() || inherited()) return true;
+  return !bell_failed_ && !wish(host().wants_read(), host().wants_write());
+}
+
+/// Asks the peer to ring, then looks once more. Returns true, and takes the wishes back, if that
+/// found what is waited for.
+bool ShmCarrier::wish(bool reading, bool writing) noexcept {
+  if (reading && !readable()) channel_->reader.wish();
+  if (writing && !writable()) channel_->writer.wish();
+  (void)look();
+  if (!is_open() || !((reading && readable()) || (writing && writable()))) return false;
+  unwish();
+  return true;
+}
+
+void ShmCarrier::unwish() noexcept {
+  channel_->reader.unwish();
+  channel_->writer.unwish();
+}
+
+bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  const bool reading = direction == ae::kReadable;
+  turn_ = 0;  // a new read budget
+  for (;;) {
+    if (inherited() || !channel_ || shared_ == nullptr) return false;
+    (void)look();
+    if (!is_open() || (reading ? readable() : writable())) return true;
+    if (wish(reading, !reading)) return true;
+    if (!is_open()) return true;
+    shared_->heat(*this);  // the loop has to renew its wishes
+    if (!tcp::poll_until(socket_.get(), POLLIN, deadline)) return false;
+    take_bells();
+    unwish();
+  }
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void ShmCarrier::close() noexcept {
+  abandon();
+  host().release();
+}
+
+void ShmCarrier::abandon() noexcept {
+  stop_watching();
+  detach_list();
+  if (shared_ != nullptr) shared_->leave(*this);
+  shared_ = nullptr;
+  end();
+}
+
+/// Ends the connection for the peer: with an error if it is aborted or has failed. shutdown() acts
+/// for all processes that have the socket, such as a child of fork().
+void ShmCarrier::end() noexcept {
+  if (!socket_) return;
+  if (!inherited()) {
+    if (channel_ && is_open() && !aborts()) {
+      channel_->reader.close();
+      channel_->writer.finish();
+    }
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+  socket_.reset();
+}
+
+// --- moving to another loop ----------------------------------------------------------------------
+
+bool ShmCarrier::leave(ae::EventLoop*) {
+  stop_watching();
+  detach_list();
+  shared_->leave(*this);
+  shared_ = nullptr;
+  return true;
+}
+
+bool ShmCarrier::join(ae::EventLoop& loop) {
+  try {
+    LoopState& shared = LoopState::of(type(), loop);
+    shared.enter();
+    shared_ = &shared;
+    attach_list(shared.ready());
+    if (socket_ && !socket_ended_ && is_open()) {
+      watch();
+      shared.on_spin_wish(settings_->spin);
+      shared.heat(*this);
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
+std::string ShmCarrier::local_address() const {
+  return socket_ ? tcp::local_address_of(socket_.get()).to_string() : std::string();
+}
+
+std::string ShmCarrier::peer_address() const {
+  if (!socket_) return {};
+  // A client's socket has no name, so the listener's path is shown instead.
+  std::string name = tcp::peer_address_of(socket_.get()).to_string();
+  return name.empty() ? local_address() : name;
+}
+
+std::string ShmCarrier::path() const { return "shm " + peer_address(); }
+
+std::vector<std::pair<std::string, std::string>> ShmCarrier::info() const {
+  if (!socket_ || !channel_) return {};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  std::vector<std::pair<std::string, std::string>> facts;
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
+    facts.emplace_back("peer-pid", std::to_string(peer.pid));
+    facts.emplace_back("peer-uid", std::to_string(peer.uid));
+  }
+  facts.emplace_back("ring-in", std::to_string(channel_->reader.size()));
+  facts.emplace_back("ring-out", std::to_string(channel_->writer.size()));
+  facts.emplace_back("unread", std::to_string(channel_->reader.unread()));
+  facts.emplace_back("room", std::to_string(channel_->writer.room()));
+  facts.emplace_back("bells-sent", std::to_string(bells_sent_));
+  facts.emplace_back("bells-had", std::to_string(bells_had_));
+  return facts;
+}
+
+}}}  // namespace conn::shm

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The two messages that set up a connection: the client's hello, with the descriptors of both
+// memories, and the server's answer. Numbers are little endian. docs/shm.md shows the layout.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ae/abi.h"
+#include "conn/tcp/socket.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace shm {
+
+inline constexpr std::size_t kHeader = 64;         ///< bytes of a message before its text
+inline constexpr std::size_t kMostMessage = 4096;  ///< bytes of the longest message
+
+inline constexpr std::uint32_t kLeastRing = 64 << 10;  ///< bytes of the smallest ring
+inline constexpr std::uint32_t kMostRing = 1U << 30;   ///< bytes of the largest ring
+
+/// Whether a ring may have this size.
+constexpr bool is_ring_size(std::uint64_t size) noexcept {
+  return size >= kLeastRing && size <= kMostRing && (size & (size - 1)) == 0;
+}
+
+struct Hello {
+  std::uint32_t client_ring = 0;  ///< bytes of the ring that the client writes
+  std::uint32_t server_ring = 0;  ///< bytes of the ring that the server writes
+};
+
+/// The server's answer. With kStands, the connection is established.
+struct Answer {
+  enum Status : std::uint32_t { kStands, kFull, kNotHere, kVersion, kSize, kRule };
+  std::uint32_t status = kStands;
+  std::string text;  ///< why the client is refused
+};
+
+std::string encode(const Hello& hello);
+std::string encode(const Answer& answer);
+/// Whether a message of this protocol, of whatever version, may begin with these bytes.
+bool may_begin(std::string_view bytes) noexcept;
+/// Returns the length of the message that begins with these kHeader bytes; 0 if they break a rule.
+std::size_t message_length(std::string_view header) noexcept;
+/// Decodes a whole hello. Returns what is to be answered if it is refused, else kStands. Rings of
+/// more than `most_ring` bytes are refused.
+Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello);
+/// Decodes a whole answer. Returns false if it breaks a rule.
+bool decode(std::string_view message, Answer& answer);
+
+/// Receives one message from a socket, in as many pieces as it comes, and owns the descriptors that
+/// come with it.
+class Receipt {
+ public:
+  enum class Step : std::uint8_t {
+    kMore,    ///< nothing more has arrived
+    kDone,    ///< message() is complete
+    kEnded,   ///< the peer has closed its socket
+    kForeign  ///< the bytes or descriptors are not those of this protocol
+  };
+  Step receive(int socket) noexcept;
+  std::string_view message() const noexcept { return {bytes_.data(), size_}; }
+  /// Number of descriptors that have come.
+  std::size_t descriptors() const noexcept { return count_; }
+  const tcp::Fd& descriptor(std::size_t index) const noexcept { return descriptors_[index]; }
+
+ private:
+  std::array<char, kMostMessage> bytes_;
+  std::array<tcp::Fd, 2> descriptors_;
+  std::size_t size_ = 0, count_ = 0;
+};
+
+/// Sends a message, with descriptors if `count` is not 0, to a socket that nothing was sent to
+/// before, so that the kernel has room for it. Returns 0 or an errno value.
+int send_message(int socket, std::string_view message, const int* descriptors = nullptr,
+                 std::size_t count = 0) noexcept;
+
+}}}  // namespace conn::shm

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/shm/loop_state.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "conn/core/connection_set.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace shm {
+namespace {
+
+// Connections that one iteration looks at; the others have their turn in the next ones.
+constexpr std::size_t kLooks = 64;
+// A hot connection becomes cold after so many iterations without news. Not if the loop spins, for
+// which it is to stay hot, unless there are more of them than kFew.
+constexpr unsigned kMostIdle = 16;
+constexpr std::size_t kFew = 16;
+
+}  // namespace
+
+LoopState& LoopState::of(const ConnectionType& type, ae::EventLoop& loop) {
+  ConnectionSet::of(loop);  // created before the LoopState, so that it is destroyed later
+  std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
+  if (!slot) slot = std::make_unique<LoopState>(type, loop);
+  return static_cast<LoopState&>(*slot);
+}
+
+LoopState::LoopState(const ConnectionType& type, ae::EventLoop& loop) : type_(type), loop_(loop) {
+  loop_.add_source(*this);
+}
+
+LoopState::~LoopState() {
+  ConnectionSet& set = ConnectionSet::of(loop_);
+  set.loop_ends();
+  set.abandon(type_);
+  loop_.remove_source(*this);
+}
+
+void LoopState::heat(HotItem& item) noexcept {
+  item.idle_ = 0;
+  if (item.place_ != HotItem::kCold) return;
+  item.place_ = hot_.size();
+  hot_.push_back(&item);  // cannot throw: enter() has reserved the place
+  loop_.nudge();
+}
+
+void LoopState::cool(HotItem& item) noexcept {
+  if (item.place_ == HotItem::kCold) return;
+  hot_[item.place_] = hot_.back();
+  hot_[item.place_]->place_ = item.place_;
+  hot_.pop_back();
+  item.place_ = HotItem::kCold;
+}
+
+/// Looks at the next hot connections. Those that have been idle for long become cold.
+void LoopState::look_at_some(bool may_cool) noexcept {
+  for (std::size_t looks = std::min(hot_.size(), kLooks); looks != 0 && !hot_.empty(); --looks) {
+    if (next_ >= hot_.size()) next_ = 0;
+    HotItem& item = *hot_[next_++];
+    if (item.look_now()) {
+      item.idle_ = 0;
+    } else if (may_cool && ++item.idle_ >= kMostIdle && item.arm()) {
+      cool(item);
+    }
+  }
+}
+
+std::size_t LoopState::process_pending() {
+  ++turn_;
+  if (!hot_.empty()) look_at_some(spin_.mode == ae::Spin::Mode::kNo || hot_.size() > kFew);
+  return ready_.process_pending();
+}
+
+bool LoopState::has_pending_now() {
+  look_at_some(false);
+  return has_pending();
+}
+
+bool LoopState::arm() {
+  bool quiet = true;
+  for (std::size_t i = hot_.size(); i-- != 0;) {
+    HotItem& item = *hot_[i];  // cool() moves the last one here, which was armed before
+    if (item.arm())
+      cool(item);
+    else
+      quiet = false;
+  }
+  return quiet && !has_pending();
+}
+
+const ae::Spin* LoopState::spin() const {
+  return users_ == 0 || spin_.mode == ae::Spin::Mode::kNo ? nullptr : &spin_;
+}
+
+}}}  // namespace conn::shm

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// One connection's shared memory: a ring of bytes in each direction, each with a page of words in
+// front of it. Both are written by the ring's writer alone; the other process can only read them.
+// This header knows no descriptor and no loop. A bell is a function of the caller that wakes the
+// peer.
+//
+// The peer is not trusted: each of its words is read once and checked, positions are kept outside
+// of the shared memory, and nothing is read back from it. Once a word breaks a rule, broken() names
+// the rule, and nothing more is read or written.
+//
+// A side that is about to sleep stores a new number as its wish, then looks once more. The peer
+// stores what has changed, then loads the wish, and rings once for each number. All four accesses
+// are sequentially consistent, so that one of the two sides sees the other's store. A number is
+// needed instead of a flag: if a flag were cleared and set again between two loads, the peer would
+// take the second wish for the first one. tests/models/bell explores this code.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace shm {
+
+inline constexpr std::size_t kPage = 4096;   ///< bytes in front of each ring, which hold the words
+inline constexpr std::size_t kPiece = 8192;  ///< the peer sees long data in pieces of this size
+
+/// The page of words in front of a ring. Each line of the processor's cache has one purpose.
+template <template <class> class Atomic>
+struct BasicWords {
+  std::uint32_t magic, version, ring;      ///< for people with a debugger; the peer ignores them
+  alignas(64) Atomic<std::uint64_t> tail;  ///< number of bytes written into this ring so far
+  Atomic<std::uint32_t> fin;               ///< 1: nothing follows after `tail`
+  alignas(64) Atomic<std::uint64_t> head;  ///< number of bytes read from the other ring so far
+  Atomic<std::uint32_t> closed;            ///< 1: the other ring is not read any more
+  /// 0: the owner looks by itself; else: ring once for this number when the tail has moved.
+  alignas(64) Atomic<std::uint32_t> wish;
+  /// Like `wish`, for the head, once it has reached `room_at`.
+  alignas(64) Atomic<std::uint32_t> room_wish;
+  Atomic<std::uint64_t> room_at;
+};
+using Words = BasicWords<std::atomic>;
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Words) <= kPage);
+static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
+static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
+static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
+
+/// The number of the last wish of one kind, of the peer or of this side.
+struct WishNumber {
+  std::uint32_t last = 0;
+  std::uint32_t next() noexcept { return ++last == 0 ? ++last : last; }
+  /// Whether the peer's wish is one for which this side has not rung yet.
+  bool owed(std::uint32_t wish) noexcept {
+    if (wish == 0 || wish == last) return false;
+    last = wish;
+    return true;
+  }
+};
+
+/// The writing side of a ring.
+template <template <class> class Atomic>
+class BasicWriter {
+ public:
+  using Page = BasicWords<Atomic>;
+  /// `mine` and `ring` are this side's memory, `theirs` is the peer's page; they must outlive this
+  /// object. `size` is a power of two.
+  BasicWriter(Page& mine, const Page& theirs, std::byte* ring, std::size_t size) noexcept
+      : mine_(mine), theirs_(theirs), ring_(ring), size_(size) {}
+
+  /// Number of bytes that put() takes, as far as it was known at the last look().
+  std::size_t room() const noexcept { return size_ - static_cast<std::size_t>(written_ - head_); }
+  std::size_t size() const noexcept { return size_; }
+  bool peer_closed() const noexcept { return closed_; }  ///< whether the peer reads no more
+  const char* broken() const noexcept { return broken_; }
+  /// Looks how far the peer has read.
+  void look() noexcept {
+    if (broken_ != nullptr) return;
+    if (theirs_.closed.load(std::memory_order_seq_cst) != 0) closed_ = true;
+    const std::uint64_t head = theirs_.head.load(std::memory_order_seq_cst);
+    if (published_ - head > published_ - head_)
+      broken_ = "it says that it has read bytes that were not written, or fewer than before";
+    else
+      head_ = head;
+  }
+  /// Copies as many of the bytes as there is room for. Shows them to the peer in whole pieces;
+  /// publish() shows the rest. Returns how many.
+  template <class Bell>
+  std::size_t put(const void* from, std::size_t size, Bell&& bell) {
+    std::size_t done = 0;
+    while (done < size) {
+      std::size_t n =
+          std::min(size - done, kPiece - static_cast<std::size_t>(written_ - published_));
+      if (n > room()) look();
+      n = broken_ == nullptr ? std::min(n, room()) : 0;
+      if (n == 0) break;
+      const std::size_t at = static_cast<std::size_t>(written_) & (size_ - 1);
+      const std::size_t straight = std::min(n, size_ - at);
+      const std::byte* const source = static_cast<const std::byte*>(from) + done;
+      std::memcpy(ring_ + at, source, straight);
+      if (straight != n) std::memcpy(ring_, source + straight, n - straight);
+      written_ += n;
+      done += n;
+      if (written_ - published_ == kPiece) publish(bell);
+    }
+    return done;
+  }
+  /// Shows the peer all bytes that put() has taken; calls `bell` if the peer has to be woken.
+  template <class Bell>
+  void publish(Bell&& bell) {
+    if (published_ == written_) return;
+    published_ = written_;
+    mine_.tail.store(written_, std::memory_order_seq_cst);
+    if (rung_.owed(theirs_.wish.load(std::memory_order_seq_cst))) bell();
+  }
+  /// Ends the stream. The caller rings, whatever the peer wishes.
+  void finish() noexcept { mine_.fin.store(1, std::memory_order_seq_cst); }
+
+  /// Asks the peer to ring once half of the ring is free. look() must follow.
+  void wish() noexcept {
+    mine_.room_at.store(published_ - size_ / 2, std::memory_order_relaxed);
+    mine_.room_wish.store(wish_.next(), std::memory_order_seq_cst);
+    ++wishes_;
+    wished_ = true;
+  }
+  /// Takes the wish back.
+  void unwish() noexcept {
+    if (wished_) mine_.room_wish.store(0, std::memory_order_relaxed);
+    wished_ = false;
+  }
+  std::uint64_t wishes() const noexcept { return wishes_; }  ///< number of calls of wish()
+
+ private:
+  Page& mine_;
+  const Page& theirs_;
+  std::byte* const ring_;
+  const std::size_t size_;
+  std::uint64_t written_ = 0, published_ = 0, head_ = 0, wishes_ = 0;
+  WishNumber wish_, rung_;
+  const char* broken_ = nullptr;
+  bool closed_ = false, wished_ = false;
+};
+
+/// The reading side of a ring.
+template <template <class> class Atomic>
+class BasicReader {
+ public:
+  using Page = BasicWords<Atomic>;
+  /// `mine` is this side's page, `theirs` and `ring` are the peer's memory; they must outlive this
+  /// object. `size` is a power of two.
+  BasicReader(Page& mine, const Page& theirs, const std::byte* ring, std::size_t size) noexcept
+      : mine_(mine), theirs_(theirs), ring_(ring), size_(size) {}
+
+  /// Number of bytes to read, as far as it was known at the last look().
+  std::size_t unread() const noexcept { return static_cast<std::size_t>(tail_ - head_); }
+  std::size_t size() const noexcept { return size_; }
+  bool finished() const noexcept { return fin_; }  ///< whether nothing follows the unread bytes
+  const char* broken() const noexcept { return broken_; }
+  /// Looks what the peer has written. Returns true if there is anything new.
+  bool look() noexcept {
+    if (fin_ || broken_ != nullptr) return false;
+    // Loaded before the tail: the other way round, bytes written in between would be lost.
+    const bool fin = theirs_.fin.load(std::memory_order_seq_cst) != 0;
+    const std::uint64_t tail = theirs_.tail.load(std::memory_order_seq_cst);
+    if (tail - head_ > size_ || tail - head_ < tail_ - head_) {
+      broken_ = "it says that it has written more than its ring holds, or less than before";
+      return true;
+    }
+    if (tail == tail_ && !fin) return false;
+    tail_ = tail;
+    fin_ = fin;
+    return true;
+  }
+  /// Copies up to `size` bytes, and frees them in pieces; calls `bell` if the peer has to be woken.
+  /// Returns how many; 0 if nothing is unread.
+  template <class Bell>
+  std::size_t get(void* into, std::size_t size, Bell&& bell) {
+    std::size_t done = 0;
+    while (done < size) {
+      if (unread() == 0) (void)look();
+      std::size_t n = std::min(size - done, kPiece - static_cast<std::size_t>(head_ - freed_));
+      n = broken_ == nullptr ? std::min(n, unread()) : 0;
+      if (n == 0) break;
+      const std::size_t at = static_cast<std::size_t>(head_) & (size_ - 1);
+      const std::size_t straight = std::min(n, size_ - at);
+      std::byte* const target = static_cast<std::byte*>(into) + done;
+      std::memcpy(target, ring_ + at, straight);
+      if (straight != n) std::memcpy(target + straight, ring_, n - straight);
+      head_ += n;
+      done += n;
+      if (head_ - freed_ == kPiece) free(bell);
+    }
+    free(bell);
+    return done;
+  }
+  /// Says that nothing is read any more. The caller rings, whatever the peer wishes.
+  void close() noexcept { mine_.closed.store(1, std::memory_order_seq_cst); }
+
+  /// Asks the peer to ring when it has written. look() must follow.
+  void wish() noexcept {
+    mine_.wish.store(wish_.next(), std::memory_order_seq_cst);
+    ++wishes_;
+    wished_ = true;
+  }
+  /// Takes the wish back: this side looks by itself.
+  void unwish() noexcept {
+    if (wished_) mine_.wish.store(0, std::memory_order_relaxed);
+    wished_ = false;
+  }
+  std::uint64_t wishes() const noexcept { return wishes_; }  ///< number of calls of wish()
+
+ private:
+  template <class Bell>
+  void free(Bell&& bell) {
+    if (freed_ == head_) return;
+    freed_ = head_;
+    mine_.head.store(head_, std::memory_order_seq_cst);
+    const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
+    if (wish == 0 || wish == rung_.last) return;
+    // If the peer has replaced both meanwhile, it has seen this head, or its new number is met
+    // next.
+    const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
+    if (static_cast<std::int64_t>(head_ - at) >= 0 && rung_.owed(wish)) bell();
+  }
+
+  Page& mine_;
+  const Page& theirs_;
+  const std::byte* const ring_;
+  const std::size_t size_;
+  std::uint64_t head_ = 0, freed_ = 0, tail_ = 0, wishes_ = 0;
+  WishNumber wish_, rung_;
+  const char* broken_ = nullptr;
+  bool fin_ = false, wished_ = false;
+};
+
+using Writer = BasicWriter<std::atomic>;
+using Reader = BasicReader<std::atomic>;
+
+}}}  // namespace conn::shm
