@@ -11,10 +11,10 @@ namespace {
 
 // Connections that one iteration looks at; the others have their turn in the next ones.
 constexpr std::size_t kLooks = 64;
-// A hot connection becomes cold after so many iterations without news. Not if the loop spins, for
-// which it is to stay hot, unless there are more of them than kFew.
-constexpr unsigned kMostIdle = 16;
+// In a loop that does not sleep, because it is busy or spins, so many connections stay hot. Of
+// more, those become cold that had no news in the last kMostIdle iterations.
 constexpr std::size_t kFew = 16;
+constexpr unsigned kMostIdle = 16;
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void LoopState::look_at_some(bool may_cool) noexcept {
 
 std::size_t LoopState::process_pending() {
   ++turn_;
-  if (!hot_.empty()) look_at_some(spin_.mode == ae::Spin::Mode::kNo || hot_.size() > kFew);
+  if (!hot_.empty()) look_at_some(hot_.size() > kFew);
   return ready_.process_pending();
 }
 

@@ -10,16 +10,16 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Adds tcp, unix and rdma, and tls over each of these; rdma and tls only if they are built in. A
-/// transport that this machine cannot run (no RDMA device) is added as well: using it throws an
-/// Error that says what to do.
+/// Adds tcp, unix, shm and rdma, and tls over each of these; rdma and tls only if they are built
+/// in. A transport that this machine cannot run (no RDMA device) is added as well: using it throws
+/// an Error that says what to do.
 AECONN_API void add_all_transports(Registry& registry);
 /// Returns a new registry with all transports that add_all_transports() adds.
 AECONN_API Registry all_transports();
 
 /// Describes this build, with a line for transports and one for rdma, as `--version` of a program
 /// prints it:
-///   transports: tcp unix tls tls+unix rdma tls+rdma
+///   transports: tcp unix shm tls tls+unix tls+shm rdma tls+rdma
 ///   rdma: libibverbs and librdmacm are loaded when it is first used
 AECONN_API std::string build_text();
 

@@ -188,7 +188,7 @@ bool exchange_in_place(ae::EventLoop& loop, const Pair& pair) {
 }  // namespace
 
 TEST_CASE("connections: one that is idle holds no chunk", "[conn][allocation]") {
-  const std::string name = GENERATE("tcp", "unix");
+  const std::string name = GENERATE("tcp", "unix", "shm");
   CAPTURE(name);
   testing::Site site({.name = name});
   testing::let_libev_grow(site.loop);
@@ -207,7 +207,7 @@ TEST_CASE("connections: one that is idle holds no chunk", "[conn][allocation]") 
 }
 
 TEST_CASE("connections: an echo allocates nothing at either end", "[conn][allocation]") {
-  const std::string name = GENERATE("tcp", "unix");
+  const std::string name = GENERATE("tcp", "unix", "shm");
   const std::size_t size = GENERATE(64, 4096);
   CAPTURE(name, size);
   const Echoes echoes = count_echoes({.name = name}, size, Way::kCopy, 3);
@@ -216,7 +216,7 @@ TEST_CASE("connections: an echo allocates nothing at either end", "[conn][alloca
 }
 
 TEST_CASE("connections: an echo in place allocates nothing at either end", "[conn][allocation]") {
-  const std::string name = GENERATE("tcp", "unix");
+  const std::string name = GENERATE("tcp", "unix", "shm");
   const Way way = GENERATE(Way::kInPlace, Way::kReference);
   const std::size_t size = GENERATE(64, 16384);
   CAPTURE(name, size, way == Way::kInPlace);

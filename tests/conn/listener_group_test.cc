@@ -576,7 +576,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
 }
 
 TEST_CASE("receiver: what came while it was paused begins in turns of accept-batch", "[group]") {
-  const auto name = GENERATE(as<std::string>(), "tcp", "unix");
+  const auto name = GENERATE(as<std::string>(), "tcp", "unix", "shm");
   Site site({.name = name});
   conn::Endpoint at = site.fresh();
   at.options.set("accept-batch", "2");

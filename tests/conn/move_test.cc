@@ -267,7 +267,7 @@ TEST_CASE("move: a connection ends with the loop that ends before it arrives", "
 
 TEST_CASE("move: under load, back and forth, every byte arrives once and in order",
           "[group][move]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix");
+  const std::string name = GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm");
   CAPTURE(name);
   Site site({.name = name});
   Mover server(site.registry, site.fresh(), 3);
