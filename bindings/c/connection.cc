@@ -19,7 +19,7 @@ std::size_t address(const Connection& its, const std::string& text, char* host, 
                     std::uint16_t* port) {
   sockaddr_storage local{};
   socklen_t length = sizeof local;
-  const bool is_path = its.type().name().ends_with("unix") ||
+  const bool is_path = conn::carries_path(its.type().name()) ||
                        (getsockname(its.fd(), reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
                         local.ss_family == AF_UNIX);
   const conn::Address parts = is_path ? conn::Address{text, 0} : conn::split_address(text);

@@ -41,7 +41,7 @@ void Acceptor::arrive(PendingConnectionPtr arrival) {
     ++counters_.accept_errors;
     return;
   }
-  if (!busy()) shared_->ready().push(*this);
+  go_on();
 }
 
 PendingConnectionPtr Acceptor::give_back() noexcept {
@@ -53,17 +53,19 @@ PendingConnectionPtr Acceptor::give_back() noexcept {
 
 void Acceptor::resume() {
   paused_ = false;
-  if (shared_ != nullptr) shared_->ready().push(*this);
+  go_on();
+}
+
+/// Makes the rest run in the next iteration. If a handler is on the stack, that follows later.
+void Acceptor::go_on() {
+  if (shared_ != nullptr && !busy() && !(done_.empty() && arrivals_.empty()))
+    shared_->ready().push(*this);
 }
 
 std::size_t Acceptor::run_ready() {
-  struct Then {  // its destructor, which goes on with the rest, runs even if a handler throws
+  struct Then {  // its destructor runs even if a handler throws
     Acceptor& acceptor;
-    ~Then() {
-      const bool more = !acceptor.done_.empty() || !acceptor.arrivals_.empty();
-      if (acceptor.shared_ != nullptr && more && !acceptor.busy())
-        acceptor.shared_->ready().push(acceptor);
-    }
+    ~Then() { acceptor.go_on(); }
   } then{*this};
   std::size_t ran = 0;
   // A handler is on the stack if this iteration is nested in it; then the rest waits.
@@ -72,7 +74,7 @@ std::size_t Acceptor::run_ready() {
     if (!done_.empty()) {
       ConnectionPtr owner = std::move(done_.front());
       done_.pop_front();
-      hand_over(std::move(owner));
+      accepted_.run(std::move(owner));
     } else if (!arrivals_.empty()) {
       begin(give_back());
     } else {
@@ -111,7 +113,6 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
 
 void Acceptor::receive(Greetings::iterator client) {
   Answer refusal{Answer::kRule, ""};
-  ConnectionPtr owner;
   try {
     switch (client->hello.receive(client->socket.get())) {
       case Receipt::Step::kMore: {
@@ -134,23 +135,19 @@ void Acceptor::receive(Greetings::iterator client) {
         refusal.text = "the client does not speak shm, or has sent too many descriptors";
         break;
       case Receipt::Step::kDone:
-        owner = welcome(*client, refusal);
-        break;
+        if (!done_.emplace_back(welcome(*client, refusal))) {
+          done_.pop_back();
+          break;
+        }
+        counters_.accept_time.add(shared_->loop().now() - client->began);
+        ++shared_->counters.handshakes;
+        greetings_.erase(client);
+        return go_on();
     }
   } catch (const std::bad_alloc&) {
     refusal.text = "out of memory";
   }
-  if (!owner) return refuse(client, refusal);
-  counters_.accept_time.add(shared_->loop().now() - client->began);
-  ++shared_->counters.handshakes;
-  forget(*client);
-  greetings_.erase(client);
-  if (busy() || !done_.empty()) {
-    done_.push_back(std::move(owner));
-    if (!busy()) shared_->ready().push(*this);
-  } else {
-    hand_over(std::move(owner));
-  }
+  refuse(client, refusal);
 }
 
 /// Checks a complete hello. Returns the connection, or null with the reason in `refusal`. Throws
@@ -190,26 +187,17 @@ void Acceptor::forget(Greeting& client) noexcept {
 
 void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   forget(*client);
-  if (client->socket) (void)send_message(client->socket.get(), encode(answer));
+  Failure why = out_of_memory();
+  try {
+    if (client->socket) (void)send_message(client->socket.get(), encode(answer));
+    why = {std::make_error_code(std::errc::connection_refused),
+           "a client of shm is refused: " + answer.text};
+  } catch (const std::bad_alloc&) {
+  }
   greetings_.erase(client);
   ++counters_.accept_errors;
   ++shared_->counters.handshake_failures;
-  refused_.tell({std::make_error_code(std::errc::connection_refused),
-                 "a client of shm is refused: " + answer.text});
-}
-
-/// Runs the accept handler. Connections that become ready while it runs a nested iteration of the
-/// loop wait until it returns.
-void Acceptor::hand_over(ConnectionPtr owner) {
-  struct Then {
-    Acceptor& acceptor;
-    ~Then() {
-      if (acceptor.shared_ == nullptr || acceptor.busy()) return;
-      if (!acceptor.done_.empty() || !acceptor.arrivals_.empty())
-        acceptor.shared_->ready().push(acceptor);
-    }
-  } then{*this};
-  accepted_.run(std::move(owner));
+  refused_.tell(why);
 }
 
 // --- the listeners -------------------------------------------------------------------------------
@@ -221,21 +209,20 @@ void StopAcceptor::operator()(Acceptor* acceptor) const noexcept {
   if (loop != nullptr) loop->destroy_later(std::move(owner));
 }
 
-ShmListener::ShmListener(AcceptorPtr acceptor, PortListenerPtr port)
-    : acceptor_(std::move(acceptor)), port_(std::move(port)) {}
-
 const ConnectionType& ShmListener::type() const noexcept { return acceptor_->type(); }
+
+std::vector<Endpoint> ShmListener::endpoints() const {
+  return port_ ? port_->endpoints() : std::vector<Endpoint>();
+}
 
 void ShmListener::pause() {
   acceptor_->pause();
-  port_->pause();
+  if (port_) port_->pause();
 }
 
 void ShmListener::resume() {
-  port_->resume();
+  if (port_) port_->resume();
   acceptor_->resume();
 }
-
-const ConnectionType& ShmLoopAcceptor::type() const noexcept { return acceptor_->type(); }
 
 }}}  // namespace conn::shm

@@ -63,7 +63,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   ConnectionPtr welcome(Greeting& client, Answer& refusal);
   void forget(Greeting& client) noexcept;
   void refuse(Greetings::iterator client, const Answer& answer);
-  void hand_over(ConnectionPtr owner);
+  void go_on();
 
   const ShmType& type_;
   LoopState* shared_;  // null once stopped
@@ -84,31 +84,16 @@ struct StopAcceptor {
 };
 using AcceptorPtr = std::unique_ptr<Acceptor, StopAcceptor>;
 
-/// A listener of one loop.
-class ShmListener final : public Listener {
+/// A listener: with a port of its own, or as the acceptor of one of several loops.
+class ShmListener final : public LoopAcceptor {
  public:
-  ShmListener(AcceptorPtr acceptor, PortListenerPtr port);
-  ~ShmListener() override { port_.reset(); }
+  explicit ShmListener(AcceptorPtr acceptor, PortListenerPtr port = nullptr)
+      : acceptor_(std::move(acceptor)), port_(std::move(port)) {}
 
   const ConnectionType& type() const noexcept override;
-  std::vector<Endpoint> endpoints() const override { return port_->endpoints(); }
+  std::vector<Endpoint> endpoints() const override;
   void pause() override;
   void resume() override;
-  void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
-
- private:
-  const AcceptorPtr acceptor_;
-  PortListenerPtr port_;  // the listening socket
-};
-
-/// The acceptor of one of several loops.
-class ShmLoopAcceptor final : public LoopAcceptor {
- public:
-  explicit ShmLoopAcceptor(AcceptorPtr acceptor) : acceptor_(std::move(acceptor)) {}
-
-  const ConnectionType& type() const noexcept override;
-  void pause() override { acceptor_->pause(); }
-  void resume() override { acceptor_->resume(); }
   void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
   void arrive(PendingConnectionPtr arrival) override { acceptor_->arrive(std::move(arrival)); }
   PendingConnectionPtr give_back() noexcept override { return acceptor_->give_back(); }
@@ -116,6 +101,7 @@ class ShmLoopAcceptor final : public LoopAcceptor {
 
  private:
   const AcceptorPtr acceptor_;
+  const PortListenerPtr port_;  // the listening socket; ends before the acceptor that it feeds
 };
 
 }}}  // namespace conn::shm

@@ -41,7 +41,7 @@ void ShmCarrier::dialed(tcp::Dialed result) {
     if (!greet(std::move(result))) return;
     timer_ = loop()->add_time_event(deadline_, [this] {
       timer_ = 0;
-      not_connected(errno_failure(ETIMEDOUT, "answer of " + peer_address()));
+      not_connected(ETIMEDOUT, "no answer");
       return ae::kNoMore;
     });
     watch();
@@ -63,33 +63,29 @@ bool ShmCarrier::greet(tcp::Dialed result) {
   if (const int err = send_message(socket_.get(), encode(Hello{settings_->ring, settings_->ring}),
                                    memories.data(), memories.size());
       err != 0)
-    return not_connected(errno_failure(err, "send the hello to " + peer_address())), false;
+    return not_connected(err, "send the hello"), false;
   answer_ = std::make_unique<Receipt>();
   return true;
 }
 
 void ShmCarrier::take_answer() {
-  const auto failed = [&](std::errc code, const std::string& why) {
-    not_connected({std::make_error_code(code), "connect to " + peer_address() + ": " + why});
-  };
   switch (answer_->receive(socket_.get())) {
     case Receipt::Step::kMore:
       return;
     case Receipt::Step::kEnded:
-      return failed(std::errc::connection_reset, "the server closed the socket before its answer");
+      return not_connected(ECONNRESET, "the server closed the socket before its answer");
     case Receipt::Step::kForeign:
-      return failed(std::errc::protocol_error, "the server does not speak shm");
+      return not_connected(EPROTO, "the server does not speak shm");
     case Receipt::Step::kDone:
       break;
   }
   Answer answer;
   if (answer_->descriptors() != 0 || !decode(answer_->message(), answer))
-    return failed(std::errc::protocol_error, "the server's answer breaks a rule");
+    return not_connected(EPROTO, "the server's answer breaks a rule");
   if (answer.status == Answer::kStands) return established();
-  Failure why{std::make_error_code(std::errc::connection_refused),
-              "connect to " + peer_address() + ": refused: " + answer.text,
-              retry_after_in(answer.text)};
-  not_connected(std::move(why));
+  not_connected({std::make_error_code(std::errc::connection_refused),
+                 "connect to " + peer_address() + ": refused: " + answer.text,
+                 retry_after_in(answer.text)});
 }
 
 void ShmCarrier::not_connected(Failure why) {
@@ -97,6 +93,23 @@ void ShmCarrier::not_connected(Failure why) {
   stop_watching();
   fail(std::move(why));
   update_ready();
+}
+
+void ShmCarrier::not_connected(int err, std::string_view what) noexcept {
+  not_connected(failure(err, "connect to ", ": ", what));
+}
+
+/// Returns a failure whose text is `before`, the peer's address, and the rest; without memory for
+/// that text, the code alone counts.
+Failure ShmCarrier::failure(int err, std::string_view before, std::string_view after,
+                            std::string_view more) const noexcept {
+  Failure why = out_of_memory();
+  why.code = {err, std::generic_category()};
+  try {
+    why = errno_failure(err, std::string(before).append(peer_address()).append(after).append(more));
+  } catch (const std::bad_alloc&) {
+  }
+  return why;
 }
 
 void ShmCarrier::established() {
@@ -118,12 +131,10 @@ void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   if (!greet(tcp::Dial::wait(*settings_->socket, shm_type().addresses(), to, until))) return;
   while (state() == State::kConnecting) {
     const bool came = tcp::poll_until(socket_.get(), POLLIN, until);
-    if (came) {
+    if (came)
       take_answer();
-    } else {
-      const int err = Interruption::ends() ? EINTR : ETIMEDOUT;
-      not_connected(errno_failure(err, "answer of " + peer_address()));
-    }
+    else
+      not_connected(Interruption::ends() ? EINTR : ETIMEDOUT, "no answer");
   }
   if (state() == State::kConnected) watch();
 }
@@ -188,9 +199,9 @@ ssize_t ShmCarrier::writev(const iovec* vectors, int count) {
 }
 
 /// Fails the connection, because the peer reads no more.
-ssize_t ShmCarrier::refuse_write() {
+ssize_t ShmCarrier::refuse_write() noexcept {
   (void)channel_->reader.look();
-  fail(errno_failure(EPIPE, "write to " + peer_address()));
+  fail(failure(EPIPE, "write to "));
   host().keep_unread();
   update_ready();
   return refuse(EPIPE);
@@ -310,13 +321,7 @@ bool ShmCarrier::look() noexcept {
   // A peer that has closed says so in both words; one that was killed, or aborts, does not.
   const bool closed = channel_->reader.finished() && channel_->writer.peer_closed();
   if (socket_ended_ && !closed && state() == State::kConnected) {
-    Failure why = out_of_memory();
-    why.code = std::make_error_code(std::errc::connection_reset);
-    try {
-      why = errno_failure(ECONNRESET, peer_address() + " ended without closing");
-    } catch (const std::bad_alloc&) {
-    }
-    fail(std::move(why));
+    fail(failure(ECONNRESET, "", " ended without closing"));
     host().keep_unread();
   }
   update_ready();
@@ -331,13 +336,7 @@ void ShmCarrier::check_rules() noexcept {
     broken = "it rings more often than it was asked to";
   if (broken == nullptr || !is_open()) return;
   if (shared_ != nullptr) ++shared_->counters.protocol_errors;
-  Failure why = out_of_memory();
-  why.code = std::make_error_code(std::errc::protocol_error);
-  try {
-    why = Failure(why.code, peer_address() + " broke a rule of shm: " + broken);
-  } catch (const std::bad_alloc&) {
-  }
-  fail(std::move(why));
+  fail(failure(EPROTO, "", " broke a rule of shm: ", broken));
   ::shutdown(socket_.get(), SHUT_RDWR);
   stop_watching();
   update_ready();

@@ -51,6 +51,9 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool greet(tcp::Dialed result);
   void take_answer();
   void not_connected(Failure why);
+  void not_connected(int err, std::string_view what) noexcept;
+  Failure failure(int err, std::string_view before, std::string_view after = {},
+                  std::string_view more = {}) const noexcept;
   void established();
   // Events
   bool is_open() const noexcept {
@@ -70,7 +73,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool wish(bool reading, bool writing) noexcept;
   void unwish() noexcept;
   ssize_t refuse(int error) noexcept;
-  ssize_t refuse_write();
+  ssize_t refuse_write() noexcept;
   void check_rules() noexcept;
   void end() noexcept;
 

@@ -41,7 +41,7 @@ ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
 
 LoopAcceptorPtr ShmType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                        AcceptHandler accepted) const {
-  return std::make_unique<ShmLoopAcceptor>(AcceptorPtr(new Acceptor(
+  return std::make_unique<ShmListener>(AcceptorPtr(new Acceptor(
       *this, LoopState::of(*this, loop), settings_for(endpoint.options), std::move(accepted))));
 }
 

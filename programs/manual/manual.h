@@ -67,9 +67,10 @@ std::string spin_help();        ///< help text of --spin
 
 /// Help paragraph of all programs that take URLs.
 inline constexpr const char* kPlaces =
-    "Addresses are URLs: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
-    "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-    "transport follow, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
+    "Addresses are URLs: \"tcp://HOST:PORT\", \"unix:///PATH\", \"shm:///PATH\", "
+    "\"rdma://HOST:PORT\", \"tls://HOST:PORT\", \"tls+unix:///PATH\", \"tls+shm:///PATH\", "
+    "\"tls+rdma://HOST:PORT\"; options of the transport follow, as in "
+    "\"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
 
 /// What a manual page contains besides the options.
 struct About {

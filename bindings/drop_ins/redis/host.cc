@@ -105,7 +105,7 @@ void Host::set_replicate(const std::string& scheme) {
     const std::size_t mark = std::min(scheme.find('?'), scheme.size());
     const std::string name = scheme.substr(0, mark);
     const conn::ConnectionType& type = registry_.require(name);
-    if (name.ends_with("unix"))
+    if (conn::carries_path(name))
       throw conn::Error(name + " leads to a path, and a primary has a host and a port");
     const auto to = conn::Endpoint::parse(name + "://primary:6379" + scheme.substr(mark));
     type.check(to);

@@ -207,7 +207,7 @@ const ServerType& before(ServerConnection* c) {
 /// From "rdma://host" and 6379, "tls://host?ca=x" and 6379, or "unix:///path" and any port.
 std::string url_of(const std::string& address, int port) {
   const std::size_t scheme = address.find("://");
-  if (address.substr(0, scheme).ends_with("unix")) return address;
+  if (conn::carries_path(address.substr(0, scheme))) return address;
   const std::size_t options = std::min(address.find('?'), address.size());
   return address.substr(0, options) + ":" + std::to_string(port) + address.substr(options);
 }

@@ -198,7 +198,7 @@ def address(function: Any, conn: int) -> Address:
 def _is_host(conn: int, text: str) -> bool:
     """Whether it is a host whose port is 0 (possible for the local address of rdma) and not a
     path."""
-    return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith(b"unix")
+    return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith((b"unix", b"shm"))
 
 
 def path(conn: int) -> str:

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is peculiar to shm: options, facts, refusals, hot and cold connections. The conformance
+// suite has what every transport does.
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "conn/capacity.h"
+#include "tests/shm/shm_kit.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using testing::Contains;
+using testing::Pair;
+using testing::Site;
+using namespace std::chrono_literals;
+
+namespace {
+
+const testing::Transport kShm{.name = "shm", .lingers = false};
+
+std::uint64_t count(const Site& site, ae::EventLoop& loop, const std::string& name) {
+  for (const auto& [each, value] : site.type.statistics(loop))
+    if (each == name) return value;
+  FAIL("nothing counts " << name);
+  return 0;
+}
+
+std::string refusal(const Site& site, const std::string& options) {
+  try {
+    site.type.check(conn::Endpoint::parse("shm:///run/x?" + options));
+  } catch (const conn::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("shm: options that are wrong are one sentence", "[shm]") {
+  const Site site(kShm);
+  CHECK_THAT(refusal(site, "ring=100000"), Contains("power of two"));
+  CHECK_THAT(refusal(site, "ring=32k"), Contains("64k"));
+  CHECK_THAT(refusal(site, "nodelay=yes"), Contains("shm has no option nodelay"));
+  CHECK_THAT(refusal(site, "mode=9"), Contains("octal"));
+  CHECK(refusal(site, "ring=1m&max-ring=1m&backlog=7&mode=700&spin=auto").empty());
+  CHECK_THROWS_AS(site.type.check(conn::Endpoint::parse("shm:/")), conn::Error);
+  CHECK(conn::carries_path("tls+shm"));
+  CHECK_FALSE(conn::carries_path("tcp"));
+}
+
+TEST_CASE("shm: options of the type apply to the socket, too", "[shm]") {
+  Site site(kShm);
+  site.type.configure(conn::Options::parse("mode=600&ring=128k"));
+  conn::ListenerPtr listener = site.type.listen(site.loop, site.fresh(), [](ConnectionPtr) {});
+  const conn::Endpoint at = testing::address_of(*listener);
+  CHECK(at.scheme == "shm");
+  CHECK((std::filesystem::status(at.path).permissions() & std::filesystem::perms::all) ==
+        std::filesystem::perms(0600));
+  ConnectionPtr client = site.connect(at);
+  RUN_UNTIL(site.loop, client->state() == conn::State::kConnected);
+  for (const auto& [name, value] : client->info())
+    if (name == "ring-out") CHECK(value == "131072");
+}
+
+TEST_CASE("shm: facts of a connection", "[shm]") {
+  Pair pair(kShm);
+  for (const ConnectionPtr* each : {&pair.client, &pair.server}) {
+    CHECK((*each)->path() == "shm " + testing::address_of(*pair.listener).path);
+    CHECK((*each)->fd() == -1);
+    CHECK((*each)->is_local() == true);
+    std::string facts;
+    for (const auto& [name, value] : (*each)->info()) facts += name + "=" + value + " ";
+    CHECK_THAT(facts, Contains("peer-pid=" + std::to_string(getpid())));
+    CHECK_THAT(facts, Contains("ring-in=262144 ring-out=262144 unread=0 room=262144"));
+  }
+}
+
+TEST_CASE("shm: capacity() tells of descriptors and of mappings", "[shm]") {
+  const Site site(kShm);
+  const auto limits = site.type.capacity(conn::Endpoint::parse("shm:///run/x"), 1000);
+  REQUIRE(limits.size() == 2);
+  CHECK(limits[0].needed >= 1000);
+  CHECK_THAT(limits[1].name, Contains("max_map_count"));
+  CHECK(limits[1].needed == 2000);
+  CHECK(limits[1].connections > 0);
+}
+
+TEST_CASE("shm: a client beyond max-connections learns why, and when to try again", "[shm]") {
+  Site site(kShm);
+  conn::Endpoint at = site.fresh();
+  at.options.set("max-connections", "1");
+  std::vector<ConnectionPtr> accepted;
+  const conn::ListenerPtr listener = site.type.listen(
+      site.loop, at, [&](ConnectionPtr one) { accepted.push_back(std::move(one)); });
+  const ConnectionPtr first = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, accepted.size() == 1);
+  const ConnectionPtr second = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, second->state() == conn::State::kError);
+  CHECK(second->error_code() == std::errc::connection_refused);
+  CHECK_THAT(second->last_error(), Contains("max-connections"));
+  CHECK(second->retry_after() == 1s);
+}
+
+TEST_CASE("shm: a listening socket of another process can be adopted", "[shm]") {
+  Site site(kShm);
+  const std::string path = site.folder.path() + "/given";
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const conn::SocketAddress address = conn::tcp::unix_address(path);
+  REQUIRE(::bind(fd, address.get(), address.size) == 0);
+  REQUIRE(::listen(fd, 4) == 0);
+  testing::EchoServer echo;
+  const conn::ListenerPtr listener = site.type.adopt_listener(site.loop, fd, echo.handler());
+  const ConnectionPtr client = site.connect(conn::Endpoint::parse("shm://" + path));
+  RUN_UNTIL(site.loop, client->state() == conn::State::kConnected);
+  testing::send(site.loop, *client, "hello");
+  CHECK(testing::receive(site.loop, *client, 5) == "hello");
+}
+
+TEST_CASE("shm: while both ends spin, nobody rings", "[shm]") {
+  Site site(kShm);
+  site.type.configure(conn::Options::parse("spin=always"));
+  conn::ConnectionType& type = site.type;
+  std::atomic<bool> over{false};
+  std::atomic<std::uint64_t> rung{~std::uint64_t{0}};
+  std::atomic<const conn::Endpoint*> at{nullptr};
+  std::thread server([&] {
+    testing::AnyLoop loop;
+    testing::EchoServer echo;
+    const conn::ListenerPtr listener = type.listen(loop, site.fresh(), echo.handler());
+    const conn::Endpoint address = testing::address_of(*listener);
+    at = &address;
+    while (!over) loop.process_events(ae::kFullIteration | ae::kDontWait);
+    rung = count(site, loop, "bells_sent");
+  });
+  while (at.load() == nullptr) std::this_thread::yield();
+  const ConnectionPtr client = site.connect(*at.load());
+  RUN_UNTIL(site.loop, client->state() == conn::State::kConnected);
+  int echoes = 0;
+  client->set_read_handler([&](Connection& c) {
+    if (testing::read_some(c, 100).empty()) return;
+    if (++echoes < 200) REQUIRE(c.write("ping", 4) == 4);
+  });
+  REQUIRE(client->write("ping", 4) == 4);
+  while (echoes < 200) site.loop.process_events(ae::kFullIteration | ae::kDontWait);
+  over = true;
+  server.join();
+  CHECK(rung == 0);
+  CHECK(count(site, site.loop, "bells_sent") == 0);
+}
+
+TEST_CASE("shm: an end that sleeps is rung, once for each sleep", "[shm]") {
+  Site site(kShm);
+  const testing::EchoThread echo(kShm);
+  const ConnectionPtr client = site.connect(echo.address());
+  RUN_UNTIL(site.loop, client->state() == conn::State::kConnected);
+  for (int i = 0; i < 100; ++i) {
+    testing::send(site.loop, *client, "ping");
+    REQUIRE(testing::receive(site.loop, *client, 4) == "ping");
+  }
+  const std::uint64_t had = count(site, site.loop, "bells_had");
+  CHECK(had > 0);
+  CHECK(had <= 101);
+}
+
+TEST_CASE("shm: more connections than one iteration looks at are all served", "[shm]") {
+  Site site(kShm);
+  site.type.configure(conn::Options::parse("ring=64k"));
+  testing::EchoServer echo;
+  const conn::ListenerPtr listener = site.listen(echo.handler());
+  std::vector<ConnectionPtr> clients;
+  std::size_t echoes = 0;
+  constexpr std::size_t kCount = 150, kRounds = 20;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    clients.push_back(site.connect(testing::address_of(*listener),
+                                   [](Connection& c) { REQUIRE(c.write("ping", 4) == 4); }));
+    clients.back()->set_read_handler([&, rounds = std::size_t{0}](Connection& c) mutable {
+      if (testing::read_some(c, 100).empty()) return;
+      ++echoes;
+      if (++rounds < kRounds) REQUIRE(c.write("ping", 4) == 4);
+    });
+  }
+  RUN_UNTIL(site.loop, echoes == kCount * kRounds);
+  // Then all of them are cold: nothing wakes the loop.
+  testing::turns(site.loop, 5);
+  testing::IterationCounter iterations(site.loop);
+  CHECK(iterations.during(50ms) < 10);
+}
+
+TEST_CASE("shm: read-budget ends a read in one iteration, not the stream", "[shm]") {
+  Site site(kShm);
+  site.type.configure(conn::Options::parse("read-budget=4k"));
+  ConnectionPtr server;
+  const conn::ListenerPtr listener =
+      site.listen([&](ConnectionPtr one) { server = std::move(one); });
+  const ConnectionPtr client = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, server && client->state() == conn::State::kConnected);
+  REQUIRE(client->write(std::string(20000, 'x').data(), 20000) == 20000);
+  std::size_t most = 0, all = 0;
+  server->set_read_handler([&](Connection& c) {
+    std::size_t now = 0;
+    for (std::string bytes; !(bytes = testing::read_some(c, 3000)).empty(); now += bytes.size()) {
+    }
+    most = std::max(most, now);
+    all += now;
+  });
+  RUN_UNTIL(site.loop, all == 20000);
+  CHECK(most == 4096);
+}
+
+TEST_CASE("shm: a server without descriptors refuses a client, and keeps none of its own",
+          "[shm]") {
+  Site site(kShm);
+  std::vector<std::string> refused;
+  bool accepted = false;
+  const conn::ListenerPtr listener = site.listen([&](ConnectionPtr) { accepted = true; });
+  listener->on_refused([&](const conn::Failure& why) { refused.push_back(why.text); });
+  testing::RawClient client(testing::address_of(*listener));
+  const std::size_t before = testing::open_descriptors();
+  testing::turns(site.loop, 5);  // the listener has accepted the socket, and waits for the hello
+  REQUIRE(testing::open_descriptors() == before + 1);
+  client.greet();
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const int next = ::dup(0);  // no descriptor with this number or a higher one can be made
+  ::close(next);
+  const rlimit none{static_cast<rlim_t>(next), limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  testing::turns(site.loop, 5);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(refused.size() == 1);
+  CHECK_FALSE(accepted);
+  CHECK(testing::open_descriptors() == before);
+}
+
+TEST_CASE("shm: a child of fork() cannot use its parent's connection, and does it no harm",
+          "[shm]") {
+  Pair pair(kShm);
+  testing::send(pair.loop, *pair.client, "unread");
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    char bytes[10];
+    const bool none = pair.server->read(bytes, 10) == -1 && pair.client->write("x", 1) == -1 &&
+                      pair.client->sync_write("x", 1, 1ms) == -1;
+    _exit(none ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(testing::receive(pair.loop, *pair.server, 6) == "unread");
+}
