@@ -272,6 +272,7 @@ void ShmCarrier::on_socket() {
       return not_connected(out_of_memory());
     }
   }
+  shared_->wake();
   take_bells();
   if (!look()) ++shared_->counters.wakes_in_vain;
   if (socket_ended_ || state() == State::kError)
@@ -350,6 +351,10 @@ bool ShmCarrier::look_now() noexcept {
 bool ShmCarrier::arm() noexcept {
   if (!is_open() || inherited()) return true;
   return !bell_failed_ && !wish(host().wants_read(), host().wants_write());
+}
+
+void ShmCarrier::disarm() noexcept {
+  if (is_open() && !inherited()) unwish();
 }
 
 /// Asks the peer to ring, then looks once more. Returns true, and takes the wishes back, if that
@@ -453,17 +458,16 @@ std::string ShmCarrier::peer_address() const {
   return name.empty() ? local_address() : name;
 }
 
+std::optional<PeerCredentials> ShmCarrier::peer_credentials() const {
+  return socket_ ? tcp::credentials_of(socket_.get()) : std::nullopt;
+}
+
 std::string ShmCarrier::path() const { return "shm " + peer_address(); }
 
 std::vector<std::pair<std::string, std::string>> ShmCarrier::info() const {
   if (!socket_ || !channel_) return {};
-  ucred peer{};
-  socklen_t size = sizeof peer;
   std::vector<std::pair<std::string, std::string>> facts;
-  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-    facts.emplace_back("peer-pid", std::to_string(peer.pid));
-    facts.emplace_back("peer-uid", std::to_string(peer.uid));
-  }
+  tcp::add_credentials(socket_.get(), facts);
   facts.emplace_back("ring-in", std::to_string(channel_->reader.size()));
   facts.emplace_back("ring-out", std::to_string(channel_->writer.size()));
   facts.emplace_back("unread", std::to_string(channel_->reader.unread()));

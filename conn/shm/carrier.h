@@ -29,6 +29,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   std::string local_address() const override;
   std::string peer_address() const override;
   std::optional<bool> is_local() const override { return true; }
+  std::optional<PeerCredentials> peer_credentials() const override;
+  ae::Duration idle_timeout() const noexcept override { return settings_->socket->idle_timeout; }
   std::string path() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;
   void connect(const Endpoint& to) override;
@@ -70,6 +72,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool look() noexcept;
   bool look_now() noexcept override;
   bool arm() noexcept override;
+  void disarm() noexcept override;
   bool wish(bool reading, bool writing) noexcept;
   void unwish() noexcept;
   ssize_t refuse(int error) noexcept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "conn/core/connection_set.h"
 
@@ -12,7 +13,7 @@ namespace {
 // Connections that one iteration looks at; the others have their turn in the next ones.
 constexpr std::size_t kLooks = 64;
 // In a loop that does not sleep, because it is busy or spins, so many connections stay hot. Of
-// more, those become cold that had no news in the last kMostIdle iterations.
+// more, those become cold that had no news in the last kMostIdle looks.
 constexpr std::size_t kFew = 16;
 constexpr unsigned kMostIdle = 16;
 
@@ -38,10 +39,18 @@ LoopState::~LoopState() {
 
 void LoopState::heat(HotItem& item) noexcept {
   item.idle_ = 0;
-  if (item.place_ != HotItem::kCold) return;
-  item.place_ = hot_.size();
-  hot_.push_back(&item);  // cannot throw: enter() has reserved the place
-  loop_.nudge();
+  if (item.place_ == HotItem::kCold) {
+    item.place_ = hot_.size();
+    hot_.push_back(&item);  // cannot throw: enter() has reserved the place
+  } else if (!armed_) {
+    return;
+  }
+  loop_.nudge();  // the loop may be about to sleep, after arm()
+}
+
+void LoopState::wake() noexcept {
+  if (!std::exchange(armed_, false)) return;
+  for (HotItem* item : hot_) item->disarm();
 }
 
 void LoopState::cool(HotItem& item) noexcept {
@@ -67,6 +76,7 @@ void LoopState::look_at_some(bool may_cool) noexcept {
 
 std::size_t LoopState::process_pending() {
   ++turn_;
+  wake();
   if (!hot_.empty()) look_at_some(hot_.size() > kFew);
   return ready_.process_pending();
 }
@@ -78,12 +88,13 @@ bool LoopState::has_pending_now() {
 
 bool LoopState::arm() {
   bool quiet = true;
+  armed_ = true;
   for (std::size_t i = hot_.size(); i-- != 0;) {
     HotItem& item = *hot_[i];  // cool() moves the last one here, which was armed before
-    if (item.arm())
-      cool(item);
-    else
+    if (!item.arm())
       quiet = false;
+    else if (++item.idle_ >= kMostIdle)
+      cool(item);
   }
   return quiet && !has_pending();
 }

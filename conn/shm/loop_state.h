@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What shm keeps for one loop. A connection is hot while the loop looks at its words by itself, in
-// every iteration and while it spins. A connection without news becomes cold, at the latest before
-// the loop sleeps: it then asks the peer to ring (arm()), and costs nothing until that happens.
+// every iteration and while it spins. Before the loop sleeps, each hot connection asks its peer to
+// ring (arm()); once the loop is awake they all take that back (disarm()), so that one bell is
+// enough for many peers. A connection without news becomes cold after some iterations: its peer
+// has to ring, and it costs nothing until that happens.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +25,8 @@ class HotItem {
   virtual bool look_now() noexcept = 0;
   /// Asks the peer to ring, then looks once more. Returns false if that found news.
   virtual bool arm() noexcept = 0;
+  /// Asks the peer not to ring.
+  virtual void disarm() noexcept = 0;
 
  protected:
   virtual ~HotItem() = default;
@@ -31,7 +35,7 @@ class HotItem {
   friend class LoopState;
   static constexpr std::size_t kCold = std::numeric_limits<std::size_t>::max();
   std::size_t place_ = kCold;  // in LoopState::hot_
-  unsigned idle_ = 0;          // number of successive iterations that found no news
+  unsigned idle_ = 0;          // number of successive looks that found no news
 };
 
 struct Counters {
@@ -61,6 +65,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   }
   /// Makes the item hot.
   void heat(HotItem& item) noexcept;
+  /// Tells the hot connections that the loop is awake.
+  void wake() noexcept;
   /// Takes the item off the list of the hot ones, without arming it.
   void cool(HotItem& item) noexcept;
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
@@ -82,6 +88,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<HotItem*> hot_;
   std::size_t users_ = 0, next_ = 0;  // number of connections; index of the next one to look at
   std::uint64_t turn_ = 1;
+  bool armed_ = false;  // whether hot connections have asked their peers to ring
   ae::Spin spin_;
 };
 

@@ -17,8 +17,8 @@ const OptionTable& option_table() {
   static const OptionTable table = [] {
     const Settings d;
     std::vector<OptionRow> rows;
-    for (const char* const name :
-         {"backlog", "accept-batch", "max-connections", "mode", "connect-timeout"})
+    for (const char* const name : {"backlog", "accept-batch", "max-connections", "mode", "group",
+                                   "connect-timeout", "idle-timeout"})
       rows.push_back(*tcp::unix_options().find(name));
     std::vector<OptionRow> own{Row::bytes("ring", OptionSide::kConnecting, d.ring, kLeastRing,
                                           kMostRing, "of each direction; a power of two"),

@@ -189,6 +189,21 @@ SocketAddress local_address_of(int fd) noexcept {
   return address;
 }
 
+std::optional<PeerCredentials> credentials_of(int fd) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return PeerCredentials{peer.pid, peer.uid, peer.gid};
+}
+
+void add_credentials(int fd, std::vector<std::pair<std::string, std::string>>& facts) {
+  const std::optional<PeerCredentials> peer = credentials_of(fd);
+  if (!peer) return;
+  facts.emplace_back("peer-pid", std::to_string(peer->pid));
+  facts.emplace_back("peer-uid", std::to_string(peer->uid));
+  facts.emplace_back("peer-gid", std::to_string(peer->gid));
+}
+
 SocketAddress peer_address_of(int fd) noexcept {
   SocketAddress address;
   socklen_t size = sizeof address.storage;

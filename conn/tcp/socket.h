@@ -5,13 +5,16 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/error.h"
 #include "conn/kit/resolver.h"
+#include "conn/peer_credentials.h"
 #include "conn/tcp/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -81,6 +84,10 @@ int connect_result(int fd) noexcept;
 bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
 SocketAddress local_address_of(int fd) noexcept;
+/// The process at the other end of a Unix socket; no value if the kernel does not tell.
+std::optional<PeerCredentials> credentials_of(int fd) noexcept;
+/// Adds what credentials_of() tells to the facts of a connection's info().
+void add_credentials(int fd, std::vector<std::pair<std::string, std::string>>& facts);
 SocketAddress peer_address_of(int fd) noexcept;
 
 /// Whether `path` stands for an abstract name, which is no file: it begins with '@'.

@@ -553,23 +553,17 @@ std::optional<bool> SocketCarrier::is_local() const {
 }
 
 std::optional<PeerCredentials> SocketCarrier::peer_credentials() const {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (!is_unix() || !fd_ || getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return std::nullopt;
-  return PeerCredentials{peer.pid, peer.uid, peer.gid};
+  return is_unix() && fd_ ? credentials_of(fd_.get()) : std::nullopt;
 }
 
 std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (!fd_) return {};
   std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
-  if (const std::optional<PeerCredentials> peer = peer_credentials()) {
-    facts.emplace_back("peer-pid", std::to_string(peer->pid));
-    facts.emplace_back("peer-uid", std::to_string(peer->uid));
-    facts.emplace_back("peer-gid", std::to_string(peer->gid));
+  if (is_unix()) {
+    add_credentials(fd_.get(), facts);
+    return facts;
   }
-  if (is_unix()) return facts;
   int nodelay = 0;
   socklen_t size = sizeof nodelay;
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {

@@ -328,9 +328,9 @@ TEST_CASE("connection: it belongs to its type and loop, and has an id and a desc
       REQUIRE(one->peer_certificate().empty());
       REQUIRE(one->peer_user().empty());
     }
-    // Only Unix sockets tell the process, also below another layer.
+    // Only Unix sockets, and shm by its own, tell the process, also below another layer.
     const auto credentials = pair.client->peer_credentials();
-    REQUIRE(credentials.has_value() == transport.name.ends_with("unix"));
+    REQUIRE(credentials.has_value() == conn::carries_path(transport.name));
     if (credentials) REQUIRE(credentials->uid == ::geteuid());
   }
 }
