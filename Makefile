@@ -481,13 +481,15 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy | tidy-packages
 # bench/limits/ does not use the library; --as-needed also omits the library's dependencies.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,programs/conn_perf/histogram.cc)
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo c-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo shm-echo co-echo c-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## programs for comparison and load generators, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
 $(OUT)/bench/:
 	@mkdir -p $@
 $(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sockets.cc))
+	$(call LINK,$(LEAN))
+$(OUT)/bench/shm-echo: $(call obj,$(addprefix bench/limits/,shm_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
 $(OUT)/bench/co-echo: $(call obj,bench/co_echo.cc) $(STATIC)
 	$(call LINK)

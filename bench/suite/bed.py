@@ -137,11 +137,11 @@ class Bed:
         text = run([BUILD / "conn-perf", "client", url, *options, "--json", "-"], core=core, timeout=timeout)
         return json.loads(text)["results"]
 
-    def echo(self, server, url, connections, depth, requests, size=64, core=1):
+    def echo(self, server, url, connections, depth, requests, size=64, core=1, *options):
         """Request and echo by conn-perf: rate, latency, server's cost."""
         def load():
             result = self.conn_perf(url, "--echo", "--connections", connections, "--depths", depth, "--sizes", size,
-                                    "--requests", requests, "--warmup", 0, core=core)[0]
+                                    "--requests", requests, "--warmup", 0, *options, core=core)[0]
             return {"requests": result["requests"], "rps": result["requests_per_s"],
                     "p50_us": result["latency_us"]["p50"], "p99_us": result["latency_us"]["p99"],
                     "client_cpu_us": result["cpu_s_per_million"]["client"]}

@@ -160,6 +160,55 @@ def tls_echo(host):
 
 
 @row
+def same_host(host):
+    """Shared memory beside a Unix socket, and beside a bare program over shared memory; both ends
+    sleep, then both spin."""
+    shapes = (("no", 1, 1, 64, 6000), ("no", 16, 1, 64, 60000), ("no", 16, 16, 64, 150000), ("no", 1, 1, 65536, 2000),
+              ("no", 1, 16, 65536, 4000), ("auto", 1, 1, 64, 50000), ("auto", 1, 1, 4096, 30000),
+              ("auto", 1, 1, 65536, 5000))
+    for spin, connections, depth, size, requests in shapes:
+        def server(name=f"same host {spin}", spin=spin):
+            return host.keep(name, lambda: Server(
+                [BUILD / "conn-perf", "server", "--echo", "--spin", spin, *host.served(f"{spin}", "unix"),
+                 "--listen", f"shm://{host.folder}/{spin}.shm"], r"listening on shm"))
+
+        def bare(spin=spin, depth=depth, size=size, requests=requests):
+            return json.loads(run([BUILD / "bench/shm-echo", *(["--spin"] if spin != "no" else []), "--size", size,
+                                   "--depth", depth, "--requests", requests], core=None))
+
+        requests = requests // 4 if host.quick else requests
+        turns = [(who, host.echo(server, url, connections, depth, requests, size, 1, "--spin", spin))
+                 for who, url in (("unix", host.url(f"{spin}", "unix")), ("shm", f"shm://{host.folder}/{spin}.shm"))]
+        if connections == 1:
+            turns.append(("limit", bare))
+        row = f"same host {'sleeping' if spin == 'no' else 'spinning'} c={connections} d={depth} {size}"
+        host.turns(row, turns)
+        print(f"{row:40} shm to unix: " + ", ".join(
+            f"{text} {ratio_text(host.figures.ratio(row, 'shm', 'unix', metric))}"
+            for metric, text in (("rps", "rate"), ("p50_us", "p50"), ("cpu_us", "server's CPU"))), flush=True)
+    for spin in ("no", "auto"):
+        host.stop(f"same host {spin}")
+
+    host.redis()
+    for spin, connections, requests in (("auto", 1, 30000), ("no", 50, 60000)):
+        def kv(spin=spin):
+            return host.keep(f"kv shm {spin}", lambda: Server(
+                [BUILD / "kv-server", "--spin", spin, "--listen", f"shm://{host.folder}/kv.{spin}"], r"listening on shm"))
+
+        urls = {"aeconn": f"shm://{host.folder}/kv.{spin}?spin={spin}", "redis": f"unix://{host.folder}/redis.sock"}
+        kv()
+        for url in urls.values():
+            run([BUILD / "bench/request-load", url, "-n", 1, "--command", "SET key value", "--value-size", 16])
+        row = f"same host kv get {'sleeping' if spin == 'no' else 'spinning'} c={connections} P=1"
+        requests = requests // 4 if host.quick else requests
+        host.turns(row, [(who, host.requests(start, urls[who], connections, 1, requests, "--command", "GET key"))
+                         for who, start in (("aeconn", kv), ("redis", host.redis))])
+        print(f"{row:40} aeconn over shm to redis over unix: rate "
+              f"{ratio_text(host.figures.ratio(row, 'aeconn', 'redis', 'rps'))}", flush=True)
+        host.stop(f"kv shm {spin}")
+
+
+@row
 def co_echo(host):
     """The same echo server with coroutines and with handlers."""
     def server(who, *options):
