@@ -17,20 +17,23 @@ const OptionTable& option_table() {
   static const OptionTable table = [] {
     const Settings d;
     std::vector<OptionRow> rows;
-    for (const char* const name : {"backlog", "accept-batch", "max-connections", "mode", "group",
-                                   "connect-timeout", "idle-timeout"})
+    for (const char* const name :
+         {"backlog", "accept-batch", "max-connections", "mode", "group", "idle-timeout"})
       rows.push_back(*tcp::unix_options().find(name));
-    std::vector<OptionRow> own{Row::bytes("ring", OptionSide::kConnecting, d.ring, kLeastRing,
-                                          kMostRing, "of each direction; a power of two"),
-                               Row::bytes("max-ring", kListener, d.max_ring, kLeastRing, kMostRing,
-                                          "largest ring that a client may bring"),
-                               Row::duration("handshake-timeout", kListener, d.handshake_timeout,
-                                             1ms, 1h, "until the client's hello is there"),
-                               Row::number("max-handshakes", kListener, d.max_handshakes, 1,
-                                           1'000'000, "at once; one more ends the oldest"),
-                               Row::bytes("read-budget", kBoth, d.read_budget, 4096, kMostRing,
-                                          "most that one connection reads in one iteration")
-                                   .tuning()};
+    std::vector<OptionRow> own{
+        Row::duration("connect-timeout", OptionSide::kConnecting, tcp::Settings().connect_timeout,
+                      1ms, 24h, "until the server's answer is there"),
+        Row::bytes("ring", OptionSide::kConnecting, d.ring, kLeastRing, kMostRing,
+                   "of each direction; a power of two"),
+        Row::bytes("max-ring", kListener, d.max_ring, kLeastRing, kMostRing,
+                   "largest ring that a client may bring"),
+        Row::duration("handshake-timeout", kListener, d.handshake_timeout, 1ms, 1h,
+                      "until the client's hello is there"),
+        Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
+                    "at once; one more ends the oldest"),
+        Row::bytes("read-budget", kBoth, d.read_budget, 4096, kMostRing,
+                   "most that one connection reads in one iteration")
+            .tuning()};
     rows.insert(rows.end(), own.begin(), own.end());
     const std::vector<OptionRow> spin = spin_rows();
     rows.insert(rows.end(), spin.begin(), spin.end());
