@@ -145,9 +145,10 @@ while IFS=$'\037' read -r section name side _ _ _ _ value; do
   [ "$wanted" = "$got" ] || fail "$scheme: what $name takes is offered" "expected '$wanted', got '$got'"
   [[ $value != [-@]* ]] || continue
   IFS=, read -ra all <<<"$value"
-  more=''
+  more='' at=127.0.0.1:0
+  [ "$scheme" != shm ] || at=$work/x.shm
   [ "$name" != auth-clients ] || more='&ca-dir=/'
-  for word in "${all[@]}"; do urls+=(--serve "$scheme://127.0.0.1:0?$name=$word$more"); done
+  for word in "${all[@]}"; do urls+=(--serve "$scheme://$at?$name=$word$more"); done
 done < <(tr "$tab" "\037" <"$work/options")
 has 'the doctor takes each word in a URL' nowhere "$(says "$build/aeconn-doctor" "${urls[@]}" --serve nowhere://x)"
 has 'and refuses others' 'nodelay' "$(says "$build/aeconn-doctor" --serve 'tcp://127.0.0.1:0?nodelay=maybe' --serve nowhere://x)"
