@@ -320,3 +320,48 @@ TEST_CASE("shm: close() reaches the peer although a child of fork() still has th
   ::close(pipe[1]);
   waitpid(child, nullptr, 0);
 }
+
+TEST_CASE("shm: one bell wakes a loop for all of its peers", "[shm]") {
+  Server server;
+  std::array<std::unique_ptr<RawClient>, 3> clients;
+  std::size_t wishes = 0;  // of the others, while the handler of the first one runs
+  for (auto& client : clients) {
+    client = std::make_unique<RawClient>(server.address);
+    server.accept(*client).set_read_handler([&, it = client.get()](conn::Connection& c) {
+      (void)testing::read_some(c, 100);
+      if (it != clients[0].get()) return;
+      for (std::size_t i : {1u, 2u}) wishes += clients[i]->theirs->wish != 0 ? 1 : 0;
+    });
+  }
+  // Lets the loop sleep. Returns the wishes that stood meanwhile.
+  const auto sleep = [&] {
+    std::array<std::uint32_t, 3> stood{};
+    bool over = false;
+    server.loop.add_time_event(5ms, [&] {
+      for (std::size_t i = 0; i < stood.size(); ++i) stood[i] = clients[i]->theirs->wish;
+      over = true;
+      return ae::kNoMore;
+    });
+    RUN_UNTIL(server.loop, over);
+    return stood;
+  };
+  // All three have news, so that they are hot.
+  for (auto& client : clients) {
+    client->mine->tail = 1;
+    client->socket.send("b");
+  }
+  RUN_UNTIL(server.loop, server.count("bells_had") == 3);
+  for (const std::uint32_t wish : sleep()) CHECK(wish != 0);
+  clients[0]->mine->tail = 2;
+  clients[0]->socket.send("b");
+  wishes = 0;
+  RUN_UNTIL(server.loop, server.count("bells_had") == 4);
+  CHECK(wishes == 0);
+  // Without news for long enough, they ask once and are left alone.
+  std::uint32_t last = 0;
+  for (int i = 0; i < 40; ++i) {
+    last = sleep()[2];
+    CHECK(last != 0);
+  }
+  for (int i = 0; i < 5; ++i) CHECK(sleep()[2] == last);
+}
