@@ -111,7 +111,7 @@ TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
     const auto served = [&](std::size_t trips) {
       const std::size_t before = neighbour.round_trips;
       RUN_UNTIL(scene.loop, neighbour.round_trips >= before + trips || !neighbour.trouble.empty());
-      REQUIRE(neighbour.trouble.empty());
+      REQUIRE(neighbour.trouble == "");
     };
     served(kTrips);
     report += "\n" + flood.name + "\n  before: " + neighbour.take_figures();
@@ -143,7 +143,8 @@ TEST_CASE("rdma hostile: connections that break the rules use up no shared recei
   constexpr int kReceives = 64;
   const auto kind = GENERATE(0, 1, 2);
   INFO("kind " << kind);
-  Scene scene("keepalive=200ms&shared-receive-queue=" + std::to_string(kReceives));
+  // Not shorter: the machine may be emulated, and the server shares it with 72 connects and ends.
+  Scene scene("keepalive=1s&shared-receive-queue=" + std::to_string(kReceives));
   Neighbour neighbour(scene.loop, *scene.innocent);
   for (int i = 0; i < kReceives + 8; ++i) {
     const std::size_t endings = scene.log.endings.size();
@@ -166,7 +167,7 @@ TEST_CASE("rdma hostile: connections that break the rules use up no shared recei
   }
   const std::size_t trips = neighbour.round_trips;
   RUN_UNTIL(scene.loop, neighbour.round_trips >= trips + 50 || !neighbour.trouble.empty());
-  CHECK(neighbour.trouble.empty());
+  CHECK(neighbour.trouble == "");
 }
 
 #endif

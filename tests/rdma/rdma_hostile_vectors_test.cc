@@ -107,7 +107,7 @@ class Arena {
     CHECK(conn::rdma::teardown_failures() == 0);
     const std::size_t trips = neighbour_.round_trips;
     RUN_UNTIL(scene_.loop, neighbour_.round_trips >= trips + 3 || !neighbour_.trouble.empty());
-    REQUIRE(neighbour_.trouble.empty());
+    REQUIRE(neighbour_.trouble == "");
   }
 
   void face_server(const HostileVector& vector, RawNet& servers, const Level& before) {

@@ -375,6 +375,9 @@ void go_on_after(const Network& network, const Loss& loss, bool busy) {
     if (!loss.restore.empty()) bed.run(loss.restore);
   }
   print(loss.name, busy, all);
+  // The next test finds devices that connect: after a move of addresses they may take a while.
+  for (int attempts = 3; attempts > 0 && !bed.connect_soon(rounds()).empty(); --attempts)
+    bed.run(network.mend);
 }
 
 void go_on_after(const Network& network, const std::vector<Loss>& losses) {
