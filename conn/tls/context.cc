@@ -108,6 +108,14 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, digits.c_str(), &address) == 1;
 }
 
+/// Returns what explains that OpenSSL does not know one of `groups`; empty if nothing does.
+/// OpenSSL knows the hybrids of a curve with ML-KEM, such as X25519MLKEM768, from 3.5 on.
+const char* why_unknown(const std::string& groups) {
+  constexpr unsigned long kFirst = 0x30500000UL;
+  const bool is_early = OpenSSL_version_num() < kFirst;
+  return is_early && groups.find("MLKEM") != std::string::npos ? ": MLKEM needs OpenSSL 3.5" : "";
+}
+
 /// Returns whether the certificate is signed with a digest, such as SHA-1, that peers of our
 /// security level refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases
 /// since 2026 do not.
@@ -342,7 +350,9 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
   }
   if (!settings_.groups.empty() && SSL_CTX_set1_groups_list(c, settings_.groups.c_str()) != 1) {
     ERR_clear_error();
-    throw Error("option groups=" + settings_.groups + ": OpenSSL does not know all of these");
+    throw Error("option groups=" + settings_.groups + ": OpenSSL " +
+                OpenSSL_version(OPENSSL_VERSION_STRING) + " does not know all of these" +
+                why_unknown(settings_.groups));
   }
   if (!settings_.keylog.empty()) SSL_CTX_set_keylog_callback(c, append_key);
   return context;

@@ -20,6 +20,15 @@ std::string utc(std::int64_t seconds) {
 
 }  // namespace
 
+namespace {
+
+/// Returns the group of the key exchange, as "x25519"; null if there was none (DHE of TLS 1.2).
+const char* group_of(SSL* ssl) {
+  return SSL_group_to_name(ssl, static_cast<int>(SSL_get_negotiated_group(ssl)));
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto add = [&](const char* key, const char* value) {
@@ -28,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
   SSL* const ssl = engine.ssl();
   add("tls", SSL_get_version(ssl));
   add("cipher", SSL_get_cipher_name(ssl));
-  add("group", SSL_group_to_name(ssl, static_cast<int>(SSL_get_negotiated_group(ssl))));
+  add("group", group_of(ssl));
   add("resumed", SSL_session_reused(ssl) == 1 ? "yes" : "no");
   add("server-name", SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name));
   const unsigned char* alpn = nullptr;
@@ -47,10 +56,11 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
 }
 
 std::string path_of(const Engine& engine) {
-  const SSL* const ssl = engine.ssl();
+  SSL* const ssl = engine.ssl();
   const KernelTls& kernel = engine.kernel();
   std::string line = "tls";
   line.append(" ").append(SSL_get_version(ssl)).append(" ").append(SSL_get_cipher_name(ssl));
+  if (const char* const group = group_of(ssl)) line.append(" ").append(group);
   if (kernel.works()) line.append(" ktls");
   if (kernel.sends() != kernel.receives()) line.append(kernel.sends() ? " send" : " receive");
   return line;

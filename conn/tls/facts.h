@@ -14,7 +14,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// Returns TLS version, cipher, group, resumption, names, kernel TLS and the ends of both
 /// certificates, for Connection::info().
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine);
-/// Returns TLS version, cipher and kernel TLS of a connection in one line, for Connection::path().
+/// Returns TLS version, cipher, group and kernel TLS of a connection in one line, for
+/// Connection::path().
 std::string path_of(const Engine& engine);
 
 }}}  // namespace conn::tls

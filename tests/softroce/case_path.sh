@@ -14,7 +14,7 @@ if ! "$kv_server" --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=path \
     -keyout "$work/key.pem" -out "$work/cert.pem" 2>"$work/openssl.log" || cat "$work/openssl.log"
   listen+=(--listen "tls+rdma://$AECONN_RDMA_ADDRESS:7003" --tls-cert "$work/cert.pem" --tls-key "$work/key.pem")
-  over+=('tls TLSv1\.3 TLS_[A-Z0-9_]+ over ')
+  over+=('tls TLSv1\.3 TLS_[A-Z0-9_]+ [A-Za-z0-9]+ over ')
 fi
 start --loglevel verbose "${listen[@]}" || { total; exit; }
 for i in "${!urls[@]}"; do

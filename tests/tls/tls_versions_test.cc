@@ -178,6 +178,56 @@ TEST_CASE("tls: groups force one, and may have none in common", "[tls][versions]
                Contains("refused"));
 }
 
+TEST_CASE("tls: path and info show the group of the key exchange", "[tls][versions]") {
+  const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
+  CAPTURE(version);
+  const std::string named = GENERATE(as<std::string>{}, "", "P-384:P-256");
+  Options client{{"max-version", version}};
+  if (!named.empty()) client.set("groups", named);
+  const testing::TlsPair pair({}, client);
+  for (const conn::Connection* const end : {pair.a.get(), pair.b.get()}) {
+    const std::string group = testing::info_of(*end, "group"), path = end->path();
+    CAPTURE(path);
+    REQUIRE_FALSE(group.empty());
+    REQUIRE_THAT(path, Contains(testing::info_of(*end, "cipher") + " " + group + " over tcp "));
+    if (!named.empty()) REQUIRE(group == (version == "1.2" ? "secp256r1" : "secp384r1"));
+  }
+}
+
+// From OpenSSL 3.5 on, the first group by default is one that quantum computers do not break.
+TEST_CASE("tls: X25519MLKEM768 is used where OpenSSL has it, else refused by its version",
+          "[tls][versions]") {
+  constexpr unsigned long kFirst = 0x30500000UL;
+  TlsSite site;
+  const auto group_with = [](const Options& options) {
+    return testing::info_of(*testing::TlsPair({}, options).a, "group");
+  };
+  const std::string by_default = group_with({});
+  std::string said = "nothing";
+  try {
+    site.server.configure([&] {
+      Options options = site.options_of(site.identity);
+      options.set("groups", "X25519MLKEM768:X25519");
+      return options;
+    }());
+  } catch (const conn::Error& error) {
+    said = error.what();
+  }
+  const std::string release = OpenSSL_version(OPENSSL_VERSION_STRING);
+  INFO("OpenSSL " << release << ", by default " << by_default << ", groups: " << said);
+  if (OpenSSL_version_num() >= kFirst) {
+    REQUIRE(by_default == "X25519MLKEM768");
+    REQUIRE(said == "nothing");
+    REQUIRE(group_with({{"groups", "X25519MLKEM768"}}) == "X25519MLKEM768");
+    REQUIRE(group_with({{"groups", "X25519"}}) == "x25519");
+  } else {
+    WARN("OpenSSL " << release << " has no X25519MLKEM768; by default it uses " << by_default);
+    REQUIRE(by_default == "x25519");
+    REQUIRE_THAT(said, Contains("groups=X25519MLKEM768:X25519: OpenSSL " + release +
+                                " does not know all of these: MLKEM needs OpenSSL 3.5"));
+  }
+}
+
 TEST_CASE("tls: DHE ciphers take the parameters of dh-params", "[tls][versions]") {
   TlsSite site;
   const Identity rsa = site.ca.issue(
