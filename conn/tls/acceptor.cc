@@ -25,13 +25,15 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
     : type_(type),
       shared_(&shared),
       counters_(type.counters(shared.loop())),
-      contexts_(std::move(contexts)) {
+      contexts_(std::move(contexts)),
+      reloader_(shared, *contexts_, refused_) {
   accepted_.set(std::move(accepted));
   shared.add(*this);
 }
 
 void Acceptor::start(ListenerPtr below) {
   below_ = std::move(below);
+  reloader_.follow(contexts_->get());
   below_->on_refused([this](const Failure& failure) {
     ++counters_.refused;
     refused_.tell(failure);
@@ -42,6 +44,7 @@ void Acceptor::stop() noexcept {
   if (shared_ == nullptr) return;
   if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
   room_timer_ = 0;
+  reloader_.stop();
   forget();
   shared_ = nullptr;
   unqueue();
@@ -60,6 +63,9 @@ void Acceptor::stop() noexcept {
 void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
+  // configure() may have named other files
+  reloader_.try_to_follow(context);
+  if (shared_ == nullptr) return;
   if (full()) handshakes_.front().handshake->evict();
   // shared_ is null if the handler for refused connections, called by evict(), stopped this
   // listener

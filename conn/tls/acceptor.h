@@ -14,6 +14,7 @@
 #include "conn/tls/context_source.h"
 #include "conn/tls/handshake.h"
 #include "conn/tls/loop_state.h"
+#include "conn/tls/reloader.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
@@ -58,6 +59,7 @@ class Acceptor final : public ae::Deferred,
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;
+  Reloader reloader_;
   std::list<OwnedHandshake> handshakes_;  // connections whose handshakes run, oldest first
   // established connections that wait for the accept handler, while paused or while it runs
   std::list<OwnedHandshake> done_;

@@ -282,6 +282,8 @@ void TrustCache::keep(const std::string& name, const std::shared_ptr<X509_STORE>
 
 Context::Context(Settings settings, Secret pass_phrase, std::shared_ptr<TrustCache> trust)
     : settings_(std::move(settings)),
+      stamps_(settings_.reload == Settings::Reload::kAuto ? FileStamps(files_of(settings_))
+                                                          : FileStamps()),
       pass_phrase_(std::move(pass_phrase)),
       trust_(std::move(trust)) {}
 Context::~Context() = default;
@@ -398,6 +400,9 @@ void Context::load_trust(SSL_CTX* context) const {
   for (const std::string* const part : {&settings_.ca_dir, &settings_.crl})
     name.append(1, '\0').append(*part);
   name += settings_.crl_check == Settings::CrlCheck::kChain ? 'c' : 'l';
+  // Files that have changed are other files, which older contexts do not share.
+  if (settings_.reload == Settings::Reload::kAuto)
+    name += FileStamps({settings_.ca, settings_.ca_dir, settings_.crl}).text();
   if (!trusted_) trusted_ = trust_->find(name);
   if (trusted_) {
     SSL_CTX_set1_cert_store(context, trusted_.get());

@@ -16,6 +16,7 @@
 #include "ae/core/fork.h"
 #include "conn/tls/engine/openssl.h"
 #include "conn/tls/engine/secret.h"
+#include "conn/tls/file_stamps.h"
 #include "conn/tls/session_store.h"
 #include "conn/tls/settings.h"
 #include "conn/tls/ticket_keys.h"
@@ -47,6 +48,8 @@ class Context {
   ~Context();
 
   const Settings& settings() const noexcept { return settings_; }
+  /// With reload=auto, the state of the files before they were read; else of no files.
+  const FileStamps& stamps() const noexcept { return stamps_; }
   // Return the OpenSSL context of each role. It is made, and its files are read, at the first call.
   // If that fails, the call throws Error; a later call tries again. May be called from any thread.
   SSL_CTX* server() const;
@@ -78,6 +81,7 @@ class Context {
   ContextPtr make_client() const;
 
   const Settings settings_;
+  const FileStamps stamps_;
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
   mutable std::atomic<std::int64_t> ends_{0};

@@ -27,11 +27,13 @@ Options of_context(const Options& endpoint) {
 }  // namespace
 
 struct ContextTable::Slot final : ContextSource {
-  explicit Slot(Options of_endpoint) : options(std::move(of_endpoint)) {}
+  Slot(ContextTable& its_table, Options of_endpoint)
+      : table(its_table), options(std::move(of_endpoint)) {}
   std::shared_ptr<const Context> get() const override {
     const std::lock_guard lock(mutex);
     return context;
   }
+  bool reload(const FileStamps& now) const override { return table.reload(*this, now); }
   /// Returns statistics of the session cache of this slot's server context; zeros if that context
   /// has not been made.
   Sessions sessions() const noexcept {
@@ -41,12 +43,15 @@ struct ContextTable::Slot final : ContextSource {
     return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
+  ContextTable& table;
   const Options options;
+  mutable FileStamps
+      unusable;         // the files as reload() could not use them; guarded by the table's lock
   bool serves = false;  // whether listeners use this slot; guarded by the table's lock
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
-  std::shared_ptr<const Context> context;
+  mutable std::shared_ptr<const Context> context;
 };
 
 std::shared_ptr<const Context> ContextTable::make(const Options& type, const Options& endpoint,
@@ -85,9 +90,28 @@ void ContextTable::configure(const Options& options) {
   slots_.swap(slots);
   for (Renewed& one : renewed) {
     one.slot->serves = one.serves;
+    one.slot->unusable = {};
     const std::lock_guard slot_lock(one.slot->mutex);
     one.slot->context.swap(one.context);
   }
+}
+
+bool ContextTable::reload(const Slot& slot, const FileStamps& now) {
+  const std::lock_guard lock(mutex_);
+  if (slot.get()->stamps() == now || slot.unusable == now) return false;
+  std::shared_ptr<const Context> next = make(options_, slot.options, trust_);
+  try {
+    next->load();
+    if (slot.serves) (void)next->server();
+  } catch (const Error&) {
+    slot.unusable = now;
+    throw;
+  }
+  slot.unusable = {};
+  dropped_before_ += slot.sessions().dropped;
+  const std::lock_guard slot_lock(slot.mutex);
+  slot.context.swap(next);
+  return true;
 }
 
 void ContextTable::set_pass_phrase(std::string_view phrase) {
@@ -107,7 +131,7 @@ std::shared_ptr<const ContextSource> ContextTable::source(const Options& of_endp
   if (const auto found = slots_.find(endpoint.values()); found != slots_.end()) {
     slot = found->second;
   } else {
-    slot = std::make_shared<Slot>(endpoint);
+    slot = std::make_shared<Slot>(*this, endpoint);
     slot->context = make(options_, endpoint, trust_);
     if (slots_.size() >= kMostSlots) forget_unused();
     slots_.emplace(endpoint.values(), slot);

@@ -3,6 +3,7 @@
 // Keeps the OpenSSL contexts of a TLS type, keyed by the options that endpoints add to the type's
 // own. May be used from any thread.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,11 +15,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Returns the current TLS context for a listener; reloading the options replaces it.
+/// Returns the current TLS context for a set of options; reloading the options replaces it.
 class ContextSource {
  public:
+  /// Files that change are read again once they have not changed for this long.
+  static constexpr ae::Duration kQuiet = std::chrono::milliseconds(200);
+
   virtual ~ContextSource() = default;
   virtual std::shared_ptr<const Context> get() const = 0;
+  /// Reads the files of the options again and replaces the context, if `now`, the state of the
+  /// files, is neither that of the context nor one in which they could not be used. Returns whether
+  /// it did. Throws Error, and keeps the context, if they cannot be used.
+  virtual bool reload(const FileStamps& now) const = 0;
 };
 
 class ContextTable {
@@ -49,6 +57,7 @@ class ContextTable {
 
  private:
   struct Slot;
+  bool reload(const Slot& slot, const FileStamps& now);
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
                                       std::shared_ptr<TrustCache> trust) const;

@@ -102,9 +102,10 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
     }
   }
   ae::EventLoop& loop = *below->loop();
-  auto [connection, carrier] = make_connection<TlsCarrier>(loop, *this, LoopState::of(*this, loop));
+  LoopState& state = LoopState::of(*this, loop);
+  auto [connection, carrier] = make_connection<TlsCarrier>(loop, *this, state);
   ConnectionCore::of(*connection).set_connect_handler(std::move(done));
-  carrier.begin(std::move(below), role, context_for(options), peer_name(options, name), {});
+  carrier.begin(std::move(below), role, context_for(options, state), peer_name(options, name), {});
   return std::move(connection);
 }
 

@@ -45,7 +45,7 @@ void Handshake::move_to(Stage next) noexcept {
 Failure Handshake::prepare(const Endpoint& to) {
   try {
     target_ = type_.below_endpoint(to);
-    std::shared_ptr<const Context> context = type_.context_for(to.options);
+    std::shared_ptr<const Context> context = type_.context_for(to.options, shared_);
     // loads the client's files, so that a missing file is reported before connecting
     (void)context->client();
     // A Unix socket's path has no host name, so "localhost" is used; the file system's permissions

@@ -17,6 +17,8 @@ struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
   /// Handshakes ended early to make room for others (option max-handshakes).
   std::uint64_t evicted = 0;
+  /// Files read again because they had changed (reload=auto), and failures of that.
+  std::uint64_t reloads = 0, reload_failures = 0;
   std::uint64_t handshaking = 0;  ///< number of handshakes running now
   /// Plaintext bytes copied so that several pieces of data share one record.
   std::uint64_t bytes_gathered = 0;

@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 // after the default.
 constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
                                OptionWord{"chain", Settings::CrlCheck::kChain}};
+constexpr std::array kReload{OptionWord{"no", Settings::Reload::kNo},
+                             OptionWord{"auto", Settings::Reload::kAuto}};
 constexpr std::array kClientAuth{OptionWord{"no", Settings::ClientAuth::kNo},
                                  OptionWord{"optional", Settings::ClientAuth::kOptional},
                                  OptionWord{"yes", Settings::ClientAuth::kRequired}};
@@ -124,6 +126,7 @@ std::vector<Row> trust_rows(const Settings& d) {
                 "revocation lists; a certificate without one is then refused")
           .of(kFile),
       Row::word("crl-check", kBoth, kCrlCheck, d.crl_check, "whose revocation is looked up"),
+      Row::word("reload", kBoth, kReload, d.reload, "whether changed files are read again"),
       Row::word("auth-clients", kListener, kClientAuth, d.auth_clients,
                 "whether clients show a certificate; needs `ca`"),
       Row::word("verify", kConnecting, kVerify, d.verify,
@@ -209,6 +212,7 @@ Settings parse_settings(const Options& given) {
   s.ca_dir = options.text("ca-dir");
   s.crl = options.text("crl");
   s.crl_check = options.pick("crl-check", kCrlCheck);
+  s.reload = options.pick("reload", kReload);
   s.min_version = options.pick("min-version", kVersion);
   s.max_version = parse_max_version(options);
   if (s.max_version != 0 && s.max_version < s.min_version) {

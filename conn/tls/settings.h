@@ -28,6 +28,7 @@ struct Settings {
   enum class Verify { kNo, kChain, kFull };
   enum class CrlCheck { kLeaf, kChain };
   enum class Resumption { kNo, kTickets, kCache };
+  enum class Reload { kNo, kAuto };
   enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
 
   /// Certificates of a server. The first is used for clients that request no known name.
@@ -35,6 +36,7 @@ struct Settings {
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
+  Reload reload = Reload::kNo;
   /// Lowest and highest TLS version allowed, as OpenSSL's version numbers. max_version 0: the
   /// newest.
   int min_version = TLS1_2_VERSION, max_version = 0;

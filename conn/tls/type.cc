@@ -100,8 +100,19 @@ Options TlsType::below_options(const Options& given) const {
   return contexts_->below().merged_with(split_below(given));
 }
 
-std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) const {
-  return contexts_->table.source(split_options(endpoint).tls, false)->get();
+std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint,
+                                                    LoopState& state) const {
+  const auto source = contexts_->table.source(split_options(endpoint).tls, false);
+  const std::shared_ptr<const Context> context = source->get();
+  if (context->settings().reload == Settings::Reload::kNo) return context;
+  const FileStamps now(files_of(context->settings()));
+  if (now == context->stamps() || !now.quiet_for(ContextSource::kQuiet)) return context;
+  try {
+    if (source->reload(now)) ++state.counters.reloads;
+  } catch (const Error&) {
+    ++state.counters.reload_failures;
+  }
+  return source->get();
 }
 
 void TlsType::check(const Endpoint& endpoint) const {
@@ -153,6 +164,8 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   all.emplace_back("handshake_failures", counters.handshake_failures);
   all.emplace_back("handshake_timeouts", counters.handshake_timeouts);
   all.emplace_back("handshakes_evicted", counters.evicted);
+  all.emplace_back("reloads", counters.reloads);
+  all.emplace_back("reload_failures", counters.reload_failures);
   all.emplace_back("message_floods", counters.message_floods);
   all.emplace_back("bytes_gathered", counters.bytes_gathered);
   const ContextTable::Sessions sessions = contexts_->table.sessions();

@@ -20,6 +20,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Context;
 class ContextSource;
+class LoopState;
 
 /// The connection type of TLS over one other transport. Unlike other types it may be configured at
 /// any time and from any thread: existing connections keep their settings; new connections, also of
@@ -91,7 +92,9 @@ class AECONN_API TlsType final : public Transport {
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   Options split_below(const Options& given) const;
   Options below_options(const Options& given) const;
-  std::shared_ptr<const Context> context_for(const Options& endpoint) const;
+  /// Returns the context for a connection on the loop of `state`. With reload=auto reads files
+  /// again that have changed.
+  std::shared_ptr<const Context> context_for(const Options& endpoint, LoopState& state) const;
   /// Returns the value of option server-name if `endpoint` has it, else `host`.
   std::string peer_name(const Options& endpoint, const std::string& host) const;
   /// Returns the source of contexts for a listener, which must have a server certificate. Throws an

@@ -4,6 +4,8 @@
 #if AECONN_TLS
 
 #include <algorithm>
+#include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,6 +97,30 @@ TEST_CASE("tls group: new certificates and settings are those of every loop at o
   }
   CHECK(group.served->assigned() == Counts{3, 3, 3});
   for (const ConnectionPtr& each : group.clients) testing::echo(group.loop, *each);
+}
+
+TEST_CASE("tls group: with reload=auto one loop reads changed files, and all use them",
+          "[group][tls][reload]") {
+  Group group({}, {{"resumption", "no"}});
+  const std::string cert = group.folder.path() + "/watched.pem";
+  const auto install = [&](const testing::Identity& id) {
+    std::ofstream(cert) << std::ifstream(id.chain).rdbuf() << std::ifstream(id.key).rdbuf();
+  };
+  install(group.ca.issue({.common_name = "first", .names = {"IP:127.0.0.1"}}));
+  group.type().configure({{"cert", cert}, {"reload", "auto"}});
+  const auto reloads = [&] {
+    std::atomic<std::uint64_t> sum{0};
+    group.served->group.on_each([&](ae::EventLoop& loop, std::size_t) {
+      for (const auto& [key, value] : group.type().statistics(loop))
+        if (key == "reloads") sum += value;
+    });
+    return sum.load();
+  };
+  for (int i = 0; i < 3; ++i) CHECK(group.visit().peer_user() == "first");
+  install(group.ca.issue({.common_name = "second", .names = {"IP:127.0.0.1"}}));
+  RUN_UNTIL(group.loop, reloads() == 1);
+  for (int i = 0; i < 3; ++i) CHECK(group.visit().peer_user() == "second");
+  CHECK(reloads() == 1);
 }
 
 TEST_CASE("tls group: the kernel spreads it, as what it is over", "[group][tls]") {

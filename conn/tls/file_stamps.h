@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Tells whether the files that the options of TLS name have changed since they were read (option
+// reload=auto).
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/tls/settings.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+/// Returns the names of all files and folders that are read for `settings`: certificates, keys,
+/// pass phrase, trusted certificates, revocation lists and DH parameters.
+std::vector<std::string> files_of(const Settings& settings);
+
+/// What stat(2) says of some files, at one time: whatever writes or replaces one of them changes
+/// it. Symbolic links are followed, so a link that is set to another file is a change too. Of a
+/// folder only its list of entries counts.
+class FileStamps {
+ public:
+  FileStamps() = default;  ///< no files
+  /// Asks the kernel for each of `files`. One that does not exist is a state like any other.
+  explicit FileStamps(const std::vector<std::string>& files);
+  bool operator==(const FileStamps&) const = default;
+
+  /// Whether no file was written within the last `span`, so that whoever writes them has probably
+  /// finished. A time of last change that lies in the future counts as long ago.
+  bool quiet_for(ae::Duration span) const;
+  /// Returns text that is equal for equal stamps alone.
+  std::string text() const;
+
+ private:
+  struct Stamp {
+    std::uint64_t device = 0, inode = 0;
+    std::int64_t size = -1;                 // -1: there is no such file
+    std::int64_t written = 0, changed = 0;  // ns since 1970: the contents; the inode as well
+    bool operator==(const Stamp&) const = default;
+  };
+  std::vector<Stamp> stamps_;
+};
+
+}}}  // namespace conn::tls

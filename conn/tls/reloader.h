@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Reads the files of a listener again when they change (option reload=auto), on the listener's
+// loop.
+
+#include <memory>
+#include <optional>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/core/refusals.h"
+#include "conn/tls/context_source.h"
+#include "conn/tls/file_stamps.h"
+#include "conn/tls/file_watch.h"
+#include "conn/tls/loop_state.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+/// Must not be destroyed while the handler of `refused` runs.
+class Reloader {
+ public:
+  /// Watches nothing yet. Reports files that cannot be used to `refused`, which must outlive this
+  /// object.
+  Reloader(LoopState& shared, const ContextSource& contexts, Refusals& refused)
+      : shared_(shared), contexts_(contexts), refused_(refused) {}
+  Reloader(const Reloader&) = delete;
+  Reloader& operator=(const Reloader&) = delete;
+  ~Reloader() { stop(); }
+
+  /// Watches the files of `context`, the source's current one, if its option reload says so. Does
+  /// nothing if it does that already. Throws Error if the files cannot be watched.
+  void follow(const std::shared_ptr<const Context>& context);
+  /// Like follow(), but an Error is reported to `refused`.
+  void try_to_follow(const std::shared_ptr<const Context>& context);
+  /// Stops watching until follow() is called; must be called before the loop ends.
+  void stop() noexcept;
+
+ private:
+  void check_soon();
+  ae::Duration check();
+  void report(const char* what, const std::exception& error);
+
+  LoopState& shared_;
+  const ContextSource& contexts_;
+  Refusals& refused_;
+  std::weak_ptr<const Context> followed_;
+  std::optional<FileWatch> watch_;
+  FileStamps seen_;  // the files as they were when the last check found them changed
+  ae::TimerId timer_ = 0;
+};
+
+}}}  // namespace conn::tls
