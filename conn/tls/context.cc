@@ -16,6 +16,7 @@
 #include <cstring>
 #include <ctime>
 #include <optional>
+#include <span>
 
 #include "conn/error.h"
 #include "conn/tls/engine/engine.h"
@@ -56,7 +57,7 @@ int on_verified(int ok, X509_STORE_CTX* store) {
 void on_message(int outgoing, int, int content_type, const void* bytes, std::size_t size, SSL*,
                 void* engine) {
   if (engine == nullptr || size == 0) return;
-  const int message = *static_cast<const unsigned char*>(bytes);
+  const std::span message(static_cast<const unsigned char*>(bytes), size);
   without_throwing(
       [&] { static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message); });
 }

@@ -9,7 +9,7 @@ namespace {
 
 // Control commands that OpenSSL sends to the BIO of a kernel TLS socket. bio.h lists the numbers
 // only in a comment.
-constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
+constexpr int kNextIsControl = 74, kControlIsOver = 75;
 
 }  // namespace
 
@@ -102,7 +102,7 @@ long Channel::control(BIO* bio, int command, long, void*) {
 long Channel::control_kernel(BIO* bio, int command, long number, void* pointer) {
   Channel& channel = of(bio);
   switch (command) {
-    case kSetKeys:
+    case KernelTls::kSetKeys:
       // The kernel must not take over while encrypted bytes are unsent: it would encrypt them
       // again.
       if (channel.output.unsent() != 0) return 0;

@@ -25,6 +25,14 @@ int index_of_engine() {
   return index;
 }
 
+/// Whether a handshake message is a KeyUpdate that asks us to change our keys, too (RFC 8446
+/// 4.6.3). A malformed one is left to OpenSSL.
+bool requests_key_update(std::span<const unsigned char> message) {
+  constexpr std::size_t kHeader = 4;
+  return message[0] == SSL3_MT_KEY_UPDATE && message.size() > kHeader &&
+         message[kHeader] == SSL_KEY_UPDATE_REQUESTED;
+}
+
 }  // namespace
 
 // --- birth and death -----------------------------------------------------------------------------
@@ -335,15 +343,17 @@ void Engine::on_bad_certificate(X509_STORE_CTX* store) {
   bad_certificate_ = describe_bad_certificate(store, wanted_name);
 }
 
-void Engine::on_message(bool outgoing, int content_type, int message) {
+void Engine::on_message(bool outgoing, int content_type, std::span<const unsigned char> message) {
   if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established() || objection_) return;
   if (messages_.count_message()) {
     objection_ = {Errc::kTooManyMessages,
                   "the peer sends handshake messages (KeyUpdate, tickets) without end"};
-  } else if (message == SSL3_MT_KEY_UPDATE && channel_.kernel.works()) {
-    // KeyUpdate is refused: with kernel TLS, OpenSSL 3.0 would change its own key and not the
-    // kernel's.
-    objection_ = {Errc::kProtocol, "the peer changes its keys, which ktls=yes cannot follow"};
+  } else if (channel_.kernel.sends() && requests_key_update(message)) {
+    // OpenSSL would change its own key for sending and not the kernel's. The peer's keys may change
+    // at any time: in TLS 1.3 the kernel never decrypts (KernelTls::control).
+    objection_ = {Errc::kProtocol,
+                  "the peer asks for new keys (KeyUpdate), which ktls=yes cannot make: the kernel "
+                  "encrypts"};
   }
   if (objection_) channel_.supply.shut();
 }

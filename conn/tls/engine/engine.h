@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ae/abi.h"
@@ -107,7 +108,8 @@ class Engine {
 
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
   void on_bad_certificate(X509_STORE_CTX* store);
-  void on_message(bool outgoing, int content_type, int message);
+  /// `message`: the whole message, not empty.
+  void on_message(bool outgoing, int content_type, std::span<const unsigned char> message);
   /// The server name that a client expects in the certificate, for error messages.
   std::string wanted_name;
   /// The key under which a client stores the TLS sessions of this server.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine/kernel_tls.h"
 
+#include <linux/tls.h>
+
 #include <algorithm>
 #include <climits>
 #include <new>
@@ -23,6 +25,10 @@ void KernelTls::settle() noexcept {
 }
 
 long KernelTls::control(int command, long number, void* pointer) noexcept {
+  // `number` is 1 for the keys to send with; what `pointer` leads to begins with a tls_crypto_info.
+  if (command == kSetKeys && number == 0 && pointer != nullptr &&
+      static_cast<const tls_crypto_info*>(pointer)->version == TLS_1_3_VERSION)
+    return 0;
   return socket_ ? BIO_ctrl(socket_.get(), command, number, pointer) : 0;
 }
 

@@ -17,6 +17,10 @@ class KernelTls {
   /// afterwards.
   enum class Share : std::uint8_t { kNone, kSends, kReceives, kBoth };
 
+  /// OpenSSL's control command that passes keys to the kernel, which bio.h lists in a comment
+  /// alone.
+  static constexpr int kSetKeys = 72;
+
   /// `socket`: the descriptor of the connection's socket; -1 if kernel TLS is not used. Throws
   /// std::bad_alloc.
   explicit KernelTls(int socket);
@@ -34,7 +38,8 @@ class KernelTls {
   }
 
   /// Passes an OpenSSL control command on to the socket's BIO. Returns the BIO's result, or 0 if
-  /// there is no socket.
+  /// there is no socket. Declines keys for decrypting TLS 1.3, since Linux before 6.14 cannot
+  /// exchange them when the peer changes its keys, and OpenSSL does not ask later ones to.
   long control(int command, long number, void* pointer) noexcept;
   /// Reads one record that the kernel has decrypted, with the header that OpenSSL expects, and
   /// returns what BIO_read(3) returns. After -1, `later` tells whether there is merely nothing to
