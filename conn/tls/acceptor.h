@@ -48,6 +48,8 @@ class Acceptor final : public ae::Deferred,
   std::size_t run_ready() override;
   ConnectionPtr take(Place place);
   void hand_over(ConnectionPtr owner);
+  void count_arrival();
+  void end_turn();
   bool full() const;
   void check_room();
   bool let_in();
@@ -64,7 +66,10 @@ class Acceptor final : public ae::Deferred,
   // established connections that wait for the accept handler, while paused or while it runs
   std::list<OwnedHandshake> done_;
   unsigned max_handshakes_ = 1;
+  unsigned arrivals_ = 0;  // connections taken from the listener below in this iteration
   bool paused_ = false;
+  // whether the listener below is paused because an iteration has taken enough of its connections
+  bool resting_ = false;
   // whether the listener below is paused because max-handshakes handshakes run
   bool waiting_ = false;
   ae::TimerId room_timer_ = 0;

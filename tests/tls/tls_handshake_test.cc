@@ -606,4 +606,29 @@ TEST_CASE("tls: connect_blocking does the handshake, and says what it could not 
   }
 }
 
+TEST_CASE("tls: a flood of arrivals is taken by eight, and may be paused", "[tls][handshake]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  std::vector<RawSocket> clients;
+  for (int i = 0; i < 40; ++i)
+    clients.push_back(RawSocket::connect(testing::address_of(*listener)));
+  const auto begun = [&] {
+    for (const auto& [key, value] : site.server.statistics(site.loop))
+      if (key == "handshaking") return value;
+    return std::uint64_t{0};
+  };
+  const auto after_iteration = [&] {
+    testing::turns(site.loop, 1);
+    return begun();
+  };
+  REQUIRE(after_iteration() == 8);
+  REQUIRE(after_iteration() == 16);
+  listener->pause();
+  REQUIRE(after_iteration() == 16);
+  listener->resume();
+  REQUIRE(after_iteration() == 24);
+  RUN_UNTIL(site.loop, begun() == 40);
+  REQUIRE(site.refused.empty());
+}
+
 #endif  // AECONN_TLS
