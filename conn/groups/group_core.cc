@@ -121,6 +121,12 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
+    // Only a transport that reads something before it hands out a connection reports failures here.
+    port_listener->on_refused([this, one, &part](const Failure& why) {
+      const std::shared_ptr<GroupCore> self = shared_from_this();
+      GroupPart& at = one ? *gate_at_ : part;
+      if (!closed_ && at.receiver) at.receiver->refused(why);
+    });
     part.port_listener = std::move(port_listener);
     if (paused_) part.port_listener->pause();
   };

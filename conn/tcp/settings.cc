@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conn/error.h"
+#include "conn/tcp/trusted_senders.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -50,6 +51,12 @@ OptionRow buffer(std::string_view name, int fallback, std::string_view meaning) 
 OptionRow send_buffer() {
   return buffer("send-buffer", defaults().send_buffer,
                 "`SO_SNDBUF`; 0: the kernel decides and adapts");
+}
+
+std::shared_ptr<const TrustedSenders> parse_proxies(OptionReader& options) {
+  const std::string text = options.text("proxy-protocol");
+  if (!options.given("proxy-protocol") || text == "no") return {};
+  return std::make_shared<TrustedSenders>(TrustedSenders::parse(text));
 }
 
 void parse_common(OptionReader& options, Settings& s) {
@@ -153,6 +160,8 @@ const OptionTable& tcp_options() {
         {backlog(), accept_batch(), max_connections(),
          Row::flag("reuseport", kListener, defaults().reuseport,
                    "`SO_REUSEPORT`: several listeners share the port"),
+         Row::text("proxy-protocol", kListener, "no", "no, or addresses and networks, by commas",
+                   "proxies whose connections begin with a PROXY header"),
          connect_timeout("for all of connect(): lookup and every address"),
          Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
                    "address to connect from; no name"),
@@ -200,6 +209,8 @@ const OptionTable& unix_options() {
                          "permissions of the socket's file"),
          OptionRow::text("group", OptionSide::kListener, "the process's", "a name or number",
                          "group of the socket's file"),
+         OptionRow::flag("proxy-protocol", OptionSide::kListener, false,
+                         "each connection begins with a PROXY header"),
          connect_timeout("how long a full backlog is waited for"), IdleTimeout::row(),
          send_buffer()}}},
       {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
@@ -222,6 +233,7 @@ Settings tcp_settings(const Options& options) {
   s.keepalive = read.duration("keepalive");
   s.user_timeout = read.duration("user-timeout");
   s.source = parse_source(read);
+  s.proxies = parse_proxies(read);
   s.spread = spread_from(read);
   s.zero_copy = read.number("zero-copy");
   s.mptcp = read.flag("mptcp");
@@ -240,6 +252,8 @@ Settings unix_settings(const Options& options) {
   parse_common(read, s);
   s.mode = parse_mode(read);
   s.group = parse_group(read);
+  if (read.flag("proxy-protocol"))
+    s.proxies = std::make_shared<TrustedSenders>(TrustedSenders::everybody());
   read.finish();
   return s;
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
+class TrustedSenders;
+
 struct Settings {
   // Options that both tcp and unix have
   int backlog = defaults::kBacklog;
@@ -33,6 +36,8 @@ struct Settings {
   /// Size of the socket's send buffer in bytes; 0: the kernel chooses and adapts it.
   int send_buffer = 0;
   ae::Duration idle_timeout = IdleTimeout::kDefault;
+  /// Senders whose connections begin with a header of the PROXY protocol; null: none.
+  std::shared_ptr<const TrustedSenders> proxies;
   // Options that only tcp has
   ae::Duration linger = defaults::kLinger;
   /// How long unsent bytes may still be delivered when the loop ends.

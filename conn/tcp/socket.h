@@ -46,6 +46,16 @@ class Fd {
   int fd_ = -1;
 };
 
+/// A connection that a listening socket has accepted.
+struct Accepted {
+  Fd fd;               ///< the socket
+  SocketAddress peer;  ///< the other end of the socket
+  /// Address of the client, from the header of the PROXY protocol; unset: the peer is the client.
+  SocketAddress client{};
+  /// Returns the client's address, as it is shown.
+  std::string client_address() const { return (client.size != 0 ? client : peer).to_string(); }
+};
+
 /// Returns a new stream socket of address family `family`, of Multipath TCP if `mptcp` is true. On
 /// failure returns an empty Fd and sets errno.
 Fd open_socket(int family, bool mptcp = false) noexcept;

@@ -46,10 +46,11 @@ bool is_for_later(int err) noexcept { return err == EAGAIN || err == EWOULDBLOCK
 SocketCarrier::SocketCarrier(const SocketType& type, std::shared_ptr<const Settings> settings)
     : Carrier(type), settings_(std::move(settings)) {}
 
-void SocketCarrier::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
+void SocketCarrier::adopt(Accepted socket, Quota::Place place) {
+  if (socket.client.size != 0) client_ = std::make_unique<CompactAddress>(socket.client);
   host().occupy(std::move(place));
-  fd_ = std::move(fd);
-  peer_ = CompactAddress(peer);
+  fd_ = std::move(socket.fd);
+  peer_ = CompactAddress(socket.peer);
   move_to(State::kConnected);
 }
 
@@ -536,6 +537,11 @@ std::string SocketCarrier::local_address() const {
 }
 
 std::string SocketCarrier::peer_address() const {
+  return client_ ? client_->get().to_string() : socket_peer_address();
+}
+
+/// Returns the address of the other end of the socket.
+std::string SocketCarrier::socket_peer_address() const {
   if (!is_unix()) return peer_.get().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name, so the listener's path is shown instead.
@@ -544,6 +550,8 @@ std::string SocketCarrier::peer_address() const {
 }
 
 std::optional<bool> SocketCarrier::is_local() const {
+  // A loopback address of the client may be one of the proxy's machine.
+  if (client_) return std::nullopt;
   if (is_unix()) return true;
   const SocketAddress remote = peer_.get();
   if (remote.size == 0) return std::nullopt;
@@ -560,6 +568,7 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (!fd_) return {};
   std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
+  if (client_) facts.emplace_back("proxy", printable(socket_peer_address()));
   if (is_unix()) {
     add_credentials(fd_.get(), facts);
     return facts;

@@ -26,8 +26,8 @@ class SocketCarrier final : public Carrier {
   }
 
   /// Takes over an accepted socket; the connection is then in state kConnected. Makes no system
-  /// call.
-  void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
+  /// call. Throws std::bad_alloc, but only if the client is not the peer.
+  void adopt(Accepted socket, Quota::Place place = {});
 
   int fd() const noexcept override { return fd_.get(); }
   std::string local_address() const override;
@@ -74,6 +74,7 @@ class SocketCarrier final : public Carrier {
   void announce_error();
   void tell_error();
   ssize_t failed(int err, const char* what) noexcept;
+  std::string socket_peer_address() const;
   bool is_unix() const noexcept { return peer_.family() == AF_UNIX; }
   int shut_down(int how);
   ssize_t received_nothing(ssize_t n);
@@ -89,6 +90,8 @@ class SocketCarrier final : public Carrier {
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
   CompactAddress peer_;  // of a Unix peer only the family; its name is queried on demand
+  // address of the client whose proxy is the peer; null: the peer is the client
+  std::unique_ptr<const CompactAddress> client_;
   ae::Mask watched_ = ae::kNone;
   bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
   // whether shutdown() or shutdown_both() was called, so that no write may follow

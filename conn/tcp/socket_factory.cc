@@ -97,7 +97,7 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   make_ours(fd);
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
   apply_to_adopted(*settings_, fd, family);
-  carrier.adopt(Fd(fd), peer);
+  carrier.adopt({Fd(fd), peer});
   return std::move(connection);
 }
 

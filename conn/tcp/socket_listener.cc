@@ -9,7 +9,9 @@
 
 #include "ae/core/handler_slot.h"
 #include "conn/core/connection_set.h"
+#include "conn/tcp/awaited_headers.h"
 #include "conn/tcp/socket_receiver.h"
+#include "conn/tcp/trusted_senders.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -55,7 +57,7 @@ After after_error(int err) noexcept {
 }  // namespace
 
 /// The part of a SocketListener that may still be running when a handler destroys the listener.
-class SocketListener::Acceptor final : public ae::Deferred {
+class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeaders::Owner {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
            std::vector<SocketType::Bound> sockets, ListenTo to);
@@ -80,8 +82,16 @@ class SocketListener::Acceptor final : public ae::Deferred {
 
   void set_paused(bool paused);
   void watch(bool wanted);
+  void watch_headers(bool wanted);
   void accept_batch(std::size_t index);
-  void take(Fd fd, const SocketAddress& peer);
+  void take(Accepted socket);
+  void header_arrived(Accepted socket) override { take(std::move(socket)); }
+  void header_failed(const Failure& why) override;
+  void header_lost() noexcept override { ++counters_->accept_errors; }
+  // A handler of this listener is on the stack if this iteration is nested in it.
+  bool busy() const noexcept override {
+    return accepted_.running() || arrived_.running() || refused_.running();
+  }
   void retry_later();
 
   const SocketType& type_;
@@ -95,6 +105,8 @@ class SocketListener::Acceptor final : public ae::Deferred {
   // Handler that receives the pending connections of a port listener; set instead of accepted_.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
+  // Sockets of proxies whose headers are awaited; null without option proxy-protocol.
+  std::unique_ptr<AwaitedHeaders> headers_;
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
   ae::TimerId retry_timer_ = 0;
@@ -149,10 +161,14 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
       quota_(settings_->max_connections) {
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
+  if (settings_->proxies)
+    headers_ =
+        std::make_unique<AwaitedHeaders>(*this, static_cast<std::size_t>(settings_->backlog));
 }
 
 void SocketListener::Acceptor::start() {
   ListenerSet::of(*loop_).add(*this);
+  watch_headers(true);
   watch(true);
 }
 
@@ -160,12 +176,14 @@ void SocketListener::Acceptor::start(ae::EventLoop& loop) {
   loop_ = &loop;
   counters_ = &type_.counted_as().counters(loop);
   ListenerSet::of(loop).add(*this);
+  watch_headers(!paused_);
   watch(!paused_);
 }
 
 void SocketListener::Acceptor::leave() noexcept {
   if (loop_ == nullptr) return;
   watch(false);
+  watch_headers(false);
   if (retry_timer_ != 0) loop_->remove_time_event(retry_timer_);
   retry_timer_ = 0;
   ListenerSet::remove(*this);
@@ -175,6 +193,7 @@ void SocketListener::Acceptor::leave() noexcept {
 void SocketListener::Acceptor::stop() noexcept {
   if (std::exchange(stopped_, true)) return;
   leave();
+  if (headers_) headers_->clear();
   for (SocketType::Bound& socket : sockets_) {
     if (socket.remove) socket.remove();
     socket.fd.reset();
@@ -186,7 +205,17 @@ void SocketListener::Acceptor::stop() noexcept {
 
 void SocketListener::Acceptor::set_paused(bool paused) {
   paused_ = paused;
-  if (loop_ != nullptr) watch(!paused_ && retry_timer_ == 0);
+  if (loop_ == nullptr) return;
+  watch_headers(!paused_);
+  watch(!paused_ && retry_timer_ == 0);
+}
+
+void SocketListener::Acceptor::watch_headers(bool wanted) {
+  if (!headers_) return;
+  if (wanted)
+    headers_->watch(*loop_);
+  else
+    headers_->unwatch();
 }
 
 void SocketListener::Acceptor::watch(bool wanted) {
@@ -209,9 +238,8 @@ void SocketListener::Acceptor::watch(bool wanted) {
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
     if (n != 0 && !loop_->has_time()) return;
-    // A handler of this listener is on the stack if this iteration is nested in it. Then pending
-    // connections stay in the backlog until the handler returns.
-    if (accepted_.running() || arrived_.running() || refused_.running()) return;
+    // Pending connections stay in the backlog until the handler returns.
+    if (busy()) return;
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
     Fd fd(accept4(sockets_[index].fd.get(), peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -226,26 +254,29 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     retry_delay_ = kFirstRetry;
-    take(std::move(fd), peer);
+    if (headers_ && settings_->proxies->has(peer))
+      headers_->add({std::move(fd), peer});
+    else
+      take({std::move(fd), peer});
     // The accept handler may have stopped or paused this listener.
     if (loop_ == nullptr || !watched_) return;
   }
 }
 
-void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
+void SocketListener::Acceptor::take(Accepted socket) {
   if (!arrived_ && quota_.full()) {
     ++counters_->refused;
-    fd.reset();
-    if (refused_) refused_.run(quota_.refusal(peer.to_string()));
+    socket.fd.reset();
+    if (refused_) refused_.run(quota_.refusal(socket.client_address()));
     return;
   }
   PendingConnectionPtr arrival;
   ConnectionPtr owner;
   try {
     if (arrived_)
-      arrival = std::make_unique<SocketPending>(std::move(fd), peer);
+      arrival = std::make_unique<SocketPending>(std::move(socket));
     else
-      owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
+      owner = adopt_accepted(type_, *loop_, settings_, std::move(socket), quota_.take());
   } catch (const std::bad_alloc&) {
     // if memory runs out, only the connection being accepted is lost; accepting continues
     ++counters_->accept_errors;
@@ -255,6 +286,11 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
     arrived_.run(std::move(arrival));
   else
     accepted_.run(std::move(owner));
+}
+
+void SocketListener::Acceptor::header_failed(const Failure& why) {
+  ++counters_->accept_errors;
+  if (refused_) refused_.run(why);
 }
 
 void SocketListener::Acceptor::retry_later() {

@@ -11,10 +11,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
-                             std::shared_ptr<const Settings> settings, Fd fd,
-                             const SocketAddress& peer, Quota::Place place) {
+                             std::shared_ptr<const Settings> settings, Accepted socket,
+                             Quota::Place place) {
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, type, std::move(settings));
-  carrier.adopt(std::move(fd), peer, std::move(place));
+  carrier.adopt(std::move(socket), std::move(place));
   return std::move(connection);
 }
 
@@ -33,11 +33,11 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
     accepted.clear();  // must come last, because destroying the handler may run any code
   }
   void begin(PendingConnectionPtr arrival) {
-    auto& socket = static_cast<SocketPending&>(*arrival);
+    auto& pending = static_cast<SocketPending&>(*arrival);
     ConnectionPtr owner;
     try {
-      owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
-                             std::move(socket.place));
+      owner = adopt_accepted(type, loop, settings, std::move(pending.socket_),
+                             std::move(pending.place));
     } catch (const std::bad_alloc&) {
       // if memory runs out, only this pending connection is lost; accepting continues
       ++type.counters(loop).accept_errors;

@@ -18,21 +18,20 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// socket.
 class SocketPending final : public PendingConnection {
  public:
-  SocketPending(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
-  std::string peer() const override { return peer_.to_string(); }
-  const Fd& socket() const noexcept { return fd_; }
-  Fd take_socket() noexcept { return std::move(fd_); }
+  explicit SocketPending(Accepted socket) : socket_(std::move(socket)) {}
+  std::string peer() const override { return socket_.client_address(); }
+  const Fd& socket() const noexcept { return socket_.fd; }
+  Fd take_socket() noexcept { return std::move(socket_.fd); }
 
  private:
   friend class SocketLoopAcceptor;
-  Fd fd_;
-  const SocketAddress peer_;
+  Accepted socket_;
 };
 
 /// Makes a connection in state kConnected from an accepted socket. Throws std::bad_alloc.
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
-                             std::shared_ptr<const Settings> settings, Fd fd,
-                             const SocketAddress& peer, Quota::Place place);
+                             std::shared_ptr<const Settings> settings, Accepted socket,
+                             Quota::Place place);
 
 class SocketLoopAcceptor final : public LoopAcceptor {
  public:

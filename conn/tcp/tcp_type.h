@@ -3,9 +3,10 @@
 // The transport tcp, URL tcp://host:port. The host is an IPv4 or IPv6 address or a name; a listener
 // may have several addresses.
 //
-// Options: backlog, accept-batch, max-connections, reuseport (listening); source, spread,
-// connect-timeout (connecting); nodelay, keepalive, user-timeout, idle-timeout, mptcp, bind-device,
-// mark, traffic-class, send-buffer, receive-buffer, linger, end-linger, zero-copy (both).
+// Options: backlog, accept-batch, max-connections, reuseport, proxy-protocol (listening); source,
+// spread, connect-timeout (connecting); nodelay, keepalive, user-timeout, idle-timeout, mptcp,
+// bind-device, mark, traffic-class, send-buffer, receive-buffer, linger, end-linger, zero-copy
+// (both).
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

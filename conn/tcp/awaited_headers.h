@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Accepted sockets of trusted proxies whose header of the PROXY protocol has not arrived yet
+// (option proxy-protocol). Reads exactly the header from the socket, so that the next byte read is
+// the first of the client.
+
+#include <chrono>
+#include <list>
+#include <string_view>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/error.h"
+#include "conn/kit/proxy_header.h"
+#include "conn/tcp/socket.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
+
+class AwaitedHeaders {
+ public:
+  /// How long a header may take, from the moment when its socket was accepted.
+  static constexpr ae::Duration kTimeout = std::chrono::seconds(10);
+
+  /// Receives the sockets. Its functions may run handlers of the program, whose exceptions
+  /// propagate, and may call those of AwaitedHeaders, but must not destroy it.
+  class Owner {
+   public:
+    /// Called with a socket whose header was read; Accepted::client is the header's address.
+    virtual void header_arrived(Accepted socket) = 0;
+    /// Called when a socket was closed, since its header was malformed, late or incomplete.
+    virtual void header_failed(const Failure& why) = 0;
+    /// Called when memory for a socket is missing; the socket is closed.
+    virtual void header_lost() noexcept = 0;
+    /// Whether a handler of the program runs, so that none of the functions above may be called.
+    virtual bool busy() const noexcept = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  /// At most `most` sockets wait for their headers; one more closes the one that waits longest.
+  AwaitedHeaders(Owner& owner, std::size_t most, ae::Duration timeout = kTimeout)
+      : owner_(owner), most_(most), timeout_(timeout) {}
+  AwaitedHeaders(const AwaitedHeaders&) = delete;
+  AwaitedHeaders& operator=(const AwaitedHeaders&) = delete;
+  ~AwaitedHeaders() { clear(); }
+
+  /// Reads the socket's header now if it has arrived, otherwise as soon as it has. Must be called
+  /// while watching.
+  void add(Accepted socket);
+  /// Begins to watch the sockets on this loop. Throws std::bad_alloc, and then does not watch them.
+  void watch(ae::EventLoop& loop);
+  /// Stops watching. Headers then stay in their sockets, and no socket is closed.
+  void unwatch() noexcept;
+  /// Closes all sockets.
+  void clear() noexcept;
+
+ private:
+  struct Waiting {
+    Accepted socket;
+    ae::TimePoint deadline;
+    ProxyHeaderReader header{};
+    bool watched = false;
+  };
+  using Place = std::list<Waiting>::iterator;
+
+  bool read(Place place);
+  void watch(Place place);
+  void set_timer();
+  void expire();
+  void fail(Place place, int err, std::string_view problem);
+  Accepted take(Place place) noexcept;
+
+  Owner& owner_;
+  const std::size_t most_;
+  const ae::Duration timeout_;
+  std::list<Waiting> waiting_;     // oldest first, so that their deadlines ascend
+  ae::EventLoop* loop_ = nullptr;  // null unless watching
+  ae::TimerId timer_ = 0;
+};
+
+}}}  // namespace conn::tcp
