@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/trusted_senders.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -19,6 +20,23 @@ constexpr unsigned kBits = 128, kBitsBeforeIpv4 = 96;
   throw Error("option proxy-protocol: \"" + std::string(part) + "\": " + why);
 }
 
+using Host = std::array<std::uint8_t, 16>;
+
+Host mapped(const in_addr& address) noexcept {
+  Host host{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  std::memcpy(&host[kBitsBeforeIpv4 / 8], &address, sizeof address);
+  return host;
+}
+
+/// Reads an address as inet_pton(3) does; `four` is whether it is IPv4.
+bool read_text(const std::string& text, Host& host, bool& four) noexcept {
+  if (text.find('\0') != text.npos) return false;
+  in_addr address{};
+  four = inet_pton(AF_INET, text.c_str(), &address) == 1;
+  if (four) host = mapped(address);
+  return four || inet_pton(AF_INET6, text.c_str(), host.data()) == 1;
+}
+
 /// Returns the mask of the byte `index` of an address whose first `bits` bits count.
 unsigned mask_of(unsigned bits, std::size_t index) noexcept {
   const auto before = static_cast<unsigned>(8 * index);
@@ -34,16 +52,21 @@ TrustedSenders TrustedSenders::everybody() noexcept {
   return all;
 }
 
-bool TrustedSenders::read_host(const SocketAddress& address, Host& host) noexcept {
-  if (address.family() == AF_INET) {
-    host = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    std::memcpy(&host[12], &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, 4);
+bool TrustedSenders::has(const SocketAddress& sender) const noexcept {
+  if (networks_.empty()) return everybody_;
+  Host host{};
+  if (sender.family() == AF_INET)
+    host = mapped(reinterpret_cast<const sockaddr_in*>(sender.get())->sin_addr);
+  else if (sender.family() == AF_INET6)
+    std::memcpy(host.data(), &reinterpret_cast<const sockaddr_in6*>(sender.get())->sin6_addr,
+                host.size());
+  else
+    return false;
+  return std::any_of(networks_.begin(), networks_.end(), [&](const Network& network) {
+    for (std::size_t i = 0; i < host.size(); ++i)
+      if (((host[i] ^ network.host[i]) & mask_of(network.bits, i)) != 0) return false;
     return true;
-  }
-  if (address.family() != AF_INET6) return false;
-  const in6_addr& six = reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr;
-  std::memcpy(host.data(), &six, host.size());
-  return true;
+  });
 }
 
 TrustedSenders TrustedSenders::parse(std::string_view list) {
@@ -53,13 +76,11 @@ TrustedSenders TrustedSenders::parse(std::string_view list) {
     const std::string_view part = list.substr(begin, end - begin);
     begin = end + 1;
     const std::size_t slash = part.find('/');
-    SocketAddress address;
     Network network{};
-    if (part.find('%') != part.npos ||
-        !numeric_address(std::string(part.substr(0, slash)), 0, address) ||
-        !read_host(address, network.host))
+    bool four = false;
+    if (!read_text(std::string(part.substr(0, slash)), network.host, four))
       refuse(part, "must name the trusted senders, as in 10.0.0.1,10.1.0.0/16,fd00::/8");
-    const unsigned least = address.family() == AF_INET ? kBitsBeforeIpv4 : 0;
+    const unsigned least = four ? kBitsBeforeIpv4 : 0;
     network.bits = kBits;
     if (slash != part.npos) {
       const char* const last = part.data() + part.size();
@@ -74,17 +95,6 @@ TrustedSenders TrustedSenders::parse(std::string_view list) {
     senders.networks_.push_back(network);
   }
   return senders;
-}
-
-bool TrustedSenders::has(const SocketAddress& sender) const noexcept {
-  if (networks_.empty()) return everybody_;
-  Host host{};
-  if (!read_host(sender, host)) return false;
-  return std::any_of(networks_.begin(), networks_.end(), [&](const Network& network) {
-    for (std::size_t i = 0; i < host.size(); ++i)
-      if (((host[i] ^ network.host[i]) & mask_of(network.bits, i)) != 0) return false;
-    return true;
-  });
 }
 
 }}}  // namespace conn::tcp

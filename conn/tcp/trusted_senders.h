@@ -30,7 +30,6 @@ class TrustedSenders {
     Host host;
     unsigned bits;
   };
-  static bool read_host(const SocketAddress& address, Host& host) noexcept;
 
   bool everybody_ = false;
   std::vector<Network> networks_;

@@ -9,10 +9,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +34,8 @@ namespace {
 
 void write_log(const std::string& text) { service::complain("aeconn-proxy", text); }
 
+constexpr std::array<std::string_view, 2> kProxyVersions{"v1", "v2"};
+
 struct Plan {
   std::vector<std::string> listen;
   std::string connect;
@@ -50,6 +54,7 @@ class Proxy {
         loops_({.loops = plan.loops, .name = "proxy"}) {
     settings_.connect = conn::Endpoint::parse(plan.connect);
     registry_.require(settings_.connect.scheme).check(settings_.connect);
+    proxy::check(settings_);
     sites_.resize(loops_.size());
     loops_.on_each([this](ae::EventLoop& loop, std::size_t i) {
       sites_[i] = std::make_unique<proxy::Site>(loop, registry_, settings_);
@@ -231,6 +236,14 @@ int main(int argc, char** argv) try {
       .add(app.add_option("--connect", plan.connect, "URL to which their connections are relayed"),
            manual::Value::connect_url())
       ->required();
+  std::string version;
+  values
+      .add(app.add_option("--proxy-protocol", version,
+                          "Tell the server each client's address by this version of the PROXY "
+                          "protocol"),
+           manual::Value::words(kProxyVersions))
+      ->check(
+          CLI::IsMember(std::vector<std::string>(kProxyVersions.begin(), kProxyVersions.end())));
   values
       .add(app.add_option("--activated", plan.activated, service::Activated::kHelp),
            manual::Value::transport(service::Activated::kTransports))
@@ -271,6 +284,9 @@ int main(int argc, char** argv) try {
   } catch (const CLI::ParseError& error) {
     return manual::explain(app, error, 1);
   }
+  if (!version.empty())
+    settings.proxy_protocol =
+        version == kProxyVersions[0] ? conn::ProxyVersion::kV1 : conn::ProxyVersion::kV2;
   settings.idle_timeout = std::chrono::seconds(idle);
   plan.statistics = std::chrono::seconds(statistics);
   plan.grace = std::chrono::seconds(grace);

@@ -73,8 +73,9 @@ Relay::~Relay() {
     client_->loop()->remove_time_event(timer_);
 }
 
-void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to) {
+void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to, std::string greeting) {
   server_ = std::move(server);
+  greeting_ = std::move(greeting);
   up_ = {client_.get(), server_.get(), &counters_.upward};
   down_ = {server_.get(), client_.get(), &counters_.downward};
   hear_of_failure(up_);
@@ -88,6 +89,13 @@ void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to) {
 }
 
 void Relay::join() {
+  // A new connection has room for so few bytes, so a shorter write is a failure.
+  if (!greeting_.empty() && server_->write(greeting_.data(), greeting_.size()) !=
+                                static_cast<ssize_t>(greeting_.size())) {
+    ++counters_.failed;
+    abort();
+    return owner_.over(*this, "the PROXY protocol header could not be sent");
+  }
   ++counters_.joined;
   for (Flow* each : {&up_, &down_}) {
     const conn::Capabilities can = each->to->type().capabilities();

@@ -46,8 +46,9 @@ class Relay {
   /// Closes what is still open; bytes already accepted are delivered.
   ~Relay();
 
-  /// Connects to the server; meanwhile, data from the client stays in its transport.
-  void connect(conn::ConnectionPtr server, const conn::Endpoint& to);
+  /// Connects to the server; meanwhile, data from the client stays in its transport. The server
+  /// gets `greeting` before the client's data.
+  void connect(conn::ConnectionPtr server, const conn::Endpoint& to, std::string greeting = {});
   /// Resets both ends, so that they see an unclean end. The owner destroys the relay next.
   void abort() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
@@ -84,7 +85,7 @@ class Relay {
   Owner& owner_;
   Counters& counters_;
   conn::ConnectionPtr client_, server_;
-  std::string client_name_;
+  std::string client_name_, greeting_;
   Flow up_, down_;
   ae::TimePoint last_byte_;
   /// after one end has failed: deadline for delivering the rest to the other

@@ -14,7 +14,24 @@ namespace {
 // Interval between checks for idle relays.
 constexpr ae::Duration kLook = std::chrono::milliseconds(250);
 
+/// Returns the address as the header has it; unset for a Unix socket.
+conn::SocketAddress numeric(const conn::Address& address) {
+  conn::SocketAddress out;
+  if (!conn::numeric_address(address.host, address.port, out)) return {};
+  return out;
+}
+
 }  // namespace
+
+void check(const Settings& settings) {
+  if (!settings.proxy_protocol || settings.connect.scheme == "tcp" ||
+      settings.connect.scheme == "unix")
+    return;
+  throw conn::Error(
+      "--proxy-protocol: the header is sent over tcp and unix only, since it comes "
+      "before TLS and RDMA has none; --connect has " +
+      settings.connect.scheme);
+}
 
 Site::Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& settings)
     : loop_(loop), registry_(registry), settings_(settings) {
@@ -30,13 +47,17 @@ Site::~Site() {
 }
 
 void Site::accept(conn::ConnectionPtr client) try {
+  std::string header;
+  if (settings_.proxy_protocol)
+    header = conn::proxy_header(*settings_.proxy_protocol, numeric(client->peer_host_port()),
+                                numeric(client->local_host_port()));
   relays_.push_back(
       std::make_unique<Relay>(static_cast<Relay::Owner&>(*this), counters_, std::move(client)));
   Relay& relay = *relays_.back();
   relay.place = std::prev(relays_.end());
   if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
   try {
-    relay.connect(registry_.create(loop_, settings_.connect), settings_.connect);
+    relay.connect(registry_.create(loop_, settings_.connect), settings_.connect, std::move(header));
   } catch (const std::exception& error) {  // no device or memory
     ++counters_.failed;
     relay.abort();

@@ -6,8 +6,10 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "conn/kit/proxy_header.h"
 #include "conn/registry.h"
 #include "programs/service/limited_log.h"
 #include "relay.h"
@@ -16,6 +18,9 @@ namespace proxy {
 
 struct Settings {
   conn::Endpoint connect;
+  /// The version of the PROXY protocol by which the server is told each client's address; none: it
+  /// is not told.
+  std::optional<conn::ProxyVersion> proxy_protocol{};
   std::chrono::seconds idle_timeout{0};  ///< silence after which a relay is closed; 0: never
   bool verbose = false;                  ///< whether to log a line for each connection
   /// called on any loop's thread
@@ -23,6 +28,9 @@ struct Settings {
   /// Limits how many lines the failed relays of all loops log; sum_up() must be called regularly.
   mutable service::LimitedLog failures{"connections failed"};
 };
+
+/// Throws conn::Error if `settings` ask for a header that their server cannot be sent.
+void check(const Settings& settings);
 
 class Site final : private Relay::Owner {
  public:

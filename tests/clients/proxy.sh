@@ -118,6 +118,53 @@ if start --listen "unix://$work/p.sock" --connect "unix://$work/nobody"; then
   has 'nobody listens: it is counted' 'accepted=1 joined=0 failed=1' "$(tail -n 1 "$log")"
 fi
 
+# ---- PROXY protocol -------------------------------------------------------------------------------
+# kv-server shows the address that the client has towards the proxy, also behind two proxies.
+refuses '--proxy-protocol: another version' 'v3 not in' \
+  "$proxy" --listen "unix://$work/a" --connect tcp://127.0.0.1:1 --proxy-protocol v3
+if [ $tls = yes ]; then
+  refuses '--proxy-protocol: TLS' 'comes before TLS' \
+    "$proxy" --listen "unix://$work/a" --connect tls://127.0.0.1:1 --proxy-protocol v2
+fi
+kv_of() {  # URL: starts kv-server there
+  local kv_server=$build/kv-server
+  start --listen "$1"
+}
+# Prints what kv-server says of the client that asks at URL, and the address that client has itself.
+addresses() {  # URL
+  timeout 60 python3 -B - "$1" <<'END'
+import re
+import socket
+import sys
+host, port = sys.argv[1].removeprefix("tcp://").rsplit(":", 1)
+with socket.create_connection((host, int(port)), 30) as client:
+    client.sendall(b"*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n")
+    answer = b""
+    while b"laddr=" not in answer:
+        answer += client.recv(4096) or sys.exit(f"the end after {answer}")
+    print(re.search(rb" addr=(\S+)", answer)[1].decode(), "%s:%d" % client.getsockname())
+END
+}
+told() {  # NAME URL-OF-KV-SERVER VERSION URL-OF-THE-PROXY...
+  local name=$1 version=$3 each started=() at shown own
+  kv_of "$2" || return
+  at=${urls[0]} started=("$server")
+  for each in "${@:4}"; do
+    start --listen "$each" --connect "$at" --proxy-protocol "$version" || return
+    at=${urls[0]%%\?*} started+=("$server")
+  done
+  read -r shown own <<<"$(addresses "$at" 2>&1)"
+  is "$name" "$own" "$shown"
+  for each in "${started[@]}"; do stop "$each"; done
+  is "$name: kv-server ends" 0 "$status"
+}
+trusted='proxy-protocol=127.0.0.1'
+told '--proxy-protocol v1' "tcp://127.0.0.1:0?$trusted" v1 tcp://127.0.0.1:0
+told '--proxy-protocol v2' "tcp://127.0.0.1:0?$trusted" v2 tcp://127.0.0.1:0
+told '--proxy-protocol v2 to a Unix socket' "unix://$work/kv.sock?proxy-protocol=yes" v2 tcp://127.0.0.1:0
+told '--proxy-protocol of two proxies' "tcp://127.0.0.1:0?$trusted" v2 \
+  "tcp://127.0.0.1:0?$trusted" tcp://127.0.0.1:0
+
 # ---- SIGTERM --------------------------------------------------------------------------------------
 refused() { ! timeout 20 redis-cli -s "$work/p.sock" PING >/dev/null 2>&1; }
 if start --listen "unix://$work/p.sock" --connect "unix://$work/r.sock" --grace 100 --loops 2; then

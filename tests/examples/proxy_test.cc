@@ -439,3 +439,50 @@ TEST_CASE("proxy: thousands of failures are ten lines a second, and a sum", "[pr
   CHECK(written + left_out == kClients);
   CHECK(left_out > kClients / 2);
 }
+
+// --- PROXY protocol ------------------------------------------------------------------------------
+
+TEST_CASE("proxy: the server is told the client's address by a PROXY protocol header", "[proxy]") {
+  const auto version = GENERATE(conn::ProxyVersion::kV1, conn::ProxyVersion::kV2);
+  const std::string from = GENERATE("tcp://127.0.0.1:0", "unix");
+  testing::Site front({.name = "tcp"});
+  conn::ConnectionPtr server;
+  const auto behind =
+      front.registry.listen(front.loop, "tcp://127.0.0.1:0?proxy-protocol=127.0.0.1",
+                            [&](conn::ConnectionPtr next) { server = std::move(next); });
+  proxy::Settings settings;
+  settings.connect = testing::address_of(*behind);
+  settings.proxy_protocol = version;
+  proxy::Site site(front.loop, front.registry, settings);
+  const auto listener = front.registry.listen(
+      front.loop, from == "unix" ? "unix://" + front.folder.path() + "/s" : from,
+      [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  const RawSocket client = RawSocket::connect(testing::address_of(*listener));
+  client.send("question");
+  RUN_UNTIL(front.loop, server != nullptr);
+  if (from == "unix")  // the client has no address, so the proxy's is shown
+    CHECK_FALSE(server->peer_address().empty());
+  else
+    CHECK(server->peer_host_port().port == client.endpoint().port);
+  CHECK(testing::receive(front.loop, *server, 8) == "question");
+  testing::send(front.loop, *server, "answer");
+  testing::turns(front.loop, 20);
+  CHECK(client.receive(6) == "answer");
+  CHECK(site.counters().joined == 1);
+  CHECK(site.counters().upward == 8);  // the header does not count
+}
+
+TEST_CASE("proxy: a PROXY protocol header is not sent behind TLS or over RDMA", "[proxy]") {
+  proxy::Settings settings;
+  const auto check = [&](const char* url) {
+    settings.connect = conn::Endpoint::parse(url);
+    proxy::check(settings);
+  };
+  CHECK_NOTHROW(check("tls://127.0.0.1:1"));
+  settings.proxy_protocol = conn::ProxyVersion::kV2;
+  CHECK_NOTHROW(check("tcp://127.0.0.1:1"));
+  CHECK_NOTHROW(check("unix:///s"));
+  for (const char* each :
+       {"tls://127.0.0.1:1", "tls+unix:///s", "rdma://127.0.0.1:1", "rdma|tcp://127.0.0.1:1"})
+    CHECK_THROWS_WITH(check(each), testing::Contains("comes before TLS"));
+}

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/kit/proxy_header.h"
 #include "conn/tcp/awaited_headers.h"
@@ -419,8 +420,28 @@ TEST_CASE("proxy protocol: a port of several loops reads headers, too", "[group]
   CHECK(two.receive(3) == "two");
   CHECK(server.open() == std::vector<std::uint64_t>{1, 1});
   bad.send("nonsense");
-  RUN_UNTIL(site.loop, refused == 1);
+  testing::watch_until(
+      site.loop, [&] { return refused == 1; }, "refused == 1");
   CHECK(is_closed(bad));
+}
+
+TEST_CASE("proxy protocol: a port that moves to another loop takes along who waits",
+          "[tcp][proxy-protocol]") {
+  Site site(kTcp);
+  testing::AnyLoop other;
+  std::vector<conn::PendingConnectionPtr> arrived;
+  const auto port = conn::Transport::of(site.type).open_port(
+      site.loop, conn::Endpoint::parse("tcp://127.0.0.1:0?proxy-protocol=127.0.0.1"),
+      [&](conn::PendingConnectionPtr next) { arrived.push_back(std::move(next)); });
+  const RawSocket proxy = RawSocket::connect(testing::address_of(*port));
+  testing::turns(site.loop, 3);
+  REQUIRE(port->leave(nullptr));
+  proxy.send(kV1);
+  testing::turns(site.loop, 3);
+  CHECK(arrived.empty());
+  port->arrive(other);
+  RUN_UNTIL(other, arrived.size() == 1);
+  CHECK(arrived[0]->peer() == kClient);
 }
 
 #if AECONN_TLS

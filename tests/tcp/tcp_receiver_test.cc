@@ -31,7 +31,8 @@ TEST_CASE("tcp: arrivals during a pause wait without work, and all begin after i
   for (int i = 0; i < 3; ++i) {
     clients.push_back(RawSocket::connect(listening.endpoint()));
     conn::tcp::Fd fd(::fcntl(listening.accept().fd(), F_DUPFD_CLOEXEC, 0));
-    receiver->arrive(std::make_unique<conn::tcp::SocketPending>(std::move(fd), peer));
+    receiver->arrive(
+        std::make_unique<conn::tcp::SocketPending>(conn::tcp::Accepted{std::move(fd), peer}));
   }
   testing::turns(loop, 3);
   testing::IterationCounter counter(loop);
