@@ -146,7 +146,7 @@ while IFS=$'\037' read -r section name side _ _ _ _ value; do
   [[ $value != [-@]* ]] || continue
   IFS=, read -ra all <<<"$value"
   more='' at=127.0.0.1:0
-  [ "$scheme" != shm ] || at=$work/x.shm
+  [[ $scheme != @(shm|unix) ]] || at=$work/socket
   [ "$name" != auth-clients ] || more='&ca-dir=/'
   for word in "${all[@]}"; do urls+=(--serve "$scheme://$at?$name=$word$more"); done
 done < <(tr "$tab" "\037" <"$work/options")
