@@ -5,7 +5,8 @@
 //
 // Options: mode (octal permissions of the socket file), group (of the file), backlog, accept-batch,
 // max-connections, proxy-protocol (listening); connect-timeout (connecting); send-buffer,
-// idle-timeout (both). close() never lingers: bytes that a Unix socket accepted have been delivered.
+// idle-timeout (both). close() never lingers: bytes that a Unix socket accepted have been
+// delivered.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

@@ -93,8 +93,9 @@ void Relay::join() {
   if (!greeting_.empty() && server_->write(greeting_.data(), greeting_.size()) !=
                                 static_cast<ssize_t>(greeting_.size())) {
     ++counters_.failed;
+    const std::string why = "the PROXY protocol header was not sent: " + server_->last_error();
     abort();
-    return owner_.over(*this, "the PROXY protocol header could not be sent");
+    return owner_.over(*this, why);
   }
   ++counters_.joined;
   for (Flow* each : {&up_, &down_}) {
