@@ -91,17 +91,20 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   auto& pending = static_cast<tcp::SocketPending&>(*arrival);
   if (quota_ && quota_->full()) {
     ++counters_.refused;
-    (void)send_message(pending.socket().get(), encode({Answer::kFull, retry_after_when_full()}));
-    const Failure why = quota_->refusal(pending.peer());
+    Failure why = out_of_memory();
+    try {
+      pending.refuse(retry_after_when_full());
+      why = quota_->refusal(pending.peer());
+    } catch (const std::bad_alloc&) {
+    }
     arrival.reset();
-    return refused_.tell(why);
+    return tell(why);
   }
-  if (greetings_.size() >= settings_->max_handshakes)
-    refuse(greetings_.begin(), {Answer::kFull, retry_after_under_overload()});
+  if (greetings_.size() >= settings_->max_handshakes) evict();
   if (shared_ == nullptr) return;  // the handler for refusals has stopped this listener
   try {
     Greeting& client = greetings_.emplace_back();
-    client.socket = pending.take_socket();
+    client.socket = pending.take_socket().fd;
     client.place = quota_ ? quota_->take() : std::move(pending.place);
     client.began = shared_->loop().now();
   } catch (const std::bad_alloc&) {
@@ -111,7 +114,18 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   receive(std::prev(greetings_.end()));
 }
 
+/// Makes room for one more hello: the oldest one has had its time.
+void Acceptor::evict() {
+  Answer why{Answer::kFull, ""};
+  try {
+    why.text = retry_after_under_overload();
+  } catch (const std::bad_alloc&) {
+  }
+  refuse(greetings_.begin(), why);
+}
+
 void Acceptor::receive(Greetings::iterator client) {
+  if (client->made_here.inherited()) return leave_to_parent(client);
   Answer refusal{Answer::kRule, ""};
   try {
     switch (client->hello.receive(client->socket.get())) {
@@ -132,7 +146,11 @@ void Acceptor::receive(Greetings::iterator client) {
         refusal.text = "the client closed the socket before its hello was complete";
         break;
       case Receipt::Step::kForeign:
-        refusal.text = "the client does not speak shm, or has sent too many descriptors";
+        refusal.text =
+            "the client does not speak shm, or its hello is not one message with two memories";
+        break;
+      case Receipt::Step::kNoDescriptors:
+        refusal = {Answer::kFull, "this process has no descriptors left (ulimit -n)"};
         break;
       case Receipt::Step::kDone:
         if (!done_.emplace_back(welcome(*client, refusal))) {
@@ -185,7 +203,14 @@ void Acceptor::forget(Greeting& client) noexcept {
   client.watched = false;
 }
 
+/// In a child of fork(): the client is the parent's.
+void Acceptor::leave_to_parent(Greetings::iterator client) noexcept {
+  forget(*client);
+  greetings_.erase(client);
+}
+
 void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
+  if (client->made_here.inherited()) return leave_to_parent(client);
   forget(*client);
   Failure why = out_of_memory();
   try {
@@ -197,6 +222,15 @@ void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   greetings_.erase(client);
   ++counters_.accept_errors;
   ++shared_->counters.handshake_failures;
+  tell(why);
+}
+
+/// Runs the handler for refusals. A nested iteration in it leaves the rest to the time after it.
+void Acceptor::tell(const Failure& why) {
+  struct Then {  // its destructor runs even if the handler throws
+    Acceptor& acceptor;
+    ~Then() { acceptor.go_on(); }
+  } then{*this};
   refused_.tell(why);
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "ae/core/handler_slot.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/pending_connection.h"
@@ -39,7 +40,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   void pause() { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
-  void refused(const Failure& why) { refused_.tell(why); }
+  void refused(const Failure& why) { tell(why); }
   const ShmType& type() const noexcept { return type_; }
   ae::EventLoop* loop() const noexcept { return shared_ == nullptr ? nullptr : &shared_->loop(); }
 
@@ -52,6 +53,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
     bool watched = false;
     ae::TimerId timer = 0;
     Receipt hello = {};
+    ae::MadeHere made_here = {};
   };
   using Greetings = std::list<Greeting>;
 
@@ -62,7 +64,10 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   void receive(Greetings::iterator client);
   ConnectionPtr welcome(Greeting& client, Answer& refusal);
   void forget(Greeting& client) noexcept;
+  void evict();
+  void leave_to_parent(Greetings::iterator client) noexcept;
   void refuse(Greetings::iterator client, const Answer& answer);
+  void tell(const Failure& why);
   void go_on();
 
   const ShmType& type_;

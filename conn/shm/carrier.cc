@@ -60,29 +60,43 @@ bool ShmCarrier::greet(tcp::Dialed result) {
   if (!offer.channel) return not_connected(std::move(offer.failure)), false;
   channel_ = std::move(offer.channel);
   const std::array<int, 2> memories{offer.client.get(), offer.server.get()};
-  if (const int err = send_message(socket_.get(), encode(Hello{settings_->ring, settings_->ring}),
-                                   memories.data(), memories.size());
-      err != 0)
-    return not_connected(err, "send the hello"), false;
-  answer_ = std::make_unique<Receipt>();
-  return true;
+  awaited_ = std::make_unique<Awaited>();
+  awaited_->server_memory = std::move(offer.server);
+  refuse_descriptors(socket_.get());
+  const int err = send_message(socket_.get(), encode(Hello{settings_->ring, settings_->ring}),
+                               memories.data(), memories.size());
+  if (err == 0) return true;
+  // A server that has closed the socket may have said why before.
+  Answer why;
+  if (err == EPIPE && awaited_->answer.receive(socket_.get()) == Receipt::Step::kDone &&
+      decode(awaited_->answer.message(), why) && why.status != Answer::kStands)
+    return refused(why), false;
+  return not_connected(err, "send the hello"), false;
 }
 
 void ShmCarrier::take_answer() {
-  switch (answer_->receive(socket_.get())) {
+  Receipt& receipt = awaited_->answer;
+  switch (receipt.receive(socket_.get())) {
     case Receipt::Step::kMore:
       return;
     case Receipt::Step::kEnded:
       return not_connected(ECONNRESET, "the server closed the socket before its answer");
     case Receipt::Step::kForeign:
+    case Receipt::Step::kNoDescriptors:
       return not_connected(EPROTO, "the server does not speak shm");
     case Receipt::Step::kDone:
       break;
   }
   Answer answer;
-  if (answer_->descriptors() != 0 || !decode(answer_->message(), answer))
+  if (receipt.descriptors() != 0 || !decode(receipt.message(), answer))
     return not_connected(EPROTO, "the server's answer breaks a rule");
-  if (answer.status == Answer::kStands) return established();
+  if (answer.status != Answer::kStands) return refused(answer);
+  if (check_sealed(awaited_->server_memory, channel_->reader.size()))
+    return not_connected(EPROTO, "the server has not sealed the memory that it writes");
+  established();
+}
+
+void ShmCarrier::refused(const Answer& answer) {
   not_connected({std::make_error_code(std::errc::connection_refused),
                  "connect to " + peer_address() + ": refused: " + answer.text,
                  retry_after_in(answer.text)});
@@ -113,7 +127,7 @@ Failure ShmCarrier::failure(int err, std::string_view before, std::string_view a
 }
 
 void ShmCarrier::established() {
-  answer_.reset();
+  awaited_.reset();
   if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
   if (state() == State::kConnecting) SetupTrace::end();
   shared_->counters.ring_bytes += channel_->reader.size() + channel_->writer.size();
@@ -142,6 +156,7 @@ void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 void ShmCarrier::adopt(Fd socket, ChannelPtr channel, Quota::Place place) {
   host().occupy(std::move(place));
   socket_ = std::move(socket);
+  refuse_descriptors(socket_.get());
   channel_ = std::move(channel);
   watch();
   established();
@@ -163,8 +178,9 @@ ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
     budget_ = settings_->read_budget;
   }
   Reader& reader = channel_->reader;
+  // After a failure only what had come before it: the peer may go on writing.
   const std::size_t n =
-      reader.get(buffer, failed ? size : std::min(size, budget_), [this] { ring(); });
+      reader.get(buffer, std::min(size, failed ? reader.unread() : budget_), [this] { ring(); });
   if (reader.finished()) host().peer_gone();
   if (n != 0) {
     budget_ -= std::min(n, budget_);
@@ -265,7 +281,7 @@ void ShmCarrier::stop_watching() noexcept {
 void ShmCarrier::on_socket() {
   // A child of fork() leaves the bells to its parent.
   if (inherited()) return stop_watching();
-  if (answer_) {
+  if (awaited_) {
     try {
       return take_answer();
     } catch (const std::bad_alloc&) {
@@ -288,11 +304,13 @@ void ShmCarrier::on_socket() {
 /// once for each wish, and for its FIN and its CLOSED.
 void ShmCarrier::take_bells() noexcept {
   std::array<char, 256> bells;
-  const ssize_t n = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+  Descriptors came;
+  const ssize_t n = receive_some(socket_.get(), bells.data(), bells.size(), came);
+  if (came.count != 0 || came.lost) sends_descriptors_ = true;
   if (n > 0) {
     bells_had_ += static_cast<std::uint64_t>(n);
-    shared_->counters.bells_had += static_cast<std::uint64_t>(n);
-  } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    if (shared_ != nullptr) shared_->counters.bells_had += static_cast<std::uint64_t>(n);
+  } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
     socket_ended_ = true;
   }
 }
@@ -304,6 +322,7 @@ void ShmCarrier::ring() noexcept {
   do n = ::send(socket_.get(), &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);
   bell_failed_ = n < 0 && (errno == ENOMEM || errno == ENOBUFS);
+  if (bell_failed_ && shared_ != nullptr) shared_->heat(*this);  // the loop tries again
   if (n < 0) return;
   ++bells_sent_;
   if (shared_ != nullptr) ++shared_->counters.bells_sent;
@@ -335,6 +354,7 @@ void ShmCarrier::check_rules() noexcept {
   if (broken == nullptr) broken = channel_->writer.broken();
   if (bells_had_ > channel_->reader.wishes() + channel_->writer.wishes() + 2)
     broken = "it rings more often than it was asked to";
+  if (sends_descriptors_) broken = "it sends descriptors";
   if (broken == nullptr || !is_open()) return;
   if (shared_ != nullptr) ++shared_->counters.protocol_errors;
   fail(failure(EPROTO, "", " broke a rule of shm: ", broken));
@@ -350,6 +370,7 @@ bool ShmCarrier::look_now() noexcept {
 /// Asks the peer to ring for what the handlers wait for. Returns false if it has come meanwhile.
 bool ShmCarrier::arm() noexcept {
   if (!is_open() || inherited()) return true;
+  if (bell_failed_) ring();
   return !bell_failed_ && !wish(host().wants_read(), host().wants_write());
 }
 
@@ -380,9 +401,9 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
     if (inherited() || !channel_ || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
+    shared_->heat(*this);  // the loop has to renew its wishes
     if (wish(reading, !reading)) return true;
     if (!is_open()) return true;
-    shared_->heat(*this);  // the loop has to renew its wishes
     if (!tcp::poll_until(socket_.get(), POLLIN, deadline)) return false;
     take_bells();
     unwish();

@@ -52,6 +52,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   void dialed(tcp::Dialed result);
   bool greet(tcp::Dialed result);
   void take_answer();
+  void refused(const Answer& answer);
   void not_connected(Failure why);
   void not_connected(int err, std::string_view what) noexcept;
   Failure failure(int err, std::string_view before, std::string_view after = {},
@@ -85,16 +86,21 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   Fd socket_;
   ChannelPtr channel_;  // null until the client has sent its hello
   std::uint64_t bells_sent_ = 0, bells_had_ = 0;
-  std::uint64_t turn_ = 0;     // iteration that the rest of the read budget belongs to
-  std::size_t budget_ = 0;     // bytes that read() may still return in that iteration
-  bool watched_ = false;       // whether the loop watches the socket
-  bool socket_ended_ = false;  // whether the peer's socket is closed
-  bool read_ended_ = false;    // whether read() has returned 0
-  bool write_ended_ = false;   // whether shutdown() or shutdown_both() was called
-  bool bell_failed_ = false;   // whether the kernel had no memory for a bell
+  std::uint64_t turn_ = 0;          // iteration that the rest of the read budget belongs to
+  std::size_t budget_ = 0;          // bytes that read() may still return in that iteration
+  bool watched_ = false;            // whether the loop watches the socket
+  bool socket_ended_ = false;       // whether the peer's socket is closed
+  bool read_ended_ = false;         // whether read() has returned 0
+  bool write_ended_ = false;        // whether shutdown() or shutdown_both() was called
+  bool bell_failed_ = false;        // whether the kernel had no memory for a bell
+  bool sends_descriptors_ = false;  // whether descriptors came among the peer's bells
   // While connecting
   std::unique_ptr<tcp::Dial> dial_;
-  std::unique_ptr<Receipt> answer_;
+  struct Awaited {
+    Receipt answer;
+    Fd server_memory;
+  };
+  std::unique_ptr<Awaited> awaited_;
   ae::TimePoint deadline_{};
   ae::TimerId timer_ = 0;
 };

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/shm/hello.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <span>
+#include <thread>
+#include <vector>
 
 #include "conn/kit/retry_after.h"
 
@@ -13,8 +19,9 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
 constexpr std::string_view kMagic("aeshm\r\n\1", 8);  // the last byte is the major version
-// Says the order of bytes in the words of memory, their width, and the size of their page.
-constexpr std::uint32_t kLayout = 0x08040201;
+// Names the layout of memory, and the order of bytes in its words.
+constexpr std::uint32_t kLayout =
+    std::endian::native == std::endian::little ? 0x08040201 : 0x08040202;
 // Where a message has which field.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
                       kHelloText = 48;
@@ -41,25 +48,17 @@ std::string begin(std::string_view text, std::size_t text_at) {
   return message.append(text);
 }
 
-/// Takes the descriptors out of a received message. Returns false, and closes those for which there
-/// is no place, if there are more than fit.
-bool take(msghdr& message, std::array<tcp::Fd, 2>& into, std::size_t& count) noexcept {
-  bool fits = (message.msg_flags & MSG_CTRUNC) == 0;
-  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
-       each = CMSG_NXTHDR(&message, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t sent = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < sent; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof fd, sizeof fd);
-      tcp::Fd owner(fd);
-      if (count < into.size())
-        into[count++] = std::move(owner);
-      else
-        fits = false;
-    }
+/// Closes descriptors of a peer that are no memory. A thread does it, since close(2) of a socket
+/// waits as long as its SO_LINGER says, and that of a file on FUSE for a process of the peer.
+void close_elsewhere(std::span<const int> descriptors) noexcept {
+  try {
+    std::vector<int> all(descriptors.begin(), descriptors.end());
+    std::thread([all = std::move(all)] {
+      for (const int fd : all) ::close(fd);
+    }).detach();
+  } catch (const std::exception&) {  // neither memory nor threads are left
+    for (const int fd : descriptors) ::close(fd);
   }
-  return fits;
 }
 
 }  // namespace
@@ -95,7 +94,7 @@ Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello) {
   if (get(message, kMust, 4) != 0)
     return {Answer::kVersion, "the client needs a feature that this server does not have"};
   if (get(message, kLayoutAt, 4) != kLayout)
-    return {Answer::kVersion, "the client has another layout of memory (a 32-bit process?)"};
+    return {Answer::kVersion, "the client has another layout of memory"};
   if (kHeader + get(message, kHelloText, 2) > message.size())
     return {Answer::kRule, "the hello's text is longer than the hello"};
   hello.client_ring = get(message, kClientRing, 4);
@@ -117,24 +116,63 @@ bool decode(std::string_view message, Answer& answer) {
   return true;
 }
 
+ssize_t receive_some(int socket, void* into, std::size_t size, Descriptors& came) noexcept {
+  iovec vector{into, size};
+  // Room for as many as the kernel takes in one message (SCM_MAX_FD). It would close the others in
+  // this thread.
+  constexpr std::size_t kMost = 253;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control;
+  msghdr received{};
+  received.msg_iov = &vector;
+  received.msg_iovlen = 1;
+  received.msg_control = control.data();
+  received.msg_controllen = control.size();
+  ssize_t n;
+  do n = ::recvmsg(socket, &received, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return n;
+  came.lost = came.lost || (received.msg_flags & MSG_CTRUNC) != 0;
+  std::array<int, kMost> foreign;
+  std::size_t foreigners = 0;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&received); each != nullptr;
+       each = CMSG_NXTHDR(&received, each)) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t sent = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < sent; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof fd, sizeof fd);
+      ++came.count;
+      // Only memory has seals. The question does not reach a file system.
+      if (fcntl(fd, F_GET_SEALS) < 0)
+        foreign[foreigners++] = fd;
+      else if (tcp::Fd owner(fd); came.kept < came.memories.size())
+        came.memories[came.kept++] = std::move(owner);
+    }
+  }
+  if (foreigners != 0) close_elsewhere({foreign.data(), foreigners});
+  return n;
+}
+
+void refuse_descriptors(int socket) noexcept {
+#ifndef SO_PASSRIGHTS
+  constexpr int SO_PASSRIGHTS = 83;  // since Linux 6.16
+#endif
+  const int no = 0;
+  (void)setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+}
+
 Receipt::Step Receipt::receive(int socket) noexcept {
   for (;;) {
     const std::size_t length = size_ < kHeader ? kHeader : message_length(message());
     if (length == 0) return Step::kForeign;
     if (size_ >= length) return Step::kDone;
-    iovec into{bytes_.data() + size_, length - size_};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control;
-    msghdr received{};
-    received.msg_iov = &into;
-    received.msg_iovlen = 1;
-    received.msg_control = control.data();
-    received.msg_controllen = control.size();
-    const ssize_t n = ::recvmsg(socket, &received, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK ? Step::kMore : Step::kEnded;
-    }
-    if (!take(received, descriptors_, count_)) return Step::kForeign;
+    const ssize_t n = receive_some(socket, bytes_.data() + size_, length - size_, came_);
+    // One call sends a message and its descriptors. A peer that sends less keeps ours open.
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return came_.count == 0 ? Step::kMore : Step::kForeign;
+    if (n < 0) return Step::kEnded;
+    if (came_.lost) return Step::kNoDescriptors;
+    if (came_.count != came_.kept) return Step::kForeign;
     if (n == 0) return Step::kEnded;
     size_ += static_cast<std::size_t>(n);
     if (!may_begin(message())) return Step::kForeign;

@@ -58,6 +58,10 @@ Fd make_memory(std::size_t size, Failure& why) {
 
 /// Checks what cannot change any more once the size is sealed.
 Failure check_memory(const Fd& fd, std::size_t size) {
+  // Asked first: it does not reach a file system, which may belong to the peer.
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSealSize) != kSealSize)
+    return rule("the size of its memory can change");
   struct statfs system {};
   struct stat file {};
   if (fstatfs(fd.get(), &system) != 0 || fstat(fd.get(), &file) != 0)
@@ -65,9 +69,6 @@ Failure check_memory(const Fd& fd, std::size_t size) {
   // Huge pages may be missing when they are touched, and a file system may be full: SIGBUS.
   if (system.f_type != TMPFS_MAGIC)
     return rule("its memory is of another kind than memfd_create's");
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSealSize) != kSealSize)
-    return rule("the size of its memory can change");
   if (static_cast<std::uint64_t>(file.st_size) != size)
     return rule("its memory has another size than its hello says");
   return {};
@@ -77,6 +78,8 @@ Failure check_memory(const Fd& fd, std::size_t size) {
 /// called after the last seal, which excludes holes.
 Failure check_pages(const Fd& fd, std::size_t size) {
   struct stat file {};
+  // Pages beyond the end (FALLOC_FL_KEEP_SIZE) would be counted, too: this frees them.
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return failed("examine shared memory");
   if (fstat(fd.get(), &file) != 0) return failed("examine shared memory");
   if (static_cast<std::uint64_t>(file.st_blocks) * 512 < size) return rule("its memory has holes");
   return {};
@@ -119,19 +122,23 @@ Offer make_memories(std::size_t ring) {
   return offer;
 }
 
+Failure check_sealed(const Fd& fd, std::size_t ring) {
+  if ((fcntl(fd.get(), F_GET_SEALS) & kSealAll) != kSealAll)
+    return rule("the memory that it writes is not sealed");
+  return check_pages(fd, kPage + ring);
+}
+
 ChannelPtr accept_memories(const Fd& client, std::size_t client_ring, const Fd& server,
                            std::size_t server_ring, Failure& why) {
   const auto refuse = [&](Failure failure) { return why = std::move(failure), nullptr; };
   if (Failure bad = check_memory(client, kPage + client_ring)) return refuse(std::move(bad));
   if (Failure bad = check_memory(server, kPage + server_ring)) return refuse(std::move(bad));
-  if ((fcntl(client.get(), F_GET_SEALS) & kSealAll) != kSealAll)
-    return refuse(rule("the memory that it writes is not sealed"));
+  if (Failure bad = check_sealed(client, client_ring)) return refuse(std::move(bad));
   Mapping theirs = Mapping::of(client.get(), client_ring, false);
   Mapping mine = Mapping::of(server.get(), server_ring, true);
   if (!theirs || !mine) return refuse(failed("map shared memory"));
   // Also fails if the client has forbidden further seals.
   if (!seal(server.get(), kSealAll)) return refuse(seal_failure());
-  if (Failure bad = check_pages(client, kPage + client_ring)) return refuse(std::move(bad));
   if (Failure bad = check_pages(server, kPage + server_ring)) return refuse(std::move(bad));
   return std::make_unique<Channel>(std::move(mine), std::move(theirs));
 }

@@ -72,6 +72,10 @@ struct Offer {
 /// Makes both memories, each with a ring of `ring` bytes, for a client. Throws std::bad_alloc.
 Offer make_memories(std::size_t ring);
 
+/// Checks that the peer, which writes this memory, has sealed it, and that all of its pages exist.
+/// Throws std::bad_alloc.
+Failure check_sealed(const Fd& fd, std::size_t ring);
+
 /// Checks and seals the memories that a client has offered, and maps them for a server. Returns
 /// null, and sets `why`, if they break a rule or cannot be mapped. Throws std::bad_alloc.
 ChannelPtr accept_memories(const Fd& client, std::size_t client_ring, const Fd& server,

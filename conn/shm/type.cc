@@ -2,10 +2,16 @@
 #include "conn/shm/type.h"
 
 #include <fstream>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
 
 #include "conn/error.h"
+#include "conn/shm/hello.h"
 #include "conn/shm/loop_state.h"
 #include "conn/shm/settings.h"
+#include "conn/tcp/socket_receiver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
@@ -22,6 +28,33 @@ Capacity mapping_capacity(std::uint64_t connections) {
   limit.raise =
       "raise it with sysctl -w vm.max_map_count=" + std::to_string(limit.used + limit.needed);
   return limit;
+}
+
+/// A client whose hello has not been read. It can be told why it is refused.
+class Pending final : public tcp::SocketPending {
+ public:
+  using SocketPending::SocketPending;
+  void refuse(std::string_view why) noexcept override {
+    try {
+      (void)send_message(socket().get(), encode(Answer{Answer::kFull, std::string(why)}));
+    } catch (const std::bad_alloc&) {
+    }
+  }
+};
+
+/// Returns a handler that passes the sockets it gets on to `arrived`.
+PendingHandler as_clients(PendingHandler arrived) {
+  return [arrived = std::move(arrived)](PendingConnectionPtr socket) {
+    try {
+      auto client =
+          std::make_unique<Pending>(static_cast<tcp::SocketPending&>(*socket).take_socket());
+      client->place = std::move(socket->place);
+      client->slot = std::move(socket->slot);
+      socket = std::move(client);
+    } catch (const std::bad_alloc&) {  // it is as good, but is refused without a word
+    }
+    arrived(std::move(socket));
+  };
 }
 
 }  // namespace
@@ -59,13 +92,13 @@ void ShmType::check(const Endpoint& endpoint) const {
 PortListenerPtr ShmType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                    PendingHandler arrived) const {
   check(endpoint);
-  return socket_.open_port(loop, socket_endpoint(endpoint), std::move(arrived));
+  return socket_.open_port(loop, socket_endpoint(endpoint), as_clients(std::move(arrived)));
 }
 
 PortListenerPtr ShmType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                                     const Options& options) const {
   (void)settings_for(options);
-  return socket_.adopt_port(loop, fd, std::move(arrived),
+  return socket_.adopt_port(loop, fd, as_clients(std::move(arrived)),
                             socket_options(options_.merged_with(options)));
 }
 

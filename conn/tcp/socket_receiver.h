@@ -16,12 +16,12 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// A socket that was accepted but is not a connection yet. Destroying this object closes the
 /// socket.
-class SocketPending final : public PendingConnection {
+class SocketPending : public PendingConnection {
  public:
   explicit SocketPending(Accepted socket) : socket_(std::move(socket)) {}
   std::string peer() const override { return socket_.client_address(); }
   const Fd& socket() const noexcept { return socket_.fd; }
-  Fd take_socket() noexcept { return std::move(socket_.fd); }
+  Accepted take_socket() noexcept { return std::move(socket_); }
 
  private:
   friend class SocketLoopAcceptor;

@@ -69,22 +69,26 @@ TEST_CASE("shm: a hello that breaks a rule is refused with its reason",
   CHECK_FALSE(conn::shm::decode(std::string(answer).replace(7, 1, "\2"), ignored));
 }
 
-TEST_CASE("shm: a message is received in pieces, with its descriptors", "[shm][shm-hello]") {
+TEST_CASE("shm: a message is received in pieces, or at once with its descriptors",
+          "[shm][shm-hello]") {
   const std::size_t before = testing::open_descriptors();
   {
     SocketPair sockets;
     Receipt receipt;
     CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
-    const std::array<int, 2> both{sockets.one.get(), sockets.other.get()};
     const std::string all = hello();
-    REQUIRE(conn::shm::send_message(sockets.one.get(), all.substr(0, 1), both.data(), 2) == 0);
-    CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
-    CHECK(receipt.descriptors() == 2);
-    for (std::size_t i = 1; i < all.size(); i += 21) {
-      CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
-      REQUIRE(conn::shm::send_message(sockets.one.get(), all.substr(i, 21)) == 0);
+    const bool whole = GENERATE(true, false);
+    if (whole) {
+      const conn::tcp::Fd one = testing::memory(64 << 10, 0), other = testing::memory(64 << 10, 0);
+      REQUIRE(testing::send_with(sockets.one.get(), all, {one.get(), other.get()}));
+    } else {
+      for (std::size_t i = 0; i < all.size(); i += 21) {
+        CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
+        REQUIRE(conn::shm::send_message(sockets.one.get(), all.substr(i, 21)) == 0);
+      }
     }
     CHECK(receipt.receive(sockets.other.get()) == Step::kDone);
+    CHECK(receipt.descriptors() == (whole ? 2 : 0));
     CHECK(receipt.message() == all);
   }
   CHECK(testing::open_descriptors() == before);
@@ -109,40 +113,55 @@ TEST_CASE("shm: a length that is impossible ends the message", "[shm][shm-hello]
   CHECK(receipt.receive(sockets.other.get()) == Step::kForeign);
 }
 
-TEST_CASE("shm: more descriptors than belong to a hello are closed, and refused",
+TEST_CASE("shm: descriptors that do not belong to a hello are closed, and refused",
           "[shm][shm-hello][hostile]") {
   const std::size_t before = testing::open_descriptors();
   {
     SocketPair sockets;
     Receipt receipt;
-    const int fd = sockets.one.get();
-    const std::array<int, 2> two{fd, fd};
-    const bool at_once = GENERATE(true, false);
-    if (at_once) {
-      // More than the receiver has room for: the kernel cuts the rest (MSG_CTRUNC).
-      std::array<int, 100> many;
-      many.fill(fd);
-      alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof many)> control{};
-      char byte = 'a';
-      iovec from{&byte, 1};
-      msghdr sent{};
-      sent.msg_iov = &from;
-      sent.msg_iovlen = 1;
-      sent.msg_control = control.data();
-      sent.msg_controllen = control.size();
-      cmsghdr* const header = CMSG_FIRSTHDR(&sent);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof many);
-      std::memcpy(CMSG_DATA(header), many.data(), sizeof many);
-      REQUIRE(::sendmsg(fd, &sent, 0) == 1);
-    } else {
-      REQUIRE(conn::shm::send_message(fd, "ae", two.data(), 2) == 0);
-      CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
-      REQUIRE(conn::shm::send_message(fd, "shm", two.data(), 1) == 0);
+    const conn::tcp::Fd memory = testing::memory(64 << 10, 0);
+    const int it = memory.get(), other = sockets.one.get();
+    switch (GENERATE(0, 1, 2, 3)) {
+      case 0:
+        REQUIRE(testing::send_with(other, hello(), {it, it, it}));
+        break;
+      case 1:  // as many as the kernel takes
+        REQUIRE(testing::send_with(other, hello(), std::vector<int>(253, it)));
+        break;
+      case 2:  // no memory
+        REQUIRE(testing::send_with(other, hello(), {it, other}));
+        break;
+      default:  // the rest of the hello may never come
+        REQUIRE(testing::send_with(other, hello().substr(0, 63), {it, it}));
     }
     CHECK(receipt.receive(sockets.other.get()) == Step::kForeign);
-    CHECK(receipt.descriptors() == 2);
   }
-  CHECK(testing::open_descriptors() == before);
+  CHECK(testing::open_descriptors_become(before));
+}
+
+TEST_CASE("shm: closing a descriptor of the peer stops nobody", "[shm][shm-hello][hostile]") {
+  // The last close() of a socket with unsent bytes and SO_LINGER waits until they are sent.
+  const conn::tcp::Fd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE((::bind(listening.get(), any, size) == 0 && ::listen(listening.get(), 1) == 0));
+  REQUIRE(getsockname(listening.get(), any, &size) == 0);
+  conn::tcp::Fd lingering(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(lingering.get(), any, size) == 0);
+  const std::string bytes(1 << 20, 'x');
+  while (::send(lingering.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+  }
+  constexpr int kSeconds = 600;
+  const linger waits{1, kSeconds};
+  REQUIRE(setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits) == 0);
+  SocketPair sockets;
+  REQUIRE(testing::send_with(sockets.one.get(), hello(), {lingering.get()}));
+  lingering.reset();
+  const auto began = std::chrono::steady_clock::now();
+  Receipt receipt;
+  CHECK(receipt.receive(sockets.other.get()) == Step::kForeign);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(kSeconds / 2));
 }

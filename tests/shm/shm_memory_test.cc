@@ -99,6 +99,16 @@ TEST_CASE("shm: memories that break a rule are refused", "[shm][shm-memory][host
   CHECK_THAT(refusal(memory(kRing, kSealSize), fresh), Contains("not sealed"));
   CHECK_THAT(refusal(memory(kRing, kSealAll, false), fresh), Contains("holes"));
   CHECK_THAT(refusal(good, memory(kRing, kSealSize, false)), Contains("holes"));
+  // Pages beyond the end do not replace those that are missing before it.
+  const auto beyond = [](int seals) {
+    Fd fd = memory(kRing, 0, false);
+    const auto size = static_cast<off_t>(kPage + kRing);
+    REQUIRE(fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, size, size) == 0);
+    REQUIRE(fcntl(fd.get(), F_ADD_SEALS, seals) == 0);
+    return fd;
+  };
+  CHECK_THAT(refusal(beyond(kSealAll), fresh), Contains("holes"));
+  CHECK_THAT(refusal(good, beyond(kSealSize)), Contains("holes"));
   CHECK_THAT(refusal(memory(2 * kRing, kSealAll), fresh), Contains("another size"));
   CHECK_THAT(refusal(good, memory(kRing / 2, kSealSize)), Contains("another size"));
 }

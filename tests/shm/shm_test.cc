@@ -8,7 +8,10 @@
 #include <atomic>
 #include <thread>
 
+#include "ae/loop_group.h"
 #include "conn/capacity.h"
+#include "conn/listener_group.h"
+#include "conn/transports/transports.h"
 #include "tests/shm/shm_kit.h"
 #include "tests/support/testing.h"
 
@@ -106,6 +109,52 @@ TEST_CASE("shm: a client beyond max-connections learns why, and when to try agai
   CHECK(second->retry_after() == 1s);
 }
 
+TEST_CASE("shm: a client hears why it is refused, also before it has sent its hello", "[shm]") {
+  Site site(kShm);
+  const std::string path = site.folder.path() + "/full";
+  const conn::tcp::Fd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const conn::SocketAddress address = conn::tcp::unix_address(path);
+  REQUIRE(::bind(listening.get(), address.get(), address.size) == 0);
+  REQUIRE(::listen(listening.get(), 4) == 0);
+  constexpr int kTimes = 30;
+  const std::string full = conn::shm::encode({conn::shm::Answer::kFull, "no place; try in 1 s"});
+  std::thread server([&] {
+    for (int i = 0; i < kTimes; ++i) {
+      const conn::tcp::Fd client(::accept(listening.get(), nullptr, nullptr));
+      (void)conn::shm::send_message(client.get(), full);
+    }
+  });
+  std::vector<std::string> errors;
+  for (int i = 0; i < kTimes; ++i) {
+    const ConnectionPtr client = site.connect(conn::Endpoint::parse("shm://" + path + "?ring=4m"));
+    RUN_UNTIL(site.loop, client->state() == conn::State::kError);
+    errors.push_back(client->last_error());
+  }
+  server.join();
+  for (const std::string& error : errors) CHECK_THAT(error, Contains("refused: no place"));
+}
+
+TEST_CASE("shm: a group's listener says why it refuses", "[shm]") {
+  Site site(kShm);
+  ae::LoopGroup loops({.loops = 2});
+  conn::Endpoint at = site.fresh();
+  at.options.set("max-connections", "1");
+  const conn::Registry registry = conn::all_transports();
+  std::vector<std::vector<ConnectionPtr>> served(2);
+  const auto group = conn::listen(
+      registry, loops, at, [&](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+        return [&served, index](ConnectionPtr each) { served[index].push_back(std::move(each)); };
+      });
+  const conn::Endpoint to = group->endpoints().front();
+  const ConnectionPtr first = site.connect(to);
+  RUN_UNTIL(site.loop, first->state() == conn::State::kConnected);
+  const ConnectionPtr second = site.connect(to);
+  RUN_UNTIL(site.loop, second->state() == conn::State::kError);
+  CHECK(second->error_code() == std::errc::connection_refused);
+  CHECK_THAT(second->last_error(), Contains("max-connections"));
+  loops.on_each([&](ae::EventLoop&, std::size_t index) { served[index].clear(); });
+}
+
 TEST_CASE("shm: a listening socket of another process can be adopted", "[shm]") {
   Site site(kShm);
   const std::string path = site.folder.path() + "/given";
@@ -134,7 +183,8 @@ TEST_CASE("shm: while both ends spin, nobody rings", "[shm]") {
     const conn::ListenerPtr listener = type.listen(loop, site.fresh(), echo.handler());
     const conn::Endpoint address = testing::address_of(*listener);
     at = &address;
-    while (!over) loop.process_events(ae::kFullIteration | ae::kDontWait);
+    loop.add_time_event(5ms, [] { return ae::Duration(5ms); });  // notices the end
+    while (!over) loop.process_events(ae::kFullIteration);
     rung = count(site, loop, "bells_sent");
   });
   while (at.load() == nullptr) std::this_thread::yield();
@@ -146,7 +196,7 @@ TEST_CASE("shm: while both ends spin, nobody rings", "[shm]") {
     if (++echoes < 200) REQUIRE(c.write("ping", 4) == 4);
   });
   REQUIRE(client->write("ping", 4) == 4);
-  while (echoes < 200) site.loop.process_events(ae::kFullIteration | ae::kDontWait);
+  RUN_UNTIL(site.loop, echoes == 200);
   over = true;
   server.join();
   CHECK(rung == 0);
@@ -185,7 +235,7 @@ TEST_CASE("shm: more connections than one iteration looks at are all served", "[
     });
   }
   RUN_UNTIL(site.loop, echoes == kCount * kRounds);
-  // Then all of them are cold: nothing wakes the loop.
+  // Then nothing wakes the loop.
   testing::turns(site.loop, 5);
   testing::IterationCounter iterations(site.loop);
   CHECK(iterations.during(50ms) < 10);
