@@ -158,10 +158,12 @@ TEST_CASE("shm: closing a descriptor of the peer stops nobody", "[shm][shm-hello
   const linger waits{1, kSeconds};
   REQUIRE(setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits) == 0);
   SocketPair sockets;
+  const std::size_t before = testing::open_descriptors();
   REQUIRE(testing::send_with(sockets.one.get(), hello(), {lingering.get()}));
   lingering.reset();
   const auto began = std::chrono::steady_clock::now();
   Receipt receipt;
   CHECK(receipt.receive(sockets.other.get()) == Step::kForeign);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(kSeconds / 2));
+  CHECK(testing::open_descriptors_become(before - 1));  // its number is free, though close() waits
 }
