@@ -76,6 +76,14 @@ constexpr std::array kRows = {
         "TLS sessions dropped from the cache."},
     Row{"certificates_end", "tls_certificates_end_timestamp_seconds", kGauge, Of::kProcess,
         "Unix time at which the first of this end's certificates ends; 0: it has none."},
+    // Rows for statistics of the transport shm.
+    Row{"bells_sent", "shm_bells_sent_total", kCounter, Of::kLoop, "Times that a peer was woken."},
+    Row{"bells_had", "shm_bells_received_total", kCounter, Of::kLoop,
+        "Times that a peer woke this end."},
+    Row{"wakes_in_vain", "shm_wakes_in_vain_total", kCounter, Of::kLoop,
+        "Times that there was nothing new after that."},
+    Row{"ring_bytes", "shm_ring_bytes_total", kCounter, Of::kLoop,
+        "Bytes of the rings of all connections so far."},
     // Rows for statistics of the transport rdma.
     Row{"registered_bytes", "rdma_registered_bytes", kGauge, Of::kProcess,
         "Bytes of memory registered with RDMA devices."},

@@ -67,22 +67,23 @@ std::size_t Acceptor::run_ready() {
     Acceptor& acceptor;
     ~Then() { acceptor.go_on(); }
   } then{*this};
-  std::size_t ran = 0;
+  std::size_t begun = 0, handed = 0;
   // A handler is on the stack if this iteration is nested in it; then the rest waits.
-  while (shared_ != nullptr && !busy() && ran < settings_->socket->accept_batch) {
-    if (ran != 0 && !shared_->loop().has_time()) break;
-    if (!done_.empty()) {
+  while (shared_ != nullptr && !busy()) {
+    if (begun + handed != 0 && !shared_->loop().has_time()) break;
+    if (!done_.empty() && handed < settings_->socket->accept_batch) {
+      ++handed;
       ConnectionPtr owner = std::move(done_.front());
       done_.pop_front();
       accepted_.run(std::move(owner));
-    } else if (!arrivals_.empty()) {
+    } else if (!arrivals_.empty() && begun < settings_->socket->accept_batch) {
+      ++begun;
       begin(give_back());
     } else {
       break;
     }
-    ++ran;
   }
-  return ran;
+  return begun + handed;
 }
 
 // --- hellos --------------------------------------------------------------------------------------

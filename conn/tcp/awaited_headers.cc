@@ -24,7 +24,7 @@ constexpr ae::Duration kAgain = std::chrono::milliseconds(10);
 
 void AwaitedHeaders::add(Accepted socket) {
   if (waiting_.size() >= most_)
-    fail(waiting_.begin(), ECONNREFUSED,
+    fail(waiting_.begin(), EBUSY,
          "has not arrived, and more connections wait for theirs than option backlog allows");
   Place place;
   try {
@@ -155,7 +155,8 @@ void AwaitedHeaders::expire() {
       }
     }
   } then{*this};
-  while (loop_ != nullptr && !waiting_.empty() && !owner_.busy()) {
+  for (bool first = true; loop_ != nullptr && !waiting_.empty() && !owner_.busy(); first = false) {
+    if (!first && !loop_->has_time()) return;  // the timer that Then sets goes on
     const Place oldest = waiting_.begin();
     if (oldest->deadline > std::chrono::steady_clock::now()) return;
     // The loop may be late itself: a header that has arrived meanwhile counts.

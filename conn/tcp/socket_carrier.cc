@@ -561,7 +561,8 @@ std::optional<bool> SocketCarrier::is_local() const {
 }
 
 std::optional<PeerCredentials> SocketCarrier::peer_credentials() const {
-  return is_unix() && fd_ ? credentials_of(fd_.get()) : std::nullopt;
+  // Those of a proxy are not the client's.
+  return is_unix() && fd_ && !client_ ? credentials_of(fd_.get()) : std::nullopt;
 }
 
 std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
@@ -570,7 +571,7 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
   if (client_) facts.emplace_back("proxy", printable(socket_peer_address()));
   if (is_unix()) {
-    add_credentials(fd_.get(), facts);
+    if (!client_) add_credentials(fd_.get(), facts);
     return facts;
   }
   int nodelay = 0;

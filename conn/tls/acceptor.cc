@@ -38,7 +38,7 @@ void Acceptor::start(ListenerPtr below) {
   below_ = std::move(below);
   reloader_.follow(contexts_->get());
   below_->on_refused([this](const Failure& failure) {
-    ++counters_.refused;
+    ++(failure.code == std::errc::connection_refused ? counters_.refused : counters_.accept_errors);
     refused_.tell(failure);
   });
 }

@@ -2,6 +2,7 @@
 #include "conn/tls/context_source.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ Options of_context(const Options& endpoint) {
 
 }  // namespace
 
+/// For how long files that could not be used are left alone, unless somebody asks for them again.
+constexpr std::chrono::seconds kPause(1);
+
 struct ContextTable::Slot final : ContextSource {
   Slot(ContextTable& its_table, Options of_endpoint)
       : table(its_table), options(std::move(of_endpoint)) {}
@@ -33,7 +37,9 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
-  bool reload(const FileStamps& now) const override { return table.reload(*this, now); }
+  bool reload(const FileStamps& now, bool again) const override {
+    return table.reload(*this, now, again);
+  }
   /// Returns statistics of the session cache of this slot's server context; zeros if that context
   /// has not been made.
   Sessions sessions() const noexcept {
@@ -45,8 +51,10 @@ struct ContextTable::Slot final : ContextSource {
   }
   ContextTable& table;
   const Options options;
-  mutable FileStamps
-      unusable;         // the files as reload() could not use them; guarded by the table's lock
+  // The files as reload() could not use them, and when it may try again; guarded by the table's
+  // lock.
+  mutable FileStamps unusable;
+  mutable std::chrono::steady_clock::time_point try_again{};
   bool serves = false;  // whether listeners use this slot; guarded by the table's lock
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
@@ -96,15 +104,18 @@ void ContextTable::configure(const Options& options) {
   }
 }
 
-bool ContextTable::reload(const Slot& slot, const FileStamps& now) {
+bool ContextTable::reload(const Slot& slot, const FileStamps& now, bool again) {
   const std::lock_guard lock(mutex_);
-  if (slot.get()->stamps() == now || slot.unusable == now) return false;
+  if (slot.get()->stamps() == now) return false;
+  if (!again && slot.unusable == now && std::chrono::steady_clock::now() < slot.try_again)
+    return false;
   std::shared_ptr<const Context> next = make(options_, slot.options, trust_);
   try {
     next->load();
     if (slot.serves) (void)next->server();
   } catch (const Error&) {
     slot.unusable = now;
+    slot.try_again = std::chrono::steady_clock::now() + kPause;
     throw;
   }
   slot.unusable = {};

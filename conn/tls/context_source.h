@@ -26,7 +26,9 @@ class ContextSource {
   /// Reads the files of the options again and replaces the context, if `now`, the state of the
   /// files, is neither that of the context nor one in which they could not be used. Returns whether
   /// it did. Throws Error, and keeps the context, if they cannot be used.
-  virtual bool reload(const FileStamps& now) const = 0;
+  /// `again`: also if they could not be used in this state; the reason, such as a lack of
+  /// descriptors, may be gone.
+  virtual bool reload(const FileStamps& now, bool again = false) const = 0;
 };
 
 class ContextTable {
@@ -57,7 +59,7 @@ class ContextTable {
 
  private:
   struct Slot;
-  bool reload(const Slot& slot, const FileStamps& now);
+  bool reload(const Slot& slot, const FileStamps& now, bool again);
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
                                       std::shared_ptr<TrustCache> trust) const;

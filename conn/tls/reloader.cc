@@ -1,33 +1,58 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/reloader.h"
 
+#include <algorithm>
+#include <chrono>
+#include <exception>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
+namespace {
+
+constexpr ae::Duration kFirstPause = std::chrono::seconds(1), kLastPause = std::chrono::minutes(1);
+
+}  // namespace
+
 void Reloader::follow(const std::shared_ptr<const Context>& context) {
   if (followed_.lock() == context) return;
-  followed_ = context;
-  if (context->settings().reload == Settings::Reload::kNo) return stop();
-  if (!watch_) {
-    watch_.emplace();
-    shared_.loop().add_file_event(watch_->fd(), ae::kReadable | ae::kTrusted,
-                                  [this](int, ae::Mask) {
-                                    if (watch_->drain()) check_soon();
-                                  });
+  if (context->settings().reload == Settings::Reload::kNo) {
+    stop();
+  } else {
+    watch(*context);
+    // The files may have changed after they were read and before they were watched.
+    check_soon();
   }
-  watch_->follow(files_of(context->settings()));
-  // The files may have changed after they were read and before they were watched.
-  check_soon();
+  followed_ = context;
 }
 
 void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
+  if (followed_.lock() == context) return;
   try {
     follow(context);
   } catch (const std::exception& error) {
-    report("TLS files are not watched: ", error);
+    followed_ = context;  // check() goes on
+    failed("TLS files are not watched: ", error);
   }
+}
+
+void Reloader::watch(const Context& context) {
+  if (!watch_) {
+    watch_.emplace();
+    try {
+      shared_.loop().add_file_event(watch_->fd(), ae::kReadable | ae::kTrusted,
+                                    [this](int, ae::Mask) {
+                                      if (watch_->drain()) check_soon();
+                                    });
+    } catch (const std::exception&) {
+      watch_.reset();
+      throw;
+    }
+  }
+  watch_->follow(files_of(context.settings()));
 }
 
 void Reloader::stop() noexcept {
@@ -38,43 +63,57 @@ void Reloader::stop() noexcept {
 }
 
 /// Plans a check. Without memory for the time event it is dropped: the next change plans another.
-void Reloader::check_soon() {
+void Reloader::check_in(ae::Duration time) {
   try {
-    if (timer_ == 0)
-      timer_ = shared_.loop().add_time_event(ContextSource::kQuiet, [this] { return check(); });
+    timer_ = shared_.loop().add_time_event(time, [this] {
+      timer_ = 0;
+      check();
+      return ae::kNoMore;
+    });
   } catch (const std::bad_alloc&) {
   }
 }
 
-/// Reads the files again if they have changed and are the same since the last check, so that a
-/// certificate and its key, or a long file, are read once they are written completely.
-ae::Duration Reloader::check() {
-  const std::shared_ptr<const Context> context = contexts_.get();
-  if (context->settings().reload == Settings::Reload::kNo) {
-    timer_ = 0;
-    return ae::kNoMore;
-  }
-  const std::vector<std::string> files = files_of(context->settings());
-  try {
-    watch_->follow(files);
-    FileStamps now(files);
-    const bool stable = now == seen_ || now == context->stamps();
-    seen_ = std::move(now);
-    if (!stable) return ContextSource::kQuiet;
-    timer_ = 0;
-    if (contexts_.reload(seen_)) ++shared_.counters.reloads;
-  } catch (const std::exception& error) {
-    timer_ = 0;
-    report("TLS files not read again, the old ones stay: ", error);
-  }
-  return ae::kNoMore;
+void Reloader::check_soon() {
+  if (timer_ != 0 && !retries_) return;
+  if (timer_ != 0) shared_.loop().remove_time_event(std::exchange(timer_, 0));
+  retries_ = false;
+  check_in(ContextSource::kQuiet);
 }
 
-/// Reports a failure. The handler may stop this object.
-void Reloader::report(const char* what, const std::exception& error) {
+/// Reads the files again if they have changed and are the same since the last check, so that a
+/// certificate and its key, or a long file, are read once they are written completely.
+void Reloader::check() {
+  const std::shared_ptr<const Context> context = contexts_.get();
+  if (context->settings().reload == Settings::Reload::kNo) return;
+  try {
+    watch(*context);
+    FileStamps now(files_of(context->settings()));
+    const bool stable = now == seen_ || now == context->stamps();
+    seen_ = std::move(now);
+    if (!stable) return check_in(ContextSource::kQuiet);
+    if (contexts_.reload(seen_, retries_)) ++shared_.counters.reloads;
+    retries_ = false;
+    pause_ = ae::Duration::zero();
+    reported_.clear();
+  } catch (const std::exception& error) {
+    failed("TLS files not read again, the old ones stay: ", error);
+  }
+}
+
+/// Plans another check, and reports the failure unless it is the last one again. The handler may
+/// stop this object.
+void Reloader::failed(const char* what, const std::exception& error) {
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
+  if (timer_ == 0) {
+    retries_ = true;
+    check_in(pause_);
+  }
+  std::string text = what + std::string(error.what());
+  if (text == reported_) return;
+  reported_ = text;
   ++shared_.counters.reload_failures;
-  refused_.tell(
-      {std::make_error_code(std::errc::invalid_argument), what + std::string(error.what())});
+  refused_.tell({std::make_error_code(std::errc::invalid_argument), std::move(text)});
 }
 
 }}}  // namespace conn::tls

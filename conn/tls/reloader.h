@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -28,7 +29,8 @@ class Reloader {
   ~Reloader() { stop(); }
 
   /// Watches the files of `context`, the source's current one, if its option reload says so. Does
-  /// nothing if it does that already. Throws Error if the files cannot be watched.
+  /// nothing if it does that already. Throws Error if the files cannot be watched. What fails later
+  /// is tried again, after a pause that grows to a minute.
   void follow(const std::shared_ptr<const Context>& context);
   /// Like follow(), but an Error is reported to `refused`.
   void try_to_follow(const std::shared_ptr<const Context>& context);
@@ -36,17 +38,22 @@ class Reloader {
   void stop() noexcept;
 
  private:
+  void watch(const Context& context);
+  void check_in(ae::Duration time);
   void check_soon();
-  ae::Duration check();
-  void report(const char* what, const std::exception& error);
+  void check();
+  void failed(const char* what, const std::exception& error);
 
   LoopState& shared_;
   const ContextSource& contexts_;
   Refusals& refused_;
   std::weak_ptr<const Context> followed_;
   std::optional<FileWatch> watch_;
-  FileStamps seen_;  // the files as they were when the last check found them changed
-  ae::TimerId timer_ = 0;
+  FileStamps seen_;        // the files as they were when the last check found them changed
+  ae::TimerId timer_ = 0;  // of the next check
+  bool retries_ = false;   // whether that check repeats one that failed
+  ae::Duration pause_{};   // until the next check, after a failure
+  std::string reported_;   // the last failure, which is not reported twice
 };
 
 }}}  // namespace conn::tls

@@ -14,10 +14,13 @@ namespace {
 // Interval between checks for idle relays.
 constexpr ae::Duration kLook = std::chrono::milliseconds(250);
 
-/// Returns the address as the header has it; unset for a Unix socket.
-conn::SocketAddress numeric(const conn::Address& address) {
+/// Returns an end's address as the header has it; unset for one of a Unix socket, whose path its
+/// owner may choose so that it looks like an address.
+conn::SocketAddress numeric(const conn::Connection& client, const conn::Address& address) {
   conn::SocketAddress out;
-  if (!conn::numeric_address(address.host, address.port, out)) return {};
+  if (conn::carries_path(client.type().name()) ||
+      !conn::numeric_address(address.host, address.port, out))
+    return {};
   return out;
 }
 
@@ -28,8 +31,8 @@ void check(const Settings& settings) {
       settings.connect.scheme == "unix")
     return;
   throw conn::Error(
-      "--proxy-protocol: the header is sent over tcp and unix only, since it comes "
-      "before TLS and RDMA has none; --connect has " +
+      "--proxy-protocol: the header is sent over tcp and unix only; it comes before TLS, and other "
+      "transports have none; --connect has " +
       settings.connect.scheme);
 }
 
@@ -49,8 +52,9 @@ Site::~Site() {
 void Site::accept(conn::ConnectionPtr client) try {
   std::string header;
   if (settings_.proxy_protocol)
-    header = conn::proxy_header(*settings_.proxy_protocol, numeric(client->peer_host_port()),
-                                numeric(client->local_host_port()));
+    header =
+        conn::proxy_header(*settings_.proxy_protocol, numeric(*client, client->peer_host_port()),
+                           numeric(*client, client->local_host_port()));
   relays_.push_back(
       std::make_unique<Relay>(static_cast<Relay::Owner&>(*this), counters_, std::move(client)));
   Relay& relay = *relays_.back();

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
+#include "conn/tcp/socket.h"
 #include "programs/proxy/site.h"
 #include "programs/service/systemd.h"
 #include "tests/support/catch.h"
@@ -470,6 +472,32 @@ TEST_CASE("proxy: the server is told the client's address by a PROXY protocol he
   CHECK(client.receive(6) == "answer");
   CHECK(site.counters().joined == 1);
   CHECK(site.counters().upward == 8);  // the header does not count
+}
+
+TEST_CASE("proxy: the name of a client's Unix socket is no address in the header", "[proxy]") {
+  testing::Site front({.name = "unix"});
+  conn::ConnectionPtr server;
+  const auto behind =
+      front.registry.listen(front.loop, "tcp://127.0.0.1:0?proxy-protocol=127.0.0.1",
+                            [&](conn::ConnectionPtr next) { server = std::move(next); });
+  proxy::Settings settings;
+  settings.connect = testing::address_of(*behind);
+  settings.proxy_protocol = conn::ProxyVersion::kV1;
+  proxy::Site site(front.loop, front.registry, settings);
+  const auto listener =
+      front.listen([&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  // A relative path, which its owner has chosen.
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(front.folder.path());
+  const conn::tcp::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const conn::SocketAddress forged = conn::tcp::unix_address("203.0.113.9:4711");
+  const bool bound = ::bind(fd.get(), forged.get(), forged.size) == 0;
+  std::filesystem::current_path(before);
+  REQUIRE(bound);
+  const conn::SocketAddress to = conn::tcp::unix_address(testing::address_of(*listener).path);
+  REQUIRE(::connect(fd.get(), to.get(), to.size) == 0);
+  RUN_UNTIL(front.loop, server != nullptr);
+  CHECK(server->peer_address().find("203.0.113.9") == std::string::npos);
 }
 
 TEST_CASE("proxy: a PROXY protocol header is not sent behind TLS or over RDMA", "[proxy]") {

@@ -345,7 +345,7 @@ struct Waiters final : conn::tcp::AwaitedHeaders::Owner {
 
 TEST_CASE("proxy protocol: a header that never comes closes its connection in time",
           "[tcp][proxy-protocol]") {
-  STATIC_REQUIRE(conn::tcp::AwaitedHeaders::kTimeout == 10s);  // docs/options.md says so
+  STATIC_REQUIRE(conn::tcp::AwaitedHeaders::kTimeout == 10s);  // docs/limits.md says so
   Waiters waiters;
   waiters.headers.watch(waiters.loop);
   const RawSocket one = waiters.add(), two = waiters.add();
@@ -394,6 +394,7 @@ TEST_CASE("proxy protocol: unix trusts whoever can connect", "[unix][proxy-proto
   RUN_UNTIL(place.loop, place.accepted.size() == 1);
   CHECK(place.accepted[0]->peer_address() == kClient);
   CHECK(fact(*place.accepted[0], "proxy") == folder.path() + "/s");
+  CHECK_FALSE(place.accepted[0]->peer_credentials().has_value());  // they are the proxy's
   CHECK(testing::receive(place.loop, *place.accepted[0], 1) == "x");
   unknown.send("PROXY UNKNOWN\r\n");
   RUN_UNTIL(place.loop, place.accepted.size() == 2);

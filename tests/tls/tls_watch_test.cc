@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "conn/error.h"
+#include "conn/tls/context_source.h"
 #include "conn/tls/file_watch.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
@@ -52,6 +53,14 @@ struct WatchSite : TlsSite {
     const ConnectionPtr b = next_accepted();
     require_echo(*a, *b);
     return a->peer_user();
+  }
+  void run_for(ae::Duration time) {
+    bool over = false;
+    loop.add_time_event(time, [&] {
+      over = true;
+      return ae::kNoMore;
+    });
+    RUN_UNTIL(loop, over);
   }
   std::uint64_t count(const std::string& name) {
     for (const auto& [key, value] : server.statistics(loop))
@@ -188,6 +197,8 @@ TEST_CASE("tls watch: a file that cannot be used is reported once, and the old o
   REQUIRE(site.visit() == "first");
   // Another file of the folder changes: the certificate has not, and is not tried again.
   std::ofstream(site.place / "other") << "x";
+  site.run_for(3 * conn::tls::ContextSource::kQuiet);
+  REQUIRE(site.count("reload_failures") == 1);
   site.install(site.issue("second"), site.place);
   REQUIRE(site.after_reload(1) == "second");
   REQUIRE(site.refused.empty());
@@ -254,7 +265,16 @@ TEST_CASE("tls watch: a client reads its files again when it connects", "[tls][r
     if (key == "reloads") reloads = value;
   REQUIRE(reloads == 1);
   std::ofstream(ca) << "nothing\n";
-  for (int i = 0; i < 3; ++i) REQUIRE(site.visit(options) == "server");
+  const auto failures = [&] {
+    for (const auto& [key, value] : site.client.statistics(site.loop))
+      if (key == "reload_failures") return value;
+    return std::uint64_t{0};
+  };
+  while (failures() == 0) {
+    REQUIRE(site.visit(options) == "server");
+    REQUIRE(std::chrono::steady_clock::now() < until);
+  }
+  REQUIRE(site.visit(options) == "server");
 }
 
 TEST_CASE("tls watch: configure() turns it on, off, and to other files", "[tls][reload]") {
@@ -279,7 +299,26 @@ TEST_CASE("tls watch: configure() turns it on, off, and to other files", "[tls][
   site.server.configure(site.files(other).merged_with({{"reload", "no"}}));
   REQUIRE(site.visit() == "fifth");
   site.install(site.issue("sixth"), other);
-  for (int i = 0; i < 3; ++i) REQUIRE(site.visit() == "fifth");
+  site.run_for(3 * conn::tls::ContextSource::kQuiet);
+  REQUIRE(site.visit() == "fifth");
+}
+
+TEST_CASE("tls watch: files that could not be used for a passing reason are tried again",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place);
+  REQUIRE(site.visit() == "first");
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  site.install(site.issue("second"), site.place);
+  const rlimit none{3, limit.rlim_max};  // 0 to 2 are open: no other descriptor can be made
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::string why = site.complaint();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  REQUIRE_THAT(why, Contains("the old ones stay"));
+  REQUIRE(site.after_reload(1) == "second");
+  REQUIRE(site.count("reload_failures") == 1);
 }
 
 TEST_CASE("tls watch: the handler of a report may destroy the listener", "[tls][reload]") {
@@ -294,7 +333,7 @@ TEST_CASE("tls watch: the handler of a report may destroy the listener", "[tls][
   fs::remove(site.place / "tls.key");
   RUN_UNTIL(site.loop, told);
   site.install(site.issue("second"), site.place);
-  testing::turns(site.loop, 5);
+  site.run_for(3 * conn::tls::ContextSource::kQuiet);
   REQUIRE(site.listener == nullptr);
 }
 
