@@ -150,6 +150,7 @@ int Device::completion_vector(int asked, std::optional<std::size_t> loop) const 
 void Device::on_port_event(int port, bool down) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << (port & 63);
   down_ports_ = down ? down_ports_ | bit : down_ports_ & ~bit;
+  suspected_ports_ &= ~bit;
 }
 
 bool Device::ask_port(int port, ae::TimePoint now) noexcept {
@@ -165,7 +166,9 @@ bool Device::ask_port(int port, ae::TimePoint now) noexcept {
 void Device::on_no_route(int port, ae::TimePoint now) noexcept {
   asked_port_ = port;
   asked_at_ = now;
+  if (port_down(port)) return;
   on_port_event(port, true);
+  suspected_ports_ |= std::uint64_t{1} << (port & 63);
 }
 
 void Device::ask_ports_that_are_down(ae::TimePoint now) noexcept {

@@ -99,6 +99,10 @@ class Device {
   static constexpr int kPorts = 64;  ///< upper bound of the number of ports: no device has so many
   bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
   bool any_port_down() const noexcept { return down_ports_ != 0; }
+  /// Whether port_down() is true for on_no_route() alone: no query and no event has confirmed it.
+  bool port_suspected(int port) const noexcept {
+    return ((suspected_ports_ >> (port & 63)) & 1) != 0;
+  }
   void on_port_event(int port, bool down) noexcept;
   /// Queries the state of the port, because the event that reports a change may come late or never.
   /// Does not query again if this port was the last one queried, less than 50 ms ago. Returns
@@ -106,6 +110,7 @@ class Device {
   bool ask_port(int port, ae::TimePoint now) noexcept;
   /// Records that the port is down, until it is queried 50 ms later: a request failed because the
   /// port has no link or no route. Its state still says active for a moment when a link goes down.
+  /// A lack of memory for packets looks the same, so this is no reason to end other connections.
   void on_no_route(int port, ae::TimePoint now) noexcept;
   void ask_ports_that_are_down(ae::TimePoint now) noexcept;
   /// Returns the active MTU of the port, queried at most a second ago; the largest MTU (4096) if
@@ -126,8 +131,9 @@ class Device {
   bool iwarp_ = false, rxe_ = false, irdma_ = false, srq_refused_ = false;
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
-  std::uint64_t down_ports_ = 0;  // bit n is set while port n is down
-  ae::TimePoint asked_at_{};      // time at which port asked_port_ was last queried
+  std::uint64_t down_ports_ = 0;       // bit n is set while port n is down
+  std::uint64_t suspected_ports_ = 0;  // of down_ports_: those of on_no_route()
+  ae::TimePoint asked_at_{};           // time at which port asked_port_ was last queried
   int asked_port_ = -1;
   ae::TimePoint mtu_asked_at_{};
   int mtu_port_ = -1;  // port whose MTU is in active_mtu_; -1: no MTU was queried yet

@@ -18,7 +18,7 @@ void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
   device_.ask_ports_that_are_down(now);
   for (int port = 1; port < Device::kPorts; ++port) {
     ae::TimePoint& since = port_down_since_[static_cast<std::size_t>(port)];
-    if (!device_.port_down(port)) {
+    if (!device_.port_down(port) || device_.port_suspected(port)) {
       since = {};
       continue;
     }

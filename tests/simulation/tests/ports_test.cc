@@ -117,6 +117,26 @@ TEST_CASE("simulation: a port that is down ends its connections when the retries
   }
 }
 
+// Soft-RoCE has one status for a lost route and for a lack of memory for packets.
+TEST_CASE("simulation: requests of others that find no route end nobody", "[simulation][ports]") {
+  const Profile& rxe = profile_named("rxe");
+  Room room({}, {}, rxe, rxe);
+  const std::string options = "keepalive=0ms&ack-timeout=14&retry-count=1";  // for 134 ms
+  const auto neighbour = room.connected(options);
+  for (int i = 0; i < 30; ++i) {
+    const auto unlucky = room.connected(options);
+    room.far->has_route = false;
+    REQUIRE(unlucky->write("x", 1) == 1);
+    room.run_for(1ms);
+    room.far->has_route = true;
+    room.run_for(20ms);
+    REQUIRE(unlucky->state() == conn::State::kError);
+  }
+  room.run_for(1s);
+  CHECK(neighbour->state() == conn::State::kConnected);
+  CHECK(neighbour->last_error() == "");
+}
+
 TEST_CASE("simulation: an address that moves to another device costs a connect one more try",
           "[simulation][ports]") {
   Room room;
