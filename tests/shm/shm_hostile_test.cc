@@ -216,14 +216,16 @@ TEST_CASE("shm hostile: after a failure what came before it can be read, and no 
 
 TEST_CASE("shm hostile: a hello that is awaited at fork() is left to the parent",
           "[shm][shm-hostile]") {
-  Server server("handshake-timeout=100ms");
+  // Long enough for the parent to read the hello in time; the child lets it pass.
+  const unsigned timeout = 500 * testing::slower();
+  Server server("handshake-timeout=" + std::to_string(timeout) + "ms");
   RawClient client(server.address);
   testing::turns(server.loop, 5);  // accepted, and waits for the hello
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     server.loop.after_fork();
-    const auto limit = std::chrono::steady_clock::now() + 300ms;
+    const auto limit = std::chrono::steady_clock::now() + timeout * 3 / 2 * 1ms;
     server.loop.add_time_event(20ms, [] { return ae::Duration(20ms); });
     while (std::chrono::steady_clock::now() < limit) server.loop.process_events(ae::kFullIteration);
     _exit(server.refused.empty() && server.accepted.empty() ? 0 : 1);
