@@ -216,8 +216,10 @@ TEST_CASE("rdma stream: a silent peer's receives are left for what it is to read
     bench.stream.liveness().on_confirmed(bench.now);
   }
   CHECK_FALSE(bench.failed());
-  CHECK(keepalives >= 1);  // the last message, which the peer will handle
-  CHECK(keepalives <= 2);
+  // A peer whose device carries nothing out has to hear us for two intervals after its own last
+  // one.
+  CHECK(keepalives >= 3);
+  CHECK(keepalives <= 5);
   bench.keepalive();
   bench.now += 3s;
   bench.tick();

@@ -326,7 +326,7 @@ void refused(QueuePair& qp, QueuePair& to, ibv_wc_status status) {
 // Delivers the first undelivered request to the other side.
 void pump(std::uint32_t number) {
   QueuePair* qp = find(number);
-  if (qp == nullptr || qp->actual != IBV_QPS_RTS || qp->pumping) return;
+  if (qp == nullptr || qp->actual != IBV_QPS_RTS || qp->stuck || qp->pumping) return;
   const auto next = std::find_if(qp->requests.begin(), qp->requests.end(),
                                  [](const Request& request) { return !request.delivered; });
   if (next == qp->requests.end()) return;

@@ -166,6 +166,9 @@ struct QueuePair : ibv_qp {
   std::uint64_t serial = 0;
   // The device's state; ibv_qp::state is the one last passed to ibv_modify_qp().
   ibv_qp_state actual = IBV_QPS_RESET;
+  /// Its device carries out no request of it and reports nothing, as Soft-RoCE at times after its
+  /// link was down; the peer's requests are still carried out.
+  bool stuck = false;
   std::deque<Request> requests;  // delivered ones first
   std::deque<Receive> receives;
   ibv_qp_cap cap{};

@@ -118,6 +118,13 @@ constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
   return counted / 2 - reserve(counted);
 }
 
+/// Returns the number of unproven messages from which a peer whose software is silent is sent no
+/// keepalive. Data has stopped before that; as many receives as control messages may need at once
+/// stay free.
+constexpr std::uint64_t last_keepalive_below(std::uint64_t counted) noexcept {
+  return counted - std::min(std::max(reserve(counted) / 2, kControlAtOnce), counted);
+}
+
 // --- the send queue ------------------------------------------------------------------------------
 
 inline constexpr std::uint32_t kLeastSendQueue = 8;

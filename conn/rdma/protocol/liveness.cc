@@ -32,11 +32,9 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
   if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return peer;
   keepalive_at_ = next_of(config_.keepalive, now);
   if (now - facts.last_write_at < config_.keepalive / 2) return peer;
-  // A peer whose software is silent posts no new receives. Its last receives are kept for the data
-  // that it is to read later, so no keepalive is sent.
   const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
                       now - heard_at_ > promised_ + promised_ / 4;
-  if (!silent && facts.takes_keepalive)
+  if (silent ? tells_silent_peer(now, facts) : facts.takes_keepalive)
     keepalive_due_ = true;
   else
     probe_due_ = true;
@@ -47,6 +45,13 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
 // transit. max() if the peer promised no keepalives.
 ae::Duration Liveness::silence_allowed() const noexcept {
   return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
+}
+
+// Returns whether a keepalive is due although the peer's software is silent. Such a peer posts no
+// new receives, and its last ones are kept for the data that it is to read later. But if its device
+// carries out nothing, it has to hear us for two intervals after it sent its next keepalive.
+bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
+  return facts.takes_last_keepalive && now - heard_at_ < promised_ + 4 * config_.keepalive;
 }
 
 Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
@@ -67,7 +72,8 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   } else if (now - waits_since_ >= promised_) {
     // InfiniBand lets a device wait up to four times as long as its time-out says.
     const std::chrono::milliseconds retries(device_gives_up() ? 4 * std::int64_t{retries_ms_} : 0);
-    if (heard_at_ - waits_since_ > silence_allowed() + retries) return Peer::kUnconfirmed;
+    if (heard_in_vain() && now - waits_since_ > silence_allowed() + retries)
+      return Peer::kUnconfirmed;
     probe_due_ = true;
   }
   return Peer::kAlive;

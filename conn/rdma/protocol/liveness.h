@@ -9,9 +9,11 @@
 // device's retries are used up; or it does not complete in time. On iWARP a completion proves
 // nothing, so there the silence itself decides.
 //
-// A device may also stop to carry out our requests and report nothing (seen with Soft-RoCE). Then
-// the peer is heard, so its software posts receives, and nothing of ours is confirmed: if that
-// lasts longer than the device's retries, the path counts as dead.
+// A device may also stop to carry out our requests and report nothing (seen with Soft-RoCE). If the
+// peer was heard for two of its intervals after we sent a message, its software has posted receives
+// since; if that message is then not confirmed for longer than the device's retries take, the path
+// counts as dead. So that an end with such a device hears its peer, the peer goes on to send a few
+// keepalives although it hears nothing itself.
 
 #include <algorithm>
 #include <chrono>
@@ -55,7 +57,8 @@ class Liveness {
   }
   void on_heard(ae::TimePoint now) noexcept {
     // A peer that was stopped has not posted receives meanwhile.
-    if (waits_since_ != ae::TimePoint{} && now - heard_at_ > silence_allowed()) [[unlikely]]
+    if (waits_since_ != ae::TimePoint{} && now - heard_at_ > silence_allowed() && !heard_in_vain())
+        [[unlikely]]
       waits_since_ = {};
     heard_ = true;
     heard_at_ = now;
@@ -77,6 +80,8 @@ class Liveness {
     /// True if the device has reported the completion of every message that we posted.
     bool all_completed = true;
     bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
+    /// The same, with receives that are kept for control messages.
+    bool takes_last_keepalive = false;
   };
   /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
   /// later than planned, so that the peer's silence proves nothing. A peer that is not alive counts
@@ -103,6 +108,10 @@ class Liveness {
  private:
   Peer watch(ae::TimePoint now, bool all_completed) noexcept;
   ae::Duration silence_allowed() const noexcept;
+  // Whether the peer was heard for so long after a message of ours that it must have had a receive
+  // for it, and the message is not confirmed. Only if waits_since_ is not zero.
+  bool heard_in_vain() const noexcept { return heard_at_ - waits_since_ >= 2 * promised_; }
+  bool tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept;
   bool device_gives_up() const noexcept { return retries_ms_ != kForEver.count(); }
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;

@@ -72,6 +72,9 @@ class Proof {
   }
   ae::TimePoint last_post_at() const noexcept { return last_post_at_; }
   bool takes_keepalive() const noexcept { return unproven() < flow::keepalive_below(receives_); }
+  bool takes_last_keepalive() const noexcept {
+    return unproven() < flow::last_keepalive_below(receives_);
+  }
 
   /// Returns true if few_receives() and probe_is_due() are false for the next message. (A probe is
   /// due before the receives are few: flow::fits().)

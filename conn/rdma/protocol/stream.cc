@@ -391,7 +391,8 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;
   const Liveness::Facts facts{.last_write_at = proof_.last_post_at(),
                               .all_completed = proof_.all_completed(),
-                              .takes_keepalive = proof_.takes_keepalive()};
+                              .takes_keepalive = proof_.takes_keepalive(),
+                              .takes_last_keepalive = proof_.takes_last_keepalive()};
   const Liveness::Peer peer = liveness_.tick(now, loop_was_stopped, facts);
   if (peer != Liveness::Peer::kAlive) {
     if (!resumes_) return fail(why(peer));

@@ -32,6 +32,12 @@ void replace(Room& room, Device*& device, const std::string& name, const std::st
   device = &room.world.add_device(name, address, profile);
 }
 
+// The device carries out no request any more of the queue pairs that it has now, and says nothing.
+void get_stuck(Room& room, const Device& device) {
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == &device) qp->stuck = true;
+}
+
 }  // namespace
 
 TEST_CASE("resume: the bytes of a connection survive its path", "[simulation][resume]") {
@@ -55,6 +61,8 @@ TEST_CASE("resume: the bytes of a connection survive its path", "[simulation][re
          room.run_for(30ms);
          flap(room, 2s);
        }},
+      {"the client's queue pair gets stuck", [](Room& room) { get_stuck(room, *room.far); }},
+      {"the server's queue pair gets stuck", [](Room& room) { get_stuck(room, *room.near); }},
   };
   for (const Profile* profile : serving_profiles()) {
     if (profile->iwarp) continue;

@@ -242,6 +242,32 @@ TEST_CASE("simulation: a machine that is lost is noticed, however often the devi
   CHECK(noticed - lost < 30s);
 }
 
+// Soft-RoCE at times carries out no request of a queue pair any more and reports nothing, while the
+// peer's requests are still answered: both ends look alive.
+TEST_CASE("simulation: a device that carries out nothing more is noticed", "[simulation][faults]") {
+  const bool at_server = GENERATE(false, true);
+  const std::string load = GENERATE("idle", "small writes", "large writes");
+  const std::string keepalive = GENERATE("300ms", "3s");
+  CAPTURE(at_server, load, keepalive);
+  if (!completions_prove()) return;
+  Room room({}, "?keepalive=" + keepalive);
+  const auto client = room.connected("keepalive=" + keepalive);
+  room.run_for(100ms);
+  const Device& stuck = at_server ? *room.near : *room.far;
+  const std::string bytes(load == "large writes" ? 10'000'000 : 100, 'x');
+  if (load != "idle") (void)client->write(bytes.data(), bytes.size());
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == &stuck) qp->stuck = true;
+  for (int i = 0; load != "idle" && i < 3000; ++i) {
+    (void)client->write(bytes.data(), bytes.size());
+    room.run_for(1ms);
+  }
+  // Twice what the other end goes on to be heard; "unconfirmed" or, for the end that is asked
+  // nothing, the end of the peer.
+  CHECK(room.until_failed(*client) < 40s);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+}
+
 // Goal: what rdma_cm suspects about the network ends no working connection. Method: each event that
 // a kernel may queue on an established id, at either end.
 TEST_CASE("simulation: a guess of rdma_cm ends no connection that works", "[simulation][faults]") {
