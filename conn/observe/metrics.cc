@@ -93,6 +93,8 @@ constexpr std::array kRows = {
     Row{"doorbells", "rdma_doorbells_total", kCounter, Of::kLoop,
         "Calls that posted work requests."},
     Row{"work_requests", "rdma_work_requests_total", kCounter, Of::kLoop, "Work requests posted."},
+    Row{"inline_sends", "rdma_inline_sends_total", kCounter, Of::kLoop,
+        "Work requests into which their bytes were copied."},
     Row{"control_sent", "rdma_control_sent_total", kCounter, Of::kLoop, "Control messages sent."},
     Row{"control_received", "rdma_control_received_total", kCounter, Of::kLoop,
         "Control messages received."},
@@ -145,8 +147,19 @@ constexpr std::array kRows = {
         "Receives of the shared receive queue that never completed."},
 };
 
-constexpr std::string_view kReason = "fallback_";
-constexpr std::string_view kConnectFailed = "connect_failed_";
+// Counters of a metric with one more label: the rest of the statistic's name is its value.
+constexpr struct {
+  std::string_view statistic, metric, label, help;
+} kLabelled[] = {
+    {"fallback_", "aeconn_schemes_not_taken_total", "reason",
+     "Schemes of a list that were skipped, by reason."},
+    {"connect_failed_", "aeconn_connects_failed_total", "reason",
+     "Calls of connect() that failed, by reason."},
+    {"stalls_", "aeconn_rdma_stalls_total", "cause",
+     "Times that a connection with bytes to send had to stop, by what it waited for."},
+    {"registrations_", "aeconn_rdma_registrations_total", "cause",
+     "Registrations of memory with RDMA devices, by what it is for."},
+};
 
 constexpr struct {
   std::string_view statistic, metric, help;
@@ -272,15 +285,10 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
       labels.emplace_back("device", statistic.substr(0, statistic.size() - row.statistic.size()));
     return {"aeconn_" + std::string(row.metric), row.type, row.of, row.help, std::move(labels)};
   }
-  if (statistic.starts_with(kReason)) {
-    labels.emplace_back("reason", statistic.substr(kReason.size()));
-    return {"aeconn_schemes_not_taken_total", kCounter, Of::kLoop,
-            "Schemes of a list that were skipped, by reason.", std::move(labels)};
-  }
-  if (statistic.starts_with(kConnectFailed)) {
-    labels.emplace_back("reason", statistic.substr(kConnectFailed.size()));
-    return {"aeconn_connects_failed_total", kCounter, Of::kLoop,
-            "Calls of connect() that failed, by reason.", std::move(labels)};
+  for (const auto& [prefix, metric, label, help] : kLabelled) {
+    if (!statistic.starts_with(prefix)) continue;
+    labels.emplace_back(label, statistic.substr(prefix.size()));
+    return {std::string(metric), kCounter, Of::kLoop, help, std::move(labels)};
   }
   std::string name = "aeconn_" + std::string(statistic);
   for (char& c : name)

@@ -22,6 +22,12 @@ namespace {
 // requests are in flight than it should hold.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
+void count(Stall stall, LoopStatistics& statistics) noexcept {
+  statistics.stalls_window += stall == Stall::kWindow ? 1 : 0;
+  statistics.stalls_receives += stall == Stall::kReceives ? 1 : 0;
+  statistics.stalls_send_queue += stall == Stall::kSendQueue ? 1 : 0;
+}
+
 }  // namespace
 
 LinkedCarrier::LinkedCarrier(const ConnectionType& type, LoopState& state,
@@ -315,6 +321,7 @@ bool LinkedCarrier::post_straight() noexcept {
   LoopStatistics& statistics = link_.state().statistics();
   ++statistics.doorbells;
   ++statistics.work_requests;
+  statistics.inline_sends += bytes <= link_.sender.inline_limit() ? 1 : 0;
   AECONN_PROBE(post, host().id(), bytes, std::size_t{1});
   pace_.at.reset();
   if (due() > link_.sender.ask_at()) link_.state().look_at(*this, link_.sender.ask_at());
@@ -339,7 +346,8 @@ void LinkedCarrier::post_due() noexcept {
         link_.stream.finish(link_.stage.phase() == Phase::kClosing))
       while (post_chain()) {
       }
-    if (link_.sender.has_idle_work()) link_.sender.on_idle(link_.state().now());
+    if (link_.sender.has_idle_work())
+      count(link_.sender.on_idle(link_.state().now()), link_.state().statistics());
     // No timer is needed for a key change that must be alone on the send queue: it holds back
     // everything else, and its completion leads to the next call of this function.
     pace_.at = link_.keys_go_alone() && link_.windows.has_key_to_change()
@@ -369,6 +377,7 @@ bool LinkedCarrier::post_chain() {
   LoopStatistics& statistics = link_.state().statistics();
   ++statistics.doorbells;
   statistics.work_requests += posted.requests;
+  statistics.inline_sends += posted.inlined;
   statistics.control_sent += posted.control;
   AECONN_PROBE(post, host().id(), posted.bytes, posted.requests);
   tell_references();

@@ -67,6 +67,13 @@ void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
 
 void SendChain::signal(std::size_t index) { requests_[index].send_flags |= IBV_SEND_SIGNALED; }
 
+std::size_t SendChain::inlined(std::size_t count) const noexcept {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    found += (requests_[i].send_flags & IBV_SEND_INLINE) != 0 ? 1 : 0;
+  return found;
+}
+
 SendChain::Result SendChain::post(ibv_qp* qp) {
   ibv_send_wr* bad = nullptr;
   const int error = post_error(ibv_post_send(qp, requests_.data(), &bad));

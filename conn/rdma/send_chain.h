@@ -53,6 +53,8 @@ class SendChain {
   /// valid.
   void write_nothing(std::uint64_t to, std::uint32_t rkey);
   void signal(std::size_t index);
+  /// Returns how many of the first `count` requests have their bytes copied into them.
+  std::size_t inlined(std::size_t count) const noexcept;
 
   struct Result {
     std::size_t posted;

@@ -90,6 +90,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   const SendChain::Result result = chain.post(qp);
   post_again_ = result.error == ENOMEM;
   posted.requests = result.posted;
+  posted.inlined = chain.inlined(result.posted);
   posted.bytes = plan.bytes;
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
@@ -135,9 +136,22 @@ SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
   return result;
 }
 
-void Sender::on_idle(ae::TimePoint now) noexcept {
-  if (tx_.staged() != 0) stream_.on_staged_left();
-  if (std::exchange(short_of_room_, false) && tx_.staged() == 0) buffer_.on_full(now);
+Stall Sender::on_idle(ae::TimePoint now) noexcept {
+  const bool left = tx_.staged() != 0;
+  if (left) stream_.on_staged_left();
+  if (std::exchange(short_of_room_, false) && !left) buffer_.on_full(now);
+  return left ? find_stall(now) : Stall::kNone;
+}
+
+Stall Sender::find_stall(ae::TimePoint now) noexcept {
+  const std::uint64_t written = stream_.peer_windows().total();
+  if (stalled_at_ == written) return Stall::kNone;
+  Stall stall = stream_.waits_for(now);
+  const bool full = requests_in_flight() + flow::kControlSlots >= limits_.requests;
+  if (stall == Stall::kNone && stream_.sendable(tx_.staged(), now) != 0 && (full || post_again_))
+    stall = Stall::kSendQueue;
+  if (stall != Stall::kNone) stalled_at_ = written;
+  return stall;
 }
 
 // Sets the time at which a completion must be requested for the last requests, or clears that time

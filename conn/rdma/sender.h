@@ -127,6 +127,7 @@ class Sender {
     ReceiveWindow* window = nullptr;
     /// Number of requests that were posted, and number of control messages among them.
     std::size_t requests = 0, control = 0;
+    std::size_t inlined = 0;  ///< number of posted requests into which their bytes were copied
     std::uint32_t bytes = 0;  ///< number of bytes of the user that were posted
   };
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
@@ -144,8 +145,9 @@ class Sender {
   bool has_idle_work() const noexcept { return short_of_room_ || tx_.staged() != 0; }
   /// Call when post() has posted all that can be posted for now. If staged bytes are left because
   /// the peer has no window for them, the peer will be told; if none are left although the send
-  /// buffer was full, the buffer may grow.
-  void on_idle(ae::TimePoint now) noexcept;
+  /// buffer was full, the buffer may grow. Returns what staged bytes wait for, and kNone if an
+  /// earlier call has returned that: no byte was posted since then.
+  Stall on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
   bool was_refused() const noexcept { return post_again_; }
@@ -212,6 +214,7 @@ class Sender {
   void plan_probe(SendChain& chain, ChainPlan& plan);
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
   void commit(ChainPlan& plan, std::size_t posted);
+  Stall find_stall(ae::TimePoint now) noexcept;
   bool ask_later(ae::TimePoint now) noexcept;
   void get_control(RegisteredPool* pool, const MemoryLimit& memory);
   bool may_post_straight(std::size_t staged) const noexcept {
@@ -239,6 +242,8 @@ class Sender {
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with the user's bytes
   ae::TimePoint ask_at_ = ae::TimePoint::max();
+  // Number of bytes that were written to the peer when on_idle() last returned a stall.
+  std::uint64_t stalled_at_ = UINT64_MAX;
   // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
   std::uint32_t starved_for_ = 0;
   Data data_ = Data::kNone;  // progress of request number last_data_: confirmed once it is complete

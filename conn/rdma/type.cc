@@ -94,9 +94,11 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
   LoopState* state = LoopState::find(loop, *this);
   if (state == nullptr) return all;
   const LoopStatistics& s = state->statistics();
+  const RegistrationCounts& registrations = state->devices().registrations();
   all.insert(all.end(), {{"cm_events", s.cm_events},
                          {"doorbells", s.doorbells},
                          {"work_requests", s.work_requests},
+                         {"inline_sends", s.inline_sends},
                          {"control_sent", s.control_sent},
                          {"control_received", s.control_received},
                          {"windows", s.windows},
@@ -108,6 +110,12 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"memory_refusals", s.memory_refusals},
                          {"bytes_copied_in", s.bytes_copied_in},
                          {"bytes_copied_out", s.bytes_copied_out},
+                         {"stalls_window", s.stalls_window},
+                         {"stalls_receives", s.stalls_receives},
+                         {"stalls_send_queue", s.stalls_send_queue},
+                         {"registrations_windows", registrations.windows},
+                         {"registrations_buffers", registrations.buffers},
+                         {"registrations_user_memory", registrations.user_memory},
                          {"resumes", s.resumes},
                          {"paths_lost", s.lost},
                          {"resumes_refused", s.resumes_refused},

@@ -97,6 +97,13 @@ class Registration {
   Mr mr_;  // memory region; it is deregistered before pinned_ stops counting its bytes
 };
 
+/// How often memory was registered, by what it is for.
+struct RegistrationCounts {
+  std::uint64_t windows = 0;  ///< receive windows
+  std::uint64_t buffers = 0;  ///< bytes to send, receives and control messages, which share slabs
+  std::uint64_t user_memory = 0;  ///< memory of the program, from which it sends without a copy
+};
+
 /// Explains an ENOMEM or EPERM of a call that wanted to pin about `wanted` bytes. Returns the limit
 /// of the process or system that was reached, as text in parentheses to append to the error; empty
 /// if no limit was found or for another `err`.

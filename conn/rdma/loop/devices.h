@@ -36,6 +36,8 @@ class Devices {
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
+  /// How often memory was registered with a device, on all devices so far.
+  const RegistrationCounts& registrations() const noexcept { return pages_.registrations(); }
   /// Number of queue pairs that are prepared for future connections, on all devices.
   std::size_t prepared() const noexcept;
   /// If `id` is bound to a device, watches that device for removal from now on.

@@ -10,10 +10,14 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
+  /// Those of work_requests whose bytes were copied into the request (IBV_SEND_INLINE).
+  std::uint64_t inline_sends = 0;
   std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
+  /// How often a connection with bytes to send had to stop, by what it waited for (enum Stall).
+  std::uint64_t stalls_window = 0, stalls_receives = 0, stalls_send_queue = 0;
   /// Connections that went on over a new path, those that are without a path now, and requests for
   /// a new path that were refused.
   std::uint64_t resumes = 0, lost = 0, resumes_refused = 0, bytes_resent = 0;

@@ -377,6 +377,7 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
     throw;
   }
   slab->registration = Registration(pd_, block->data, block->size, access_);
+  ++(peers_see_it ? pages_.registrations().windows : pages_.registrations().buffers);
   slab->base = block->data;
   slab->size = block->size;
   slab->mr = slab->registration.mr();

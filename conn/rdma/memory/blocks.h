@@ -151,6 +151,9 @@ class PagePool final : public BlockPool {
   bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
+  /// Counts the registrations for all protection domains that use this pool.
+  RegistrationCounts& registrations() noexcept { return registrations_; }
+  const RegistrationCounts& registrations() const noexcept { return registrations_; }
 
  protected:
   std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) override;
@@ -158,6 +161,7 @@ class PagePool final : public BlockPool {
  private:
   friend class RegisteredPool;
   RegisteredPool* pools_ = nullptr;
+  RegistrationCounts registrations_;
 };
 
 /// A pool of registered blocks, for one protection domain and one set of access rights.

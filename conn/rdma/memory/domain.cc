@@ -35,7 +35,7 @@ Domain::Domain(Device& device, PagePool& pages, const Config& config, const Memo
       local_(pages, pd_.get(), IBV_ACCESS_LOCAL_WRITE, local_config(config)),
       short_windows_(make_windows()),
       long_windows_(make_windows()),
-      user_memory_(pd_.get()) {
+      user_memory_(pd_.get(), pages.registrations().user_memory) {
   if (config.shared_receives == 0) return;
   receives_ = std::make_unique<ReceiveQueue>(local_, config.shared_receives, limit);
   srq_ = create_srq(pd_.get(), config.shared_receives);

@@ -37,6 +37,7 @@ std::optional<std::uint32_t> Registrations::key(const UserMemory& memory, const 
     place->second.registration =
         // Access 0: the device may only read this memory.
         Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);
+    ++made_;
     return place->second.registration.mr()->lkey;
   } catch (const std::exception&) {
     return std::nullopt;

@@ -22,8 +22,9 @@ class UserMemory;
 /// use on the loop's thread only.
 class Registrations {
  public:
-  /// Registers memory in the protection domain `pd`, which must exist until clear() is called.
-  explicit Registrations(ibv_pd* pd) noexcept : pd_(pd) {}
+  /// Registers memory in the protection domain `pd`, which must exist until clear() is called, and
+  /// counts that in `made`, which must outlive this object.
+  Registrations(ibv_pd* pd, std::uint64_t& made) noexcept : pd_(pd), made_(made) {}
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations() { clear(); }
@@ -42,6 +43,7 @@ class Registrations {
     ae::TimePoint refused_until{};
   };
   ibv_pd* pd_;
+  std::uint64_t& made_;
   std::unordered_map<const UserMemory*, Known> known_;
 };
 

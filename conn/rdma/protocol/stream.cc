@@ -270,6 +270,12 @@ void Stream::on_staged_left() noexcept {
     waited_ = true;
 }
 
+Stall Stream::waits_for(ae::TimePoint now) const noexcept {
+  if (failure_ != nullptr || peer_closed_ || aborted_ || !peer_windows_.any()) return Stall::kNone;
+  if (peer_windows_.left() == 0) return Stall::kWindow;
+  return proof_.starved(now, 0) ? Stall::kReceives : Stall::kNone;
+}
+
 bool Stream::finish(bool leaves) noexcept {
   assert(can_finish());
   if (failure_ != nullptr || peer_closed_ || aborted_) return false;

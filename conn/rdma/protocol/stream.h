@@ -71,6 +71,14 @@ struct StreamConfig {
   std::uint64_t connection = 0;
 };
 
+/// What a connection with bytes to send waits for.
+enum class Stall : std::uint8_t {
+  kNone,       ///< for none of these
+  kWindow,     ///< the peer's windows are full, and it has announced no other
+  kReceives,   ///< a proof that the peer has a receive for one more message
+  kSendQueue,  ///< a free place on the send queue
+};
+
 /// Which limit the peer exceeded, if the stream failed for that reason.
 enum class Excess : std::uint8_t {
   kNone,  ///< the peer exceeded no limit
@@ -186,6 +194,8 @@ class Stream {
   /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
   /// wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
+  /// Returns which of the peer's means staged bytes wait for: kWindow, kReceives, or kNone.
+  Stall waits_for(ae::TimePoint now) const noexcept;
   /// Records that `count` more messages (control messages, and writes with an immediate) have
   /// completed.
   void on_messages_done(std::uint32_t count) noexcept { proof_.on_completed(count); }
