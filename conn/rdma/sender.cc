@@ -144,7 +144,7 @@ Stall Sender::on_idle(ae::TimePoint now) noexcept {
 }
 
 Stall Sender::find_stall(ae::TimePoint now) noexcept {
-  const std::uint64_t written = stream_.peer_windows().total();
+  const auto written = static_cast<std::uint32_t>(stream_.peer_windows().total());
   if (stalled_at_ == written) return Stall::kNone;
   Stall stall = stream_.waits_for(now);
   const bool full = requests_in_flight() + flow::kControlSlots >= limits_.requests;

@@ -242,8 +242,6 @@ class Sender {
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with the user's bytes
   ae::TimePoint ask_at_ = ae::TimePoint::max();
-  // Number of bytes that were written to the peer when on_idle() last returned a stall.
-  std::uint64_t stalled_at_ = UINT64_MAX;
   // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
   std::uint32_t starved_for_ = 0;
   Data data_ = Data::kNone;  // progress of request number last_data_: confirmed once it is complete
@@ -255,6 +253,9 @@ class Sender {
   // True if the user's last write was cut short or refused because the send buffer was full.
   bool short_of_room_ = false;
   bool wants_memory_ = false;
+  // Number of bytes that were written to the peer when on_idle() last returned a stall, modulo
+  // 2^32: this size fits into what the members above leave.
+  std::uint32_t stalled_at_ = UINT32_MAX;
 };
 
 template <class Now>

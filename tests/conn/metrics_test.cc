@@ -51,6 +51,8 @@ TEST_CASE("metrics: schemes and devices are labels; loops are added up, the proc
   const std::vector<conn::SchemeStatistics> all = {
       {"rdma", {{"open", 2}, {"registered_bytes", 10}, {"mlx_5_0_completion_events", 3}}},
       {"rdma", {{"open", 3}, {"registered_bytes", 12}, {"mlx_5_0_completion_events", 4}}},
+      {"rdma", {{"stalls_send_queue", 2}, {"registrations_user_memory", 9}}},
+      {"rdma", {{"stalls_send_queue", 3}, {"stalls_window", 1}, {"inline_sends", 7}}},
       {"rdma|tcp", {{"open", 1}, {"fallback_device", 6}}},
       {"mine", {{"of its-own", 8}}}};
   const std::string text = conn::metrics(all);
@@ -61,6 +63,12 @@ TEST_CASE("metrics: schemes and devices are labels; loops are added up, the proc
       has_line(text, "aeconn_rdma_completion_events_total{scheme=\"rdma\",device=\"mlx_5_0\"} 7"));
   REQUIRE(
       has_line(text, "aeconn_schemes_not_taken_total{scheme=\"rdma|tcp\",reason=\"device\"} 6"));
+  REQUIRE(has_line(text, "# TYPE aeconn_rdma_stalls_total counter"));
+  REQUIRE(has_line(text, "aeconn_rdma_stalls_total{scheme=\"rdma\",cause=\"send_queue\"} 5"));
+  REQUIRE(has_line(text, "aeconn_rdma_stalls_total{scheme=\"rdma\",cause=\"window\"} 1"));
+  REQUIRE(
+      has_line(text, "aeconn_rdma_registrations_total{scheme=\"rdma\",cause=\"user_memory\"} 9"));
+  REQUIRE(has_line(text, "aeconn_rdma_inline_sends_total{scheme=\"rdma\"} 7"));
   REQUIRE(has_line(text, "# TYPE aeconn_of_its_own untyped"));
   REQUIRE(has_line(text, "aeconn_of_its_own{scheme=\"mine\"} 8"));
 }
