@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <linux/vm_sockets.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -479,6 +480,10 @@ std::uint16_t SocketAddress::port() const noexcept {
       return ntohs(reinterpret_cast<const sockaddr_in*>(get())->sin_port);
     case AF_INET6:
       return ntohs(reinterpret_cast<const sockaddr_in6*>(get())->sin6_port);
+    case AF_VSOCK: {
+      const unsigned port = reinterpret_cast<const sockaddr_vm*>(get())->svm_port;
+      return static_cast<std::uint16_t>(port <= 65535 ? port : 0);
+    }
     default:
       return 0;
   }
@@ -487,6 +492,7 @@ std::uint16_t SocketAddress::port() const noexcept {
 void SocketAddress::set_port(std::uint16_t port) noexcept {
   if (family() == AF_INET) reinterpret_cast<sockaddr_in*>(get())->sin_port = htons(port);
   if (family() == AF_INET6) reinterpret_cast<sockaddr_in6*>(get())->sin6_port = htons(port);
+  if (family() == AF_VSOCK) reinterpret_cast<sockaddr_vm*>(get())->svm_port = port;
 }
 
 std::string SocketAddress::host() const {
@@ -495,6 +501,10 @@ std::string SocketAddress::host() const {
     std::array<unsigned char, 4> bytes{};
     std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in*>(get())->sin_addr, bytes.size());
     return fmt::format("{}.{}.{}.{}", bytes[0], bytes[1], bytes[2], bytes[3]);
+  }
+  if (family() == AF_VSOCK) {
+    const unsigned cid = reinterpret_cast<const sockaddr_vm*>(get())->svm_cid;
+    return cid == VMADDR_CID_ANY ? "*" : std::to_string(cid);
   }
   if (family() != AF_INET6) return {};
   char text[NI_MAXHOST];
@@ -515,6 +525,9 @@ std::string SocketAddress::to_string() const {
     return path;
   }
   const std::string name = host();
+  // the kernel chooses ports of clients that a URL does not have
+  if (family() == AF_VSOCK)
+    return name + ':' + std::to_string(reinterpret_cast<const sockaddr_vm*>(get())->svm_port);
   return name.empty() ? name : host_port(name, port());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/dial.h"
 #include "conn/kit/interruption.h"
+#include "conn/tcp/vsock.h"
 
 #include <poll.h>
 
@@ -77,8 +78,10 @@ Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, Addres
 
 void Dial::start() {
   deadline_timer_ = after(settings_->connect_timeout, deadline_timer_, [this] { out_of_time(); });
-  if (to_.path.empty()) return look_up();
-  addresses_.push_back(unix_address(to_.path));
+  const SocketAddress fixed = fixed_address(to_);
+  if (fixed.size == 0) return look_up();
+  host_ = to_.hosts.size();  // there is no host to look up after this address
+  addresses_.push_back(fixed);
   retry_timer_ = after(0s, retry_timer_, [this] { try_address(); });
 }
 
@@ -279,8 +282,8 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
     }
     return false;
   };
-  if (!to.path.empty()) {
-    try_all({unix_address(to.path)}, false);
+  if (const SocketAddress fixed = fixed_address(to); fixed.size != 0) {
+    try_all({fixed}, false);
     return result;
   }
   // Option spread chooses among the addresses of all hosts, so all hosts are resolved before the

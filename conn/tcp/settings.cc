@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/settings.h"
+#include "conn/tcp/vsock.h"
 
 #include <grp.h>
 #include <net/if.h>
@@ -59,11 +60,15 @@ std::shared_ptr<const TrustedSenders> parse_proxies(OptionReader& options) {
   return std::make_shared<TrustedSenders>(TrustedSenders::parse(text));
 }
 
-void parse_common(OptionReader& options, Settings& s) {
+void parse_shared(OptionReader& options, Settings& s) {
   s.backlog = static_cast<int>(options.number("backlog"));
   s.accept_batch = static_cast<unsigned>(options.number("accept-batch"));
   s.max_connections = options.number("max-connections");
   s.connect_timeout = options.duration("connect-timeout");
+}
+
+void parse_common(OptionReader& options, Settings& s) {
+  parse_shared(options, s);
   s.send_buffer = static_cast<int>(options.number("send-buffer"));
   s.idle_timeout = options.duration("idle-timeout");
 }
@@ -220,6 +225,14 @@ const OptionTable& unix_options() {
   return table;
 }
 
+const OptionTable& vsock_options() {
+  static const OptionTable table("vsock",
+                                 {{"",
+                                   {backlog(), accept_batch(), max_connections(),
+                                    connect_timeout("how long the other machine is waited for")}}});
+  return table;
+}
+
 Settings tcp_settings(const Options& options) {
   tcp_options().only(options);
   OptionReader read(tcp_options(), options);
@@ -254,6 +267,15 @@ Settings unix_settings(const Options& options) {
   s.group = parse_group(read);
   if (read.flag("proxy-protocol"))
     s.proxies = std::make_shared<TrustedSenders>(TrustedSenders::everybody());
+  read.finish();
+  return s;
+}
+
+Settings vsock_settings(const Options& options) {
+  vsock_options().only(options);
+  OptionReader read(vsock_options(), options);
+  Settings s;
+  parse_shared(read, s);
   read.finish();
   return s;
 }

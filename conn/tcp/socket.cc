@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket.h"
+#include "conn/tcp/vsock.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,9 +11,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <linux/vm_sockets.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +45,7 @@ int seconds(ae::Duration time) noexcept {
 /// of this host that has no listener and is in the ephemeral range: the kernel may choose that same
 /// port as the local one.
 bool connected_to_itself(int fd, const SocketAddress& to) noexcept {
-  if (to.family() == AF_UNIX) return false;
+  if (to.family() != AF_INET && to.family() != AF_INET6) return false;
   const SocketAddress local = local_address_of(fd);
   return local.port() == to.port() && local.same_host(to);
 }
@@ -112,7 +117,7 @@ Failure apply_way(const Settings& settings, int fd, int family) {
 void apply(const Settings& settings, int fd, int family) noexcept {
   if (settings.send_buffer > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, settings.send_buffer);
   if (settings.receive_buffer > 0) set_option(fd, SOL_SOCKET, SO_RCVBUF, settings.receive_buffer);
-  if (family == AF_UNIX) return;
+  if (family != AF_INET && family != AF_INET6) return;
   if (settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (settings.keepalive > ae::Duration::zero()) {
     // Sets the same keepalive intervals as Redis does: with option keepalive=300s a dead peer is
@@ -131,7 +136,7 @@ void apply(const Settings& settings, int fd, int family) noexcept {
 
 void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
   apply(settings, fd, family);
-  if (family == AF_UNIX) return;
+  if (family != AF_INET && family != AF_INET6) return;
   if (!settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 0);
   if (settings.keepalive == ae::Duration::zero()) set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
   if (settings.user_timeout == ae::Duration::zero())
@@ -236,6 +241,42 @@ SocketAddress unix_address(const std::string& path) {
   std::memcpy(local->sun_path, path.c_str(), path.size() + 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
   return address;
+}
+
+SocketAddress vsock_address(const Endpoint& endpoint) {
+  SocketAddress address;
+  if (endpoint.hosts.empty()) return address;
+  const std::string& host = endpoint.hosts.front().name;
+  unsigned cid = VMADDR_CID_ANY;
+  const char* const end = host.data() + host.size();
+  if (host != "*") {
+    const auto [rest, error] = std::from_chars(host.data(), end, cid);
+    if (error != std::errc() || rest != end) return address;
+  }
+  auto* local = reinterpret_cast<sockaddr_vm*>(address.get());
+  local->svm_family = AF_VSOCK;
+  local->svm_cid = cid;
+  local->svm_port = endpoint.port;
+  address.size = sizeof *local;
+  return address;
+}
+
+void set_own_cid(SocketAddress& local, const SocketAddress& peer) noexcept {
+  auto* ours = reinterpret_cast<sockaddr_vm*>(local.get());
+  if (local.family() != AF_VSOCK || ours->svm_cid != VMADDR_CID_ANY) return;
+  const unsigned theirs = reinterpret_cast<const sockaddr_vm*>(peer.get())->svm_cid;
+  if (theirs == VMADDR_CID_LOCAL) {
+    ours->svm_cid = theirs;
+    return;
+  }
+  const Fd device(::open("/dev/vsock", O_RDONLY | O_CLOEXEC));
+  unsigned cid = 0;
+  if (device && ioctl(device.get(), IOCTL_VM_SOCKETS_GET_LOCAL_CID, &cid) == 0) ours->svm_cid = cid;
+}
+
+SocketAddress fixed_address(const Endpoint& endpoint) {
+  if (!endpoint.path.empty()) return unix_address(endpoint.path);
+  return endpoint.scheme == "vsock" ? vsock_address(endpoint) : SocketAddress();
 }
 
 int unsent_bytes(int fd) noexcept {

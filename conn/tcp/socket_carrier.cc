@@ -15,6 +15,7 @@
 #include "conn/setup_trace.h"
 #include "conn/tcp/socket_close.h"
 #include "conn/tcp/socket_type.h"
+#include "conn/tcp/vsock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
@@ -533,7 +534,10 @@ bool SocketCarrier::leave(ae::EventLoop*) {
 // --- facts about the connection ------------------------------------------------------------------
 
 std::string SocketCarrier::local_address() const {
-  return fd_ ? local_address_of(fd_.get()).to_string() : std::string();
+  if (!fd_) return {};
+  SocketAddress local = local_address_of(fd_.get());
+  if (peer_.family() == AF_VSOCK) set_own_cid(local, peer_address_of(fd_.get()));
+  return local.to_string();
 }
 
 std::string SocketCarrier::peer_address() const {
@@ -542,7 +546,7 @@ std::string SocketCarrier::peer_address() const {
 
 /// Returns the address of the other end of the socket.
 std::string SocketCarrier::socket_peer_address() const {
-  if (!is_unix()) return peer_.get().to_string();
+  if (peer_.family() == AF_INET || peer_.family() == AF_INET6) return peer_.get().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name, so the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
@@ -574,6 +578,7 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
     if (!client_) add_credentials(fd_.get(), facts);
     return facts;
   }
+  if (!is_inet()) return facts;
   int nodelay = 0;
   socklen_t size = sizeof nodelay;
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {

@@ -4,6 +4,7 @@
 #include "conn/shm/type.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
+#include "conn/tcp/vsock_type.h"
 #if AECONN_RDMA
 #include "conn/rdma/device/libraries.h"
 #include "conn/rdma/type.h"
@@ -30,6 +31,7 @@ void add_all_transports(Registry& registry) {
   add_tls(registry, tcp);
   add_tls(registry, local);
   add_tls(registry, shared);
+  add_tls(registry, virtual_machines);
 #if AECONN_RDMA
   add_tls(registry, registry.add(std::make_unique<rdma::RdmaType>()));
 #else

@@ -3,8 +3,11 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/vm_sockets.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <iostream>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -55,6 +59,21 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
   return out << transport.name;
 }
 
+bool has_vsock_loopback() {
+  static const bool has = [] {
+    const int fd = ::socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_vm here{};
+    here.svm_family = AF_VSOCK;
+    here.svm_cid = VMADDR_CID_LOCAL;
+    here.svm_port = VMADDR_PORT_ANY;
+    const bool bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&here), sizeof here) == 0;
+    if (fd >= 0) ::close(fd);
+    if (!bound) std::cerr << "skipped: vsock, this kernel has no vsock loopback\n";
+    return bound;
+  }();
+  return has;
+}
+
 std::vector<Transport> transports() {
   // Bytes that were written to a Unix socket are with the peer's kernel, those of shm in memory that
   // the peer has, too. Each connection of shm has half a megabyte of it.
@@ -73,6 +92,7 @@ std::vector<Transport> transports() {
         {.name = "rdma", .reaches_far = !simulated(), .crowd = 200, .threads = !simulated()});
 #if AECONN_TLS
   for (Transport over : std::vector(all)) {
+    if (over.name == "vsock") continue;
     over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;
     // On an emulated machine each TLS transport takes a minute: only those that need the device are
     // tested, unless AECONN_TRANSPORTS names others.
@@ -234,6 +254,8 @@ conn::Endpoint Site::fresh() {
   std::string url = transport.name;
   if (conn::carries_path(transport.name)) {
     url += "://" + folder.path() + "/" + name;
+  } else if (transport.name == "vsock") {
+    url += "://1:0";
   } else if (transport.name.ends_with("memory") || transport.name == "local") {
     url += "://" + name;
   } else {
