@@ -216,7 +216,7 @@ typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Blocking variant. NULL with errno and a sentence on failure. */
 aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);
-/* Takes ownership of a connected socket; scheme "tcp" or "unix". */
+/* Takes ownership of a connected socket; scheme "tcp", "unix" or "vsock". */
 aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd);
 /* Closes gracefully and releases ownership. No further handlers run; do not use the handle
  * afterwards. Bytes already written are still delivered, within a bounded time that never blocks

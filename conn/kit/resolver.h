@@ -24,7 +24,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// An address for the kernel's socket calls: IPv4, IPv6, or the path of a Unix socket.
+/// An address for the kernel's socket calls: IPv4, IPv6, the path of a Unix socket, or a context ID
+/// and port of vsock.
 struct AECONN_API SocketAddress {
   /// The address as the kernel's calls use it, beginning with its family.
   sockaddr_storage storage{};
@@ -35,12 +36,15 @@ struct AECONN_API SocketAddress {
   /// Returns the memory of the address, for calls that write an address. The caller must then set
   /// `size`.
   sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
-  /// Returns the family of the address: AF_INET, AF_INET6 or AF_UNIX; AF_UNSPEC if it is unset.
+  /// Returns the family of the address: AF_INET, AF_INET6, AF_UNIX or AF_VSOCK; AF_UNSPEC if
+  /// it is unset.
   int family() const noexcept { return storage.ss_family; }
-  std::uint16_t port() const noexcept;  ///< port number; 0: the address has no port
+  /// Port number; 0: the address has no port, or one of vsock above 65535.
+  std::uint16_t port() const noexcept;
   /// Sets the port; no effect if the address has no port.
   void set_port(std::uint16_t port) noexcept;
-  /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one).
+  /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one); of vsock the
+  /// context ID, "*" for any.
   std::string host() const;
   /// Address and port as host_port() joins them; a Unix socket's path, or '@' and its abstract
   /// name; "" if unset.
@@ -51,17 +55,18 @@ struct AECONN_API SocketAddress {
 };
 
 /// An IPv4 or IPv6 address in 28 bytes, to keep: a SocketAddress, with its sockaddr_storage, would
-/// be noticeable with ten thousand connections. Of a Unix socket's address only the family is kept.
+/// be noticeable with ten thousand connections. Of an address of unix or vsock only the
+/// family is to be had.
 class CompactAddress {
  public:
   CompactAddress() = default;
-  /// Keeps `address`, or only its family if it is that of a Unix socket.
+  /// Keeps `address`, or only its family if it is that of a Unix or vsock socket.
   explicit CompactAddress(const SocketAddress& address) noexcept {
     std::memcpy(&address_, &address.storage, std::min<std::size_t>(address.size, sizeof address_));
   }
   /// The address family, such as AF_INET6; AF_UNSPEC: there is no address.
   int family() const noexcept { return address_.sin6_family; }
-  /// Returns the address; empty if it is unset or that of a Unix socket.
+  /// Returns the address; empty if it is unset or that of a Unix or vsock socket.
   SocketAddress get() const noexcept {
     SocketAddress address;
     if (family() != AF_INET && family() != AF_INET6) return address;

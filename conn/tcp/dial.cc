@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/dial.h"
 #include "conn/kit/interruption.h"
-#include "conn/tcp/vsock.h"
 
 #include <poll.h>
 
@@ -12,6 +11,8 @@
 #include <span>
 #include <thread>
 #include <utility>
+
+#include "conn/tcp/vsock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -24,6 +25,12 @@ using namespace std::chrono_literals;
 constexpr ae::Duration kFirstRetry = 1ms, kLastRetry = 50ms;
 
 Failure connect_failure(const SocketAddress& to, int err) {
+  if (to.family() == AF_VSOCK) {
+    // that is how the kernel reports a port without a listener
+    if (err == ECONNRESET) err = ECONNREFUSED;
+    return {std::error_code(err, std::generic_category()),
+            "connect to " + to.to_string() + ": " + vsock_error_text(err)};
+  }
   return errno_failure(err, "connect to " + to.to_string());
 }
 

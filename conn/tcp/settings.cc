@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/settings.h"
-#include "conn/tcp/vsock.h"
 
 #include <grp.h>
 #include <net/if.h>
@@ -12,6 +11,7 @@
 
 #include "conn/error.h"
 #include "conn/tcp/trusted_senders.h"
+#include "conn/tcp/vsock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -65,12 +65,12 @@ void parse_shared(OptionReader& options, Settings& s) {
   s.accept_batch = static_cast<unsigned>(options.number("accept-batch"));
   s.max_connections = options.number("max-connections");
   s.connect_timeout = options.duration("connect-timeout");
+  s.idle_timeout = options.duration("idle-timeout");
 }
 
 void parse_common(OptionReader& options, Settings& s) {
   parse_shared(options, s);
   s.send_buffer = static_cast<int>(options.number("send-buffer"));
-  s.idle_timeout = options.duration("idle-timeout");
 }
 
 /// Returns the value of option mode, octal permissions of the socket file such as "770" or "0770";
@@ -226,10 +226,11 @@ const OptionTable& unix_options() {
 }
 
 const OptionTable& vsock_options() {
-  static const OptionTable table("vsock",
-                                 {{"",
-                                   {backlog(), accept_batch(), max_connections(),
-                                    connect_timeout("how long the other machine is waited for")}}});
+  static const OptionTable table(
+      "vsock",
+      {{"",
+        {backlog(), accept_batch(), max_connections(),
+         connect_timeout("how long the other machine is waited for"), IdleTimeout::row()}}});
   return table;
 }
 
@@ -276,6 +277,7 @@ Settings vsock_settings(const Options& options) {
   OptionReader read(vsock_options(), options);
   Settings s;
   parse_shared(read, s);
+  s.linger = s.end_linger = 0s;  // close(2) loses nothing: what was written fits at the peer
   read.finish();
   return s;
 }

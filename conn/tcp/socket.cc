@@ -2,7 +2,6 @@
 #include "conn/tcp/socket.h"
 #include "conn/tcp/vsock.h"
 
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,12 +10,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <linux/vm_sockets.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -151,6 +147,7 @@ int start_connect(int fd, const SocketAddress& to, const Settings& settings) noe
     if (to.family() != settings.source.family()) return EAFNOSUPPORT;
     if (::bind(fd, settings.source.get(), settings.source.size) != 0) return errno;
   }
+  if (to.family() == AF_VSOCK) set_connect_time(fd, settings.connect_timeout);
   if (::connect(fd, to.get(), to.size) == 0) {
     return connected_to_itself(fd, to) ? ECONNREFUSED : 0;
   }
@@ -241,37 +238,6 @@ SocketAddress unix_address(const std::string& path) {
   std::memcpy(local->sun_path, path.c_str(), path.size() + 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
   return address;
-}
-
-SocketAddress vsock_address(const Endpoint& endpoint) {
-  SocketAddress address;
-  if (endpoint.hosts.empty()) return address;
-  const std::string& host = endpoint.hosts.front().name;
-  unsigned cid = VMADDR_CID_ANY;
-  const char* const end = host.data() + host.size();
-  if (host != "*") {
-    const auto [rest, error] = std::from_chars(host.data(), end, cid);
-    if (error != std::errc() || rest != end) return address;
-  }
-  auto* local = reinterpret_cast<sockaddr_vm*>(address.get());
-  local->svm_family = AF_VSOCK;
-  local->svm_cid = cid;
-  local->svm_port = endpoint.port;
-  address.size = sizeof *local;
-  return address;
-}
-
-void set_own_cid(SocketAddress& local, const SocketAddress& peer) noexcept {
-  auto* ours = reinterpret_cast<sockaddr_vm*>(local.get());
-  if (local.family() != AF_VSOCK || ours->svm_cid != VMADDR_CID_ANY) return;
-  const unsigned theirs = reinterpret_cast<const sockaddr_vm*>(peer.get())->svm_cid;
-  if (theirs == VMADDR_CID_LOCAL) {
-    ours->svm_cid = theirs;
-    return;
-  }
-  const Fd device(::open("/dev/vsock", O_RDONLY | O_CLOEXEC));
-  unsigned cid = 0;
-  if (device && ioctl(device.get(), IOCTL_VM_SOCKETS_GET_LOCAL_CID, &cid) == 0) ours->svm_cid = cid;
 }
 
 SocketAddress fixed_address(const Endpoint& endpoint) {

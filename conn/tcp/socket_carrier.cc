@@ -495,17 +495,18 @@ void SocketCarrier::close() noexcept {
 
 /// Closes the socket so that the kernel no longer reads lent memory. With `reset`, a tcp peer gets
 /// a reset; a unix peer gets one only if input is unread here, since the kernel offers no other
-/// way.
+/// way, and a vsock peer none.
 void SocketCarrier::close_socket(bool reset) noexcept {
-  if (reset && fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
+  if (reset && fd_ && is_inet() && !inherited()) reset_when_closed(fd_.get());
   if (is_lent() && lending_->is_ours()) reset_when_closed(fd_.get());
   fd_.reset();
 }
 
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  // output of a Unix socket has been delivered once it is written
-  if (!fd_ || is_unix()) return true;
+  // output of a Unix socket has been delivered once it is written, and that of vsock fits into the
+  // peer's buffer
+  if (!fd_ || !is_inet()) return true;
   if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
   // After the peer's end of stream there is nothing to wait for: the kernel finishes delivery by
   // itself.
@@ -536,7 +537,7 @@ bool SocketCarrier::leave(ae::EventLoop*) {
 std::string SocketCarrier::local_address() const {
   if (!fd_) return {};
   SocketAddress local = local_address_of(fd_.get());
-  if (peer_.family() == AF_VSOCK) set_own_cid(local, peer_address_of(fd_.get()));
+  if (is_vsock()) set_own_cid(local, peer_address_of(fd_.get()));
   return local.to_string();
 }
 
@@ -546,7 +547,7 @@ std::string SocketCarrier::peer_address() const {
 
 /// Returns the address of the other end of the socket.
 std::string SocketCarrier::socket_peer_address() const {
-  if (peer_.family() == AF_INET || peer_.family() == AF_INET6) return peer_.get().to_string();
+  if (is_inet()) return peer_.get().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name, so the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
@@ -557,6 +558,7 @@ std::optional<bool> SocketCarrier::is_local() const {
   // A loopback address of the client may be one of the proxy's machine.
   if (client_) return std::nullopt;
   if (is_unix()) return true;
+  if (is_vsock()) return fd_ ? is_same_machine(fd_.get()) : std::nullopt;
   const SocketAddress remote = peer_.get();
   if (remote.size == 0) return std::nullopt;
   if (is_loopback(remote)) return true;

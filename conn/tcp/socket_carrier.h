@@ -76,6 +76,9 @@ class SocketCarrier final : public Carrier {
   ssize_t failed(int err, const char* what) noexcept;
   std::string socket_peer_address() const;
   bool is_unix() const noexcept { return peer_.family() == AF_UNIX; }
+  bool is_vsock() const noexcept { return peer_.family() == AF_VSOCK; }
+  /// Whether the socket is one of TCP: bytes that the others accepted are the kernel's to deliver.
+  bool is_inet() const noexcept { return !is_unix() && !is_vsock(); }
   int shut_down(int how);
   ssize_t received_nothing(ssize_t n);
   ssize_t sent_nothing();
@@ -89,7 +92,7 @@ class SocketCarrier final : public Carrier {
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
-  CompactAddress peer_;  // of a Unix peer only the family; its name is queried on demand
+  CompactAddress peer_;  // of unix and vsock only the family; the name is queried on demand
   // address of the client whose proxy is the peer; null: the peer is the client
   std::unique_ptr<const CompactAddress> client_;
   ae::Mask watched_ = ae::kNone;

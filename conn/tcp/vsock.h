@@ -2,7 +2,11 @@
 #pragma once
 // What vsock has in common with no other socket: its options and its addresses.
 
+#include <optional>
+#include <string>
+
 #include "ae/abi.h"
+#include "ae/time.h"
 #include "conn/endpoint.h"
 #include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
@@ -21,6 +25,17 @@ SocketAddress vsock_address(const Endpoint& endpoint);
 /// Sets the context ID of this machine in `local`, the address of a socket that is connected to
 /// `peer`: for a client's socket the kernel says "any". Leaves it if the kernel does not tell.
 void set_own_cid(SocketAddress& local, const SocketAddress& peer) noexcept;
+
+/// Returns whether both ends of a connected vsock socket are on this machine; no value if the
+/// kernel does not tell.
+std::optional<bool> is_same_machine(int fd) noexcept;
+
+/// Lets the kernel try for `limit` to connect the vsock socket `fd`; its own time is two seconds.
+void set_connect_time(int fd, ae::Duration limit) noexcept;
+
+/// Returns the text of the error `err` of a vsock socket, with what to do if something is missing
+/// on this machine.
+std::string vsock_error_text(int err);
 
 /// Returns the address of an endpoint whose host needs no look-up: of unix or vsock. Unset for
 /// others. Throws Error like unix_address().

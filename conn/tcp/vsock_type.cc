@@ -38,7 +38,7 @@ std::vector<SocketType::Bound> VsockType::bind(const Endpoint& endpoint,
                                                const Settings& settings) const {
   const auto fail = [&](int err) {
     throw CodedError(std::error_code(err, std::generic_category()),
-                     endpoint.to_string() + ": listen: " + errno_text(err));
+                     endpoint.to_string() + ": listen: " + vsock_error_text(err));
   };
   Fd fd = open_socket(AF_VSOCK);
   if (!fd) fail(errno);

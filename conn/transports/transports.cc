@@ -28,10 +28,11 @@ void add_all_transports(Registry& registry) {
   const ConnectionType& tcp = registry.add(std::make_unique<tcp::TcpType>());
   const ConnectionType& local = registry.add(std::make_unique<tcp::UnixType>());
   const ConnectionType& shared = registry.add(std::make_unique<shm::ShmType>());
+  const ConnectionType& machines = registry.add(std::make_unique<tcp::VsockType>());
   add_tls(registry, tcp);
   add_tls(registry, local);
   add_tls(registry, shared);
-  add_tls(registry, virtual_machines);
+  add_tls(registry, machines);
 #if AECONN_RDMA
   add_tls(registry, registry.add(std::make_unique<rdma::RdmaType>()));
 #else
@@ -40,7 +41,7 @@ void add_all_transports(Registry& registry) {
   }
 #endif
 #if !AECONN_TLS
-  for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+rdma"}) {
+  for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+vsock", "tls+rdma"}) {
     registry.add_unavailable(name, "this build of aeconn leaves TLS out (make TLS=yes)");
   }
 #endif

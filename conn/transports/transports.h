@@ -19,7 +19,7 @@ AECONN_API Registry all_transports();
 
 /// Describes this build, with a line for transports and one for rdma, as `--version` of a program
 /// prints it:
-///   transports: tcp unix shm tls tls+unix tls+shm rdma tls+rdma
+///   transports: tcp unix shm vsock tls tls+unix tls+shm tls+vsock rdma tls+rdma
 ///   rdma: libibverbs and librdmacm are loaded when it is first used
 AECONN_API std::string build_text();
 

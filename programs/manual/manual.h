@@ -69,7 +69,8 @@ std::string spin_help();        ///< help text of --spin
 inline constexpr const char* kPlaces =
     "Addresses are URLs: \"tcp://HOST:PORT\", \"unix:///PATH\", \"shm:///PATH\", "
     "\"rdma://HOST:PORT\", \"tls://HOST:PORT\", \"tls+unix:///PATH\", \"tls+shm:///PATH\", "
-    "\"tls+rdma://HOST:PORT\"; options of the transport follow, as in "
+    "\"tls+rdma://HOST:PORT\", between a virtual machine and its host \"vsock://CID:PORT\" and "
+    "\"tls+vsock://CID:PORT\"; options of the transport follow, as in "
     "\"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
 
 /// What a manual page contains besides the options.

@@ -173,7 +173,7 @@ class Proxy {
                                     std::chrono::steady_clock::now().time_since_epoch())
                                     .count()));
     std::string why;
-    for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+rdma"}) {
+    for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+vsock", "tls+rdma"}) {
       conn::ConnectionType* const type = registry_.find(name);
       if (type == nullptr) continue;
       try {

@@ -15,10 +15,11 @@ namespace {
 constexpr ae::Duration kLook = std::chrono::milliseconds(250);
 
 /// Returns an end's address as the header has it; unset for one of a Unix socket, whose path its
-/// owner may choose so that it looks like an address.
+/// owner may choose so that it looks like an address, and for a context ID, a mere number.
 conn::SocketAddress numeric(const conn::Connection& client, const conn::Address& address) {
   conn::SocketAddress out;
-  if (conn::carries_path(client.type().name()) ||
+  const std::string_view scheme = client.type().name();
+  if (conn::carries_path(scheme) || scheme.ends_with("vsock") ||
       !conn::numeric_address(address.host, address.port, out))
     return {};
   return out;

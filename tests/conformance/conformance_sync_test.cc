@@ -348,7 +348,7 @@ TEST_CASE("connect_blocking: the time-out holds where a name is looked up in vai
     Site site(transport);
     conn::Endpoint to = site.deserted();
     // no names to resolve
-    if (to.hosts.empty() || to.no_port || transport.name == "vsock") return;
+    if (to.hosts.empty() || to.no_port || transport.name.ends_with("vsock")) return;
     testing::Names names;
     static int lookups = 0;  // a released name may still have a lookup in progress
     to.hosts.front().name = "silent" + std::to_string(++lookups) + ".test";

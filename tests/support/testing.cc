@@ -21,6 +21,7 @@
 #include <stdexcept>
 
 #include "conn/listener_group.h"
+#include "conn/tcp/socket.h"
 #include "conn/transports/transports.h"
 #if AECONN_TLS
 #include "conn/tls/type.h"
@@ -61,25 +62,29 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
 
 bool has_vsock_loopback() {
   static const bool has = [] {
-    const int fd = ::socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const conn::tcp::Fd listening(::socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const conn::tcp::Fd client(::socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_vm here{};
     here.svm_family = AF_VSOCK;
     here.svm_cid = VMADDR_CID_LOCAL;
     here.svm_port = VMADDR_PORT_ANY;
-    const bool bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&here), sizeof here) == 0;
-    if (fd >= 0) ::close(fd);
-    if (!bound) std::cerr << "skipped: vsock, this kernel has no vsock loopback\n";
-    return bound;
+    auto* const address = reinterpret_cast<sockaddr*>(&here);
+    socklen_t size = sizeof here;
+    return listening && client && ::bind(listening.get(), address, size) == 0 &&
+           ::listen(listening.get(), 1) == 0 &&
+           ::getsockname(listening.get(), address, &size) == 0 &&
+           ::connect(client.get(), address, size) == 0;
   }();
   return has;
 }
 
 std::vector<Transport> transports() {
-  // Bytes that were written to a Unix socket are with the peer's kernel, those of shm in memory that
-  // the peer has, too. Each connection of shm has half a megabyte of it.
+  // Bytes that were written to a Unix socket are with the peer's kernel, those of shm in memory
+  // that the peer has, too. Each connection of shm has half a megabyte of it.
   std::vector<Transport> all{{.name = "tcp"},
                              {.name = "unix", .lingers = false},
                              {.name = "shm", .crowd = 200, .lingers = false}};
+  if (has_vsock_loopback()) all.push_back({.name = "vsock", .lingers = false});
   const Transport one_loop{.name = "memory",
                            .reaches_far = false,
                            .one_loop = true,
@@ -92,7 +97,6 @@ std::vector<Transport> transports() {
         {.name = "rdma", .reaches_far = !simulated(), .crowd = 200, .threads = !simulated()});
 #if AECONN_TLS
   for (Transport over : std::vector(all)) {
-    if (over.name == "vsock") continue;
     over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;
     // On an emulated machine each TLS transport takes a minute: only those that need the device are
     // tested, unless AECONN_TRANSPORTS names others.
@@ -140,8 +144,9 @@ conn::Registry test_registry() {
   registry.add(std::make_unique<conn::tls::TlsType>(memory));
   for (const auto& type : registry.types()) {
     if (!type->name().starts_with("tls")) continue;
-    // Addresses of memory are no host names.
-    conn::Options options = test_tls_options(type->name() == "tls+memory" ? "localhost" : "");
+    // Addresses of memory and context IDs are no host names.
+    const bool nameless = type->name() == "tls+memory" || type->name() == "tls+vsock";
+    conn::Options options = test_tls_options(nameless ? "localhost" : "");
     // On an emulated machine, hundreds of handshakes at once take longer than the default
     // time-outs.
     if (rdma_address() != nullptr && type->name() != "tls+memory") {
@@ -254,7 +259,7 @@ conn::Endpoint Site::fresh() {
   std::string url = transport.name;
   if (conn::carries_path(transport.name)) {
     url += "://" + folder.path() + "/" + name;
-  } else if (transport.name == "vsock") {
+  } else if (transport.name.ends_with("vsock")) {
     url += "://1:0";
   } else if (transport.name.ends_with("memory") || transport.name == "local") {
     url += "://" + name;

@@ -49,6 +49,9 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport);
 
 /// The transports to test in this run.
 std::vector<Transport> transports();
+/// Whether the kernel connects this machine with itself over vsock, context ID 1: transports() then
+/// has vsock.
+bool has_vsock_loopback();
 /// In a test case: runs the following block for each transport.
 #define FOR_EVERY_TRANSPORT(transport)                                \
   const auto transport = GENERATE(from_range(testing::transports())); \
