@@ -21,7 +21,10 @@ PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
 COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
-PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
+PYTHON   ?= python3
+# The folder below PREFIX in which this interpreter looks for packages, if there is one. Evaluated where it is used.
+PYTHONDIR ?= $(or $(shell $(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' 2>/dev/null | \
+               sed -n '\|^$(abspath $(PREFIX))/lib/|{p;q;}'),$(PREFIX)/lib/python3/dist-packages)
 SECONDS  ?= 60
 ifeq ($(origin CXX),default)
 CXX := g++
@@ -112,6 +115,7 @@ PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $
 # Included as "adapters/..." and "c/aeconn.h", in this tree by -Ibindings.
 C_HEADER := bindings/c/aeconn.h
 PYTHON_FILES := $(wildcard bindings/python/aeconn/*.py) bindings/python/aeconn/py.typed
+PYTHON_PROJECT := $(addprefix bindings/python/,pyproject.toml setup.py README.md LICENSE)
 # They need third-party libraries and are compiled by their tests.
 ADAPTERS := $(wildcard bindings/adapters/*.h)
 # Installed because other headers include them: tools/site/inner says why the site does not describe them.
@@ -537,9 +541,10 @@ endif
 .PHONY: install-libraries
 
 install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR= if given
-	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
+	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn
 	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
-	install -m 644 $(PYTHON_FILES) $(D)$(PYTHONDIR)/aeconn
+	@folder='$(D)$(PYTHONDIR)'; echo "Python: $$folder/aeconn" && install -d -m 755 "$$folder/aeconn" && \
+	  install -m 644 $(PYTHON_FILES) "$$folder/aeconn" && tools/dist-info $(VERSION) "$$folder" $(notdir $(PYTHON_FILES))
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@install -d -m 755 $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
@@ -548,11 +553,23 @@ install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR
 
 uninstall:  ## removes what install installed
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
-	rm -rf $(D)$(PYTHONDIR)/aeconn $(D)$(LIBDIR)/aeconn
+	rm -rf $(D)$(LIBDIR)/aeconn
+	folder='$(D)$(PYTHONDIR)'; rm -rf "$$folder/aeconn" "$$folder"/aeconn-[0-9]*.dist-info
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
 	rm -f $(D)$(MANDIR)/man7/conn.7
 	rm -f $(PAGES:$(OUT)/pages/%=$(D)$(MANDIR)/man1/%.1) $(PAGES:$(OUT)/pages/%=$(D)$(COMPLETIONS)/%)
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
+
+# Built in a copy: setuptools writes into the folder of what it builds. The build needs no network.
+WHEEL := $(OUT)/aeconn-$(VERSION)-py3-none-any.whl
+wheel: $(WHEEL)  ## the Python package for pip install, into build/; it needs PYTHON=python3 with setuptools and wheel
+$(WHEEL): Makefile $(PYTHON_FILES) $(PYTHON_PROJECT)
+	@rm -rf $(OUT)/wheel && mkdir -p $(OUT)/wheel/aeconn && cp -L $(PYTHON_PROJECT) $(OUT)/wheel && cp $(PYTHON_FILES) $(OUT)/wheel/aeconn
+	@(cd $(OUT)/wheel && $(PYTHON) -c 'from setuptools.build_meta import build_wheel; build_wheel("..")') >$(OUT)/wheel/log 2>&1 || \
+	  { cat $(OUT)/wheel/log; echo 'make wheel: $(PYTHON) could not build it; it needs setuptools and wheel (python3-setuptools,' \
+	    'python3-wheel in Debian); PYTHON= names another interpreter' >&2; exit 1; }
+	@echo $@
+.PHONY: wheel
 
 # ---- releasing ----------------------------------------------------------------------------------
 # Lists the project's files in the build, and third-party dependencies.
