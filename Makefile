@@ -540,11 +540,14 @@ endif
 	@$(call fill,aeconnConfigVersion.cmake,cmake/aeconn/aeconnConfigVersion.cmake)
 .PHONY: install-libraries
 
-install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR= if given
-	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn
-	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
+install-python:  ## only the Python package, where PYTHON=python3 finds it below PREFIX, or into PYTHONDIR
 	@folder='$(D)$(PYTHONDIR)'; echo "Python: $$folder/aeconn" && install -d -m 755 "$$folder/aeconn" && \
 	  install -m 644 $(PYTHON_FILES) "$$folder/aeconn" && tools/dist-info $(VERSION) "$$folder" $(notdir $(PYTHON_FILES))
+.PHONY: install-python
+
+install: all modules install-libraries install-python  ## into PREFIX=/usr/local, below DESTDIR= if given
+	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn
+	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@install -d -m 755 $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)

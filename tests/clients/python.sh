@@ -61,39 +61,4 @@ for release in trixie sid; do
 done
 stop "$server"
 is 'the server ended well' 0 "$status"
-
-# ---- type checkers -------------------------------------------------------------------------------
-# redis-py of the older releases has no types.
-cat >"$work/mypy.ini" <<'END'
-[mypy]
-strict = True
-mypy_path = bindings/python
-[mypy-redis.*]
-ignore_missing_imports = True
-[mypy-aeconn.redis_py]
-disallow_subclassing_any = False
-END
-check_types() { timeout 120 $python -m mypy --config-file "$work/mypy.ini" --cache-dir "$work/mypy" "$@" 2>&1; }
-if $python -c 'import mypy' 2>/dev/null; then
-  is 'mypy --strict finds nothing in the package' 'Success: no issues found' \
-    "$(check_types -p aeconn | sed 's/ in [0-9]* source files$//')"
-  cat >"$work/program.py" <<'END'
-import asyncio
-import aeconn
-
-async def main() -> None:
-    reader, writer = await aeconn.open_connection("tcp://127.0.0.1:1")
-    writer.write(b"PING")
-    line: bytes = await reader.readline()
-
-with aeconn.connect("tcp://127.0.0.1:1", timeout=5) as connection:
-    answer: bytes = connection.recv(100)
-asyncio.run(main())
-END
-  is 'a program that keeps to the hints passes' 'Success: no issues found in 1 source file' "$(check_types "$work/program.py")"
-  sed -i 's/answer: bytes/answer: str/' "$work/program.py"
-  has 'one that does not is told' 'expression has type "bytes", variable has type "str"' "$(check_types "$work/program.py")"
-else
-  echo 'SKIPPED: type hints: mypy is not installed'
-fi
 total

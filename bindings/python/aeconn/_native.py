@@ -93,22 +93,42 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _too_old(library: ctypes.CDLL, name: str, function: str) -> str:
+    """Why a library without that function cannot be used."""
+    import importlib.metadata
+
+    try:
+        version = library.aeconn_version
+    except AttributeError:
+        return f"{name} is not libaeconn-c: name another file in AECONN_LIBRARY"
+    version.restype = c_char_p
+    try:
+        needed = importlib.metadata.version("aeconn") + " or a newer one"
+    except importlib.metadata.PackageNotFoundError:  # used in place
+        needed = "a newer one"
+    return (
+        f"{name} is libaeconn-c {version().decode()} and has no aeconn_{function}(): install "
+        f"{needed}, or name its file in AECONN_LIBRARY"
+    )
+
+
 class Library:
     """The functions of aeconn.h, without their prefix."""
 
     def __init__(self) -> None:
-        name = os.environ.get("AECONN_LIBRARY", "libaeconn-c.so.0.2")
+        name = os.environ.get("AECONN_LIBRARY") or "libaeconn-c.so.0.2"
         try:
             library = ctypes.CDLL(name, use_errno=True)
         except OSError as error:
             raise ImportError(
-                f"{error}: install libaeconn-c, or name the file in AECONN_LIBRARY"
+                f"libaeconn-c cannot be loaded ({error}): install it with the system's packages, or "
+                "with `make install` and `ldconfig`, or name its file in AECONN_LIBRARY"
             ) from None
         for function, (result, *arguments) in _FUNCTIONS.items():
             try:
                 native = getattr(library, "aeconn_" + function)
-            except AttributeError as error:
-                raise ImportError(f"{error}: the library is of an older release") from None
+            except AttributeError:
+                raise ImportError(_too_old(library, name, function)) from None
             native.restype = result
             native.argtypes = arguments
             setattr(self, function, native)

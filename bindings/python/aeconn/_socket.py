@@ -19,11 +19,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _native
 from ._keeper import keeper
 from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, lib
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+    from typing import Protocol
+
+    from typing_extensions import Self
+
+    class SendableFile(Protocol):
+        """What sendfile() takes."""
+
+        def read(self, size: int, /) -> bytes: ...
+        def seek(self, offset: int, /) -> object: ...
+
+    _Both = Literal["rwb", "rbw", "wrb", "wbr", "brw", "bwr"]
+    _Reading = Literal["rb", "br"]
+    _Writing = Literal["wb", "bw"]
+    _Binary = Literal["b", "rb", "br", "wb", "bw", "rwb", "rbw", "wrb", "wbr", "brw", "bwr"]
+    _Text = Literal["r", "w", "rw", "wr", ""]
+    _Buffered = Literal[-1, 1]
 
 # Type for the address of any Python buffer, as C expects it.
 _Buffer = ctypes.c_char * 0
@@ -117,7 +137,7 @@ class Socket:
             raise _native.set_up_error()
 
     @classmethod
-    def adopt(cls, connected: socket.socket) -> Socket:
+    def adopt(cls, connected: socket.socket) -> Self:
         """Takes over a connected TCP or Unix socket and its time-out."""
         self = cls.__new__(cls)
         self._begin(connected.gettimeout())
@@ -130,10 +150,10 @@ class Socket:
         connected.detach()
         return self
 
-    def __enter__(self) -> Socket:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -159,7 +179,7 @@ class Socket:
         got = self._read(_address_of(buffer), len(buffer))
         return bytes(memoryview(buffer)[:got])
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         size = operator.index(nbytes)
         _no_flags("recv_into", flags)
         view = _flat(buffer)
@@ -175,7 +195,9 @@ class Socket:
         """Like recv(); the address is None, because a stream has only one peer."""
         return self.recv(bufsize, flags), None
 
-    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, None]:
+    def recvfrom_into(
+        self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
+    ) -> tuple[int, None]:
         return self.recv_into(buffer, nbytes, flags), None
 
     def _read(self, address: int, size: int) -> int:
@@ -195,14 +217,14 @@ class Socket:
 
         return self._until(step, READABLE)
 
-    def send(self, data: Any, flags: int = 0) -> int:
+    def send(self, data: ReadableBuffer, flags: int = 0) -> int:
         """Sends as much as there is space for, at least one byte."""
         _no_flags("send", flags)
         view = _readable(data)
         address = _address_of(view)
         return self._until(lambda conn: self._write(conn, address, len(view)), WRITABLE)
 
-    def sendall(self, data: Any, flags: int = 0) -> None:
+    def sendall(self, data: ReadableBuffer, flags: int = 0) -> None:
         """Passes all data to the kernel or device. On an error or time-out, an unknown part has
         been sent; the same applies to BlockingIOError of a non-blocking connection.
         """
@@ -242,7 +264,7 @@ class Socket:
             raise _native.connect_error(conn)
         return 0
 
-    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+    def sendfile(self, file: SendableFile, offset: int = 0, count: int | None = None) -> int:
         """Sends up to `count` bytes of a file opened in binary mode, starting at `offset`. Returns
         the number of bytes sent; the file position is after these bytes, even on an error."""
         if "b" not in getattr(file, "mode", "b"):
@@ -271,6 +293,66 @@ class Socket:
                 file.seek(offset + sent)
         return sent
 
+    @overload
+    def makefile(
+        self,
+        mode: _Binary,
+        buffering: Literal[0],
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> socket.SocketIO: ...
+    @overload
+    def makefile(
+        self,
+        mode: _Both,
+        buffering: _Buffered | None = ...,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.BufferedRWPair: ...
+    @overload
+    def makefile(
+        self,
+        mode: _Reading,
+        buffering: _Buffered | None = ...,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.BufferedReader: ...
+    @overload
+    def makefile(
+        self,
+        mode: _Writing,
+        buffering: _Buffered | None = ...,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.BufferedWriter: ...
+    @overload
+    def makefile(
+        self,
+        mode: _Binary,
+        buffering: int,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.IOBase: ...
+    @overload
+    def makefile(
+        self,
+        mode: _Text = ...,
+        buffering: int | None = ...,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.TextIOWrapper: ...
     def makefile(
         self,
         mode: str = "r",
@@ -279,7 +361,7 @@ class Socket:
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
-    ) -> Any:
+    ) -> Any:  # the overloads tell callers
         """Like socket.makefile(); the connection stays open until its files are closed as well."""
         if not set(mode) <= set("rwb"):
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
@@ -388,7 +470,9 @@ class Socket:
     def gettimeout(self) -> float | None:
         return self._timeout
 
-    timeout = property(gettimeout)
+    @property
+    def timeout(self) -> float | None:
+        return self._timeout
 
     def setblocking(self, flag: bool) -> None:
         self._timeout = None if flag else 0.0
@@ -396,12 +480,20 @@ class Socket:
     def getblocking(self) -> bool:
         return self._timeout != 0
 
+    @overload
+    def setsockopt(self, level: int, optname: int, value: int | ReadableBuffer, /) -> None: ...
+    @overload
+    def setsockopt(self, level: int, optname: int, value: None, optlen: int, /) -> None: ...
     def setsockopt(self, *arguments: Any) -> None:
         """Options of the underlying socket, if there is one. For rdma use options of the URL."""
         with self._kernel_socket() as below:
             below.setsockopt(*arguments)
 
-    def getsockopt(self, *arguments: Any) -> Any:
+    @overload
+    def getsockopt(self, level: int, optname: int, /) -> int: ...
+    @overload
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+    def getsockopt(self, *arguments: int) -> int | bytes:
         """Like setsockopt(). SO_ERROR is always 0: errors are raised by the call that encounters
         them."""
         with self._kernel_socket() as below:

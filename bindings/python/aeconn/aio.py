@@ -21,7 +21,7 @@ import random
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from . import _native
@@ -319,7 +319,7 @@ class Transport(asyncio.Transport):
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def write(self, data: Any) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(
                 f"data argument must be a bytes-like object, not {type(data).__name__!r}"
@@ -342,7 +342,7 @@ class Transport(asyncio.Transport):
             self._send()
         self._pause_if_full()
 
-    def writelines(self, list_of_data: Any) -> None:
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self._check_thread()
         self.write(b"".join(list_of_data))
 
@@ -686,7 +686,7 @@ class Server(asyncio.AbstractServer):
     async def __aenter__(self) -> Server:
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
         await self.wait_closed()
 
@@ -772,7 +772,7 @@ class LoopGroup:
     def __enter__(self) -> LoopGroup:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
