@@ -34,9 +34,11 @@ CALLS = {
     "__repr__": repr,
     "abort": lambda s: s.abort(),
     "adopt": None,  # creates a connection
+    "cipher": lambda s: s.cipher(),
     "close": lambda s: s.close(),
     "fileno": lambda s: s.fileno(),
     "getblocking": lambda s: s.getblocking(),
+    "getpeercert": lambda s: s.getpeercert(True),
     "getpeername": lambda s: s.getpeername(),
     "getsockname": lambda s: s.getsockname(),
     "getsockopt": lambda s: s.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE),
@@ -52,6 +54,7 @@ CALLS = {
     "recv_into": lambda s: s.recv_into(bytearray(1)),
     "recvfrom": lambda s: s.recvfrom(1),
     "recvfrom_into": lambda s: s.recvfrom_into(bytearray(1)),
+    "selected_alpn_protocol": lambda s: s.selected_alpn_protocol(),
     "send": lambda s: s.send(b"x"),
     "sendall": lambda s: s.sendall(b"x"),
     "sendfile": lambda s: s.sendfile(io.BytesIO(b"x")),
@@ -60,6 +63,7 @@ CALLS = {
     "settimeout": lambda s: s.settimeout(1),
     "shutdown": lambda s: s.shutdown(socket.SHUT_WR),
     "transport": lambda s: s.transport(),
+    "version": lambda s: s.version(),
 }
 LOCAL = {"getblocking", "gettimeout", "setblocking", "settimeout"}  # do not use the connection
 ENDS = {"abort", "close"}

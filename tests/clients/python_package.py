@@ -4,6 +4,7 @@ a variable of the type of the socket's method, so typed callers of one can use t
 classes are base classes of ours, and checkers compare their methods anyway."""
 
 import socket
+import ssl
 
 import aeconn
 
@@ -30,6 +31,12 @@ def same(ours: aeconn.Socket, theirs: socket.socket) -> None:
     getpeername, getpeername = theirs.getpeername, ours.getpeername
     getsockname, getsockname = theirs.getsockname, ours.getsockname
     leave, leave = theirs.__exit__, ours.__exit__
+
+
+def secured(ours: aeconn.Socket, theirs: ssl.SSLSocket) -> None:
+    version, version = theirs.version, ours.version
+    cipher, cipher = theirs.cipher, ours.cipher
+    alpn, alpn = theirs.selected_alpn_protocol, ours.selected_alpn_protocol
 
 
 def results(ours: aeconn.Socket) -> None:

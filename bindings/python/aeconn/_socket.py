@@ -8,6 +8,7 @@ for each other, and Python's signal handlers run without delay during any wait.
 
 from __future__ import annotations
 
+import binascii
 import ctypes
 import errno
 import io
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from . import _native
+from . import _native, _tls
 from ._keeper import keeper
 from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, lib
 
@@ -569,6 +570,28 @@ class Socket:
     def peer_certificate(self) -> str:
         """The certificate as PEM; "" if there is none."""
         return self._locked(lambda conn: _native.text_of(lib.peer_certificate, conn))
+
+    def getpeercert(self, binary_form: Literal[True]) -> bytes | None:
+        """As ssl.SSLSocket.getpeercert(True): the certificate as DER; None if there is none. Its
+        other form, a dict, is not supported."""
+        if not binary_form:
+            raise ValueError("only getpeercert(True) is supported: the certificate as DER")
+        pem = self.peer_certificate()
+        if not pem:
+            return None
+        return binascii.a2b_base64("".join(pem.strip().splitlines()[1:-1]))
+
+    def version(self) -> str | None:
+        """As ssl.SSLSocket.version(): "TLSv1.3"; None without TLS."""
+        return self.info().get("tls")
+
+    def cipher(self) -> tuple[str, str, int] | None:
+        """As ssl.SSLSocket.cipher(): the name, its protocol, and secret bits; None without TLS."""
+        return _tls.cipher(self.info())
+
+    def selected_alpn_protocol(self) -> str | None:
+        """As ssl.SSLSocket.selected_alpn_protocol()."""
+        return self.info().get("alpn")
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
-from . import _native
+from . import _native, _tls
 from ._native import AGAIN, NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
@@ -504,17 +504,18 @@ class Transport(asyncio.Transport):
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The names in _FACTS, and those of Socket.info()."""
+        """The names in _FACTS, and those of Socket.info(); "cipher" as Socket.cipher()."""
         self._check_thread()
         return self._fact(name, default)
 
     def _fact(self, name: str, default: Any = None) -> Any:
         conn = self._conn
-        if conn is None:
-            return self._facts.get(name, default)
-        if name in _FACTS:
+        if conn is not None and name in _FACTS:
             return _FACTS[name](conn)
-        return self._attached.facts(conn).get(name, default)
+        facts = self._facts if conn is None else self._attached.facts(conn)
+        if name == "cipher" and name in facts:
+            return _tls.cipher(facts)  # asyncio's form
+        return facts.get(name, default)
 
     def _all_facts(self, conn: int) -> dict[str, Any]:
         facts: dict[str, Any] = self._attached.facts(conn)
