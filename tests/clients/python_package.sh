@@ -9,7 +9,7 @@ set -u
 . "$(dirname "$0")/kit"
 export PYTHONDONTWRITEBYTECODE=1 PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 SOURCE_DATE_EPOCH=1700000000
 unset AECONN_LIBRARY PYTHONPATH VIRTUAL_ENV MAKEFLAGS MAKELEVEL
-tree=$PWD python=/usr/bin/python3  # the distribution's interpreter, which finds its packages
+python=/usr/bin/python3  # the distribution's interpreter, which finds its packages
 version=$(sed -n 's/^VERSION *:= *//p' Makefile)
 lacks() {  # NAME PACKAGES: in CI everything is installed, so a missing package is an error
   if [ "${CI-}" = true ]; then fail "$1" "CI has all packages, but not $2: tools/packages test"
@@ -166,6 +166,13 @@ is 'its version and files are known' "$version make []" \
 headers() { sed -n '1,/^$/p' | grep -vE '^(Metadata-Version|License-File|Dynamic):|^$' | sort; }
 is 'with the data of the wheel' "$(inside /METADATA | headers)" "$(headers <"$root$folder/aeconn-$version.dist-info/METADATA")"
 is 'and its description' "$(inside /METADATA | sed '1,/^$/d')" "$(sed '1,/^$/d' "$root$folder/aeconn-$version.dist-info/METADATA")"
+# Without a tool that writes hashes there are none.
+mkdir -p "$work/bin" "$work/plain/aeconn" && : >"$work/plain/aeconn/py.typed"
+for tool in sh dirname rm install awk sed cat tr wc chmod; do ln -s "$(command -v $tool)" "$work/bin"; done
+PATH=$work/bin tools/dist-info 1.2.3 "$work/plain" py.typed >"$work/log" 2>&1 || fail 'tools/dist-info' "$(cat "$work/log")"
+has 'a system without basenc has a record without hashes' '^aeconn/py.typed,,0
+aeconn-1.2.3.dist-info/INSTALLER,,5
+aeconn-1.2.3.dist-info/RECORD,,$' "$(cat "$work/plain/aeconn-1.2.3.dist-info/RECORD")"
 install_python uninstall PREFIX="${folder%/lib/*}" >"$work/log"
 is 'make uninstall removes it' "$root$folder/aeconn_of_others-1.dist-info" "$(find "$root" -name 'aeconn*')"
 is 'a PREFIX where it does not look has a folder of its own' "Python: $root/opt/a/lib/python3/dist-packages/aeconn" \
