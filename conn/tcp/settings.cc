@@ -11,7 +11,6 @@
 
 #include "conn/error.h"
 #include "conn/tcp/trusted_senders.h"
-#include "conn/tcp/vsock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {

@@ -71,7 +71,12 @@ Settings tcp_settings(const Options& options);
 /// value.
 Settings unix_settings(const Options& options);
 
-const OptionTable& tcp_options();   ///< returns the table of options that tcp_settings() accepts
-const OptionTable& unix_options();  ///< returns the table of options that unix_settings() accepts
+/// Returns the settings of vsock with `options` applied. Throws Error for an unknown option or a
+/// bad value.
+Settings vsock_settings(const Options& options);
+
+const OptionTable& tcp_options();    ///< returns the table of options that tcp_settings() accepts
+const OptionTable& unix_options();   ///< returns the table of options that unix_settings() accepts
+const OptionTable& vsock_options();  ///< returns the table of options that vsock_settings() accepts
 
 }}}  // namespace conn::tcp

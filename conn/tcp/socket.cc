@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket.h"
-#include "conn/tcp/vsock.h"
 
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -8,7 +7,10 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
+
+#include <linux/vm_sockets.h>
 
 #include <algorithm>
 #include <array>
@@ -139,6 +141,13 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
+/// Lets the kernel try for `limit` to connect the vsock socket `fd`; its own time is two seconds.
+static void set_connect_time(int fd, ae::Duration limit) noexcept {
+  const auto us = std::chrono::ceil<std::chrono::microseconds>(limit).count();
+  const timeval time{us / 1'000'000, us % 1'000'000};
+  (void)setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &time, sizeof time);
+}
+
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
   if (to.family() != AF_UNIX && settings.source.size != 0) {
     // The local port is chosen by connect() instead of bind(), so that connections to several
@@ -238,11 +247,6 @@ SocketAddress unix_address(const std::string& path) {
   std::memcpy(local->sun_path, path.c_str(), path.size() + 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
   return address;
-}
-
-SocketAddress fixed_address(const Endpoint& endpoint) {
-  if (!endpoint.path.empty()) return unix_address(endpoint.path);
-  return endpoint.scheme == "vsock" ? vsock_address(endpoint) : SocketAddress();
 }
 
 int unsent_bytes(int fd) noexcept {

@@ -4,13 +4,11 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <linux/vm_sockets.h>
 
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 
 #include "conn/error.h"
 #include "conn/tcp/socket.h"
@@ -64,12 +62,6 @@ std::optional<bool> is_same_machine(int fd) noexcept {
   return ours == VMADDR_CID_ANY ? std::nullopt : std::optional(false);
 }
 
-void set_connect_time(int fd, ae::Duration limit) noexcept {
-  const auto us = std::chrono::ceil<std::chrono::microseconds>(limit).count();
-  const timeval time{us / 1'000'000, us % 1'000'000};
-  (void)setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &time, sizeof time);
-}
-
 std::string vsock_error_text(int err) {
   const std::string text = errno_text(err);
   switch (err) {
@@ -88,6 +80,11 @@ std::string vsock_error_text(int err) {
     default:
       return text;
   }
+}
+
+SocketAddress fixed_address(const Endpoint& endpoint) {
+  if (!endpoint.path.empty()) return unix_address(endpoint.path);
+  return endpoint.scheme == "vsock" ? vsock_address(endpoint) : SocketAddress();
 }
 
 }}}  // namespace conn::tcp

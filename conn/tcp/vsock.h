@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What vsock has in common with no other socket: its options and its addresses.
+// What vsock has in common with no other socket: its addresses and errors.
 
 #include <optional>
 #include <string>
 
 #include "ae/abi.h"
-#include "ae/time.h"
 #include "conn/endpoint.h"
 #include "conn/kit/resolver.h"
-#include "conn/tcp/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
-
-/// Returns the settings of vsock with `options` applied. Throws Error for an unknown option or a
-/// bad value.
-Settings vsock_settings(const Options& options);
-const OptionTable& vsock_options();  ///< returns the table of options that vsock_settings() accepts
 
 /// Returns the address of a vsock endpoint, where "*" is any context ID; unset if it has no such
 /// host.
@@ -29,9 +22,6 @@ void set_own_cid(SocketAddress& local, const SocketAddress& peer) noexcept;
 /// Returns whether both ends of a connected vsock socket are on this machine; no value if the
 /// kernel does not tell.
 std::optional<bool> is_same_machine(int fd) noexcept;
-
-/// Lets the kernel try for `limit` to connect the vsock socket `fd`; its own time is two seconds.
-void set_connect_time(int fd, ae::Duration limit) noexcept;
 
 /// Returns the text of the error `err` of a vsock socket, with what to do if something is missing
 /// on this machine.

@@ -31,7 +31,7 @@ namespace {
 
 Endpoint with_keepalive(Endpoint at, const Transport& transport) {
   const bool rdma = transport.name.find("rdma") != std::string::npos;
-  if (!conn::carries_path(transport.name))
+  if (!conn::carries_path(transport.name) && !transport.name.ends_with("vsock"))
     at.options.set("keepalive", rdma ? "100ms" : "1s");
   return at;
 }
