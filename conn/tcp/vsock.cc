@@ -67,6 +67,10 @@ std::string vsock_error_text(int err) {
   switch (err) {
     case EAFNOSUPPORT:
       return text + "; this kernel has no vsock, or its module vsock is not loaded";
+    case EACCES:
+      return text + "; ports below 1024 need the capability CAP_NET_BIND_SERVICE";
+    case EPERM:
+      return text + "; does a sandbox, such as a container's filter of system calls, forbid vsock?";
     case EADDRNOTAVAIL:
       return text +
              "; the context ID is not this machine's: * is any, and 1 needs the module "

@@ -4,7 +4,8 @@
 // CID 2 is the host, 1 is the machine itself; a listener may have "*", any CID. Ports are 1 to
 // 65535.
 //
-// Options: backlog, accept-batch, max-connections (listening); connect-timeout (connecting).
+// Options: backlog, accept-batch, max-connections (listening); connect-timeout (connecting);
+// idle-timeout.
 // Bytes that a socket accepted are delivered by the kernel.
 
 #include "ae/abi.h"

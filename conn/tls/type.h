@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The types tls, tls+unix, tls+shm, tls+vsock and tls+rdma: TLS 1.2 and 1.3 (RFC 5246, RFC 8446) over any
-// other transport. A URL carries the options of both layers, for example
+// The types tls, tls+unix, tls+shm, tls+vsock and tls+rdma: TLS 1.2 and 1.3 (RFC 5246, RFC 8446)
+// over any other transport. A URL carries the options of both layers, for example
 // tls+rdma://10.0.0.1:6379?ca=/etc/ca.pem&window=256k.
 //
 //   auto& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());

@@ -37,6 +37,8 @@ fi
 # ---- the wheel -----------------------------------------------------------------------------------
 wheel=build/aeconn-$version-py3-none-any.whl
 rm -f "$wheel"
+in_the_tree() { find bindings/python -not -path '*/__pycache__*' | sort; }
+before=$(in_the_tree)
 is 'make wheel has the version of the Makefile' "$wheel" "$(make --no-print-directory wheel PYTHON=$python 2>&1)"
 expected=$(cd bindings/python && printf '%s\n' aeconn/*.py aeconn/py.typed | sort)
 is 'all modules and py.typed are in it' "$expected" \
@@ -46,7 +48,7 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
     print(*(wheel.read(name).decode() for name in wheel.namelist() if name.endswith(sys.argv[2])), sep="")' "$wheel" "$1"; }
 is 'and the licence' "$(cat LICENSE)" "$(inside /LICENSE)"
 is 'it is for any machine' 'Root-Is-Purelib: true' "$(inside /WHEEL | grep Root)"
-is 'nothing is written into the tree' '' "$(ls -d bindings/python/build bindings/python/*.egg-info 2>/dev/null)"
+is 'nothing is written into the tree' "$before" "$(in_the_tree)"
 
 copy=$work/tree  # of another version, for pip, which writes into it
 mkdir -p "$copy/bindings" && cp -r bindings/python "$copy/bindings" && cp LICENSE "$copy" &&

@@ -49,9 +49,10 @@ ae::Duration Liveness::silence_allowed() const noexcept {
 
 // Returns whether a keepalive is due although the peer's software is silent. Such a peer posts no
 // new receives, and its last ones are kept for the data that it is to read later. But if its device
-// carries out nothing, it has to hear us for two intervals after it sent its next keepalive.
+// carries out nothing, it has to hear us for two of our intervals after it has found, in at most
+// three of its own, that a keepalive of its own is not confirmed.
 bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
-  return facts.takes_last_keepalive && now - heard_at_ < promised_ + 4 * config_.keepalive;
+  return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * config_.keepalive;
 }
 
 Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {

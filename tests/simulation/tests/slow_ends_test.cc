@@ -247,12 +247,14 @@ TEST_CASE("simulation: a machine that is lost is noticed, however often the devi
 TEST_CASE("simulation: a device that carries out nothing more is noticed", "[simulation][faults]") {
   const bool at_server = GENERATE(false, true);
   const std::string load = GENERATE("idle", "small writes", "large writes");
+  const std::string server_keepalive = GENERATE("300ms", "3s");
   const std::string keepalive = GENERATE("300ms", "3s");
-  CAPTURE(at_server, load, keepalive);
+  const auto phase = GENERATE(100ms, 1100ms, 2100ms);
+  CAPTURE(at_server, load, server_keepalive, keepalive, phase.count());
   if (!completions_prove()) return;
-  Room room({}, "?keepalive=" + keepalive);
+  Room room({}, "?keepalive=" + server_keepalive);
   const auto client = room.connected("keepalive=" + keepalive);
-  room.run_for(100ms);
+  room.run_for(phase);
   const Device& stuck = at_server ? *room.near : *room.far;
   const std::string bytes(load == "large writes" ? 10'000'000 : 100, 'x');
   if (load != "idle") (void)client->write(bytes.data(), bytes.size());
@@ -262,8 +264,6 @@ TEST_CASE("simulation: a device that carries out nothing more is noticed", "[sim
     (void)client->write(bytes.data(), bytes.size());
     room.run_for(1ms);
   }
-  // Twice what the other end goes on to be heard; "unconfirmed" or, for the end that is asked
-  // nothing, the end of the peer.
   CHECK(room.until_failed(*client) < 40s);
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
 }
