@@ -25,7 +25,8 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
                               const Facts& facts) noexcept {
   if (loop_was_stopped) {
     heard_at_ = now;
-    asked_at_ = waits_since_ = {};
+    asked_at_ = {};
+    waits_since_ = heard_in_vain_ ? now : ae::TimePoint{};
   }
   const Peer peer = watch(now, facts.all_completed);
   if (peer != Peer::kAlive) return peer;
@@ -55,6 +56,14 @@ bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const no
   return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * config_.keepalive;
 }
 
+void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
+  // A peer that was stopped has not posted receives meanwhile.
+  if (now - heard_at_ <= silence_allowed())
+    heard_in_vain_ = heard_in_vain_ || now - waits_since_ >= 2 * promised_;
+  else if (!heard_in_vain_)
+    waits_since_ = {};
+}
+
 Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   if (promised_ == promised_.zero()) return Peer::kAlive;
   const ae::Duration silent = now - last_sign();
@@ -68,12 +77,13 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   }
   if (!config_.completions_prove || all_completed) {
     waits_since_ = {};
+    heard_in_vain_ = false;
   } else if (waits_since_ == ae::TimePoint{}) {
     waits_since_ = now;
   } else if (now - waits_since_ >= promised_) {
     // InfiniBand lets a device wait up to four times as long as its time-out says.
     const std::chrono::milliseconds retries(device_gives_up() ? 4 * std::int64_t{retries_ms_} : 0);
-    if (heard_in_vain() && now - waits_since_ > silence_allowed() + retries)
+    if (heard_in_vain_ && now - waits_since_ > silence_allowed() + retries)
       return Peer::kUnconfirmed;
     probe_due_ = true;
   }

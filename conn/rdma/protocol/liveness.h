@@ -56,10 +56,8 @@ class Liveness {
     if (!heard_) heard_at_ = now;
   }
   void on_heard(ae::TimePoint now) noexcept {
-    // A peer that was stopped has not posted receives meanwhile.
-    if (waits_since_ != ae::TimePoint{} && now - heard_at_ > silence_allowed() && !heard_in_vain())
-        [[unlikely]]
-      waits_since_ = {};
+    if (waits_since_ != ae::TimePoint{}) [[unlikely]]
+      on_heard_while_waiting(now);
     heard_ = true;
     heard_at_ = now;
     asked_at_ = {};
@@ -72,6 +70,7 @@ class Liveness {
     if (!config_.completions_prove) return;
     confirmed_at_ = now;
     asked_at_ = waits_since_ = {};
+    heard_in_vain_ = false;
   }
 
   // --- time-outs and ticks -----------------------------------------------------------------------
@@ -108,9 +107,7 @@ class Liveness {
  private:
   Peer watch(ae::TimePoint now, bool all_completed) noexcept;
   ae::Duration silence_allowed() const noexcept;
-  // Whether the peer was heard for so long after a message of ours that it must have had a receive
-  // for it, and the message is not confirmed. Only if waits_since_ is not zero.
-  bool heard_in_vain() const noexcept { return heard_at_ - waits_since_ >= 2 * promised_; }
+  void on_heard_while_waiting(ae::TimePoint now) noexcept;
   bool tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept;
   bool device_gives_up() const noexcept { return retries_ms_ != kForEver.count(); }
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
@@ -134,6 +131,9 @@ class Liveness {
   std::uint32_t retries_ms_ = 0;
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
+  // True if the peer was heard for so long after a message of ours that it must have had a receive
+  // for it, and the message is not confirmed. Only if waits_since_ is not zero.
+  bool heard_in_vain_ = false;
 };
 
 }}}  // namespace conn::rdma
