@@ -120,9 +120,9 @@ by_hand() {  # WORK PLACE LIBRARIES...: as a generator of Conan's says it, from 
   LD_LIBRARY_PATH=$2/lib "$1/program"
 }
 transports() {  # TLS RDMA: what a package with these has
-  local names='tcp unix shm'
+  local names='tcp unix shm vsock'
   [ "$2" = no ] || names+=' rdma'
-  [ "$1" = no ] || names+=' tls tls+unix tls+shm'
+  [ "$1" = no ] || names+=' tls tls+unix tls+shm tls+vsock'
   [ "$1$2" != yesyes ] || names+=' tls+rdma'
   tr ' ' '\n' <<<"$names" | sort | paste -sd ' '
 }

@@ -118,12 +118,15 @@ TEST_CASE("simulation: a full send queue is one stall for it", "[simulation][cou
   CHECK(after.receives == before.receives);
 }
 
+// Devices that confirm late make a short send queue wait, which is a stall.
 TEST_CASE("simulation: messages that are answered in turn are no stall", "[simulation][counters]") {
-  Place place("?keepalive=0ms");
-  const auto client = place.connected("keepalive=0ms");
+  Place place("?keepalive=0ms&send-queue=256");
+  const auto client = place.connected("keepalive=0ms&send-queue=256");
   for (int i = 0; i < 300; ++i) place.echoes(*client, 64);
   const Stalls all(place);
-  CHECK(all.window + all.receives + all.send_queue == 0);
+  CHECK(all.window == 0);
+  CHECK(all.receives == 0);
+  CHECK(all.send_queue == 0);
 }
 
 TEST_CASE("simulation: inline requests are those whose bytes the device does not fetch",
