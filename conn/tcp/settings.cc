@@ -276,7 +276,6 @@ Settings vsock_settings(const Options& options) {
   OptionReader read(vsock_options(), options);
   Settings s;
   parse_shared(read, s);
-  s.linger = s.end_linger = 0s;  // close(2) loses nothing: what was written fits at the peer
   read.finish();
   return s;
 }

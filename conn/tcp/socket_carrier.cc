@@ -471,7 +471,7 @@ void SocketCarrier::close() noexcept {
     close_socket(true);
   } else if (is_unix()) {
     close_unix(std::move(fd_));
-  } else if (stands && settings_->linger > ae::Duration::zero() &&
+  } else if (stands && is_inet() && settings_->linger > ae::Duration::zero() &&
              (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
     try {
       linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,

@@ -348,6 +348,7 @@ TEST_CASE("close handler: with kFailure a reset is heard of while bytes are unre
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     if (!pair.carrier.capabilities().reset) return;
+    if (transport.name == "tls+vsock") return;  // told by read() alone: the kernel has no resets
     testing::send(pair.loop, *pair.client, "before");
     testing::await_readable(pair.loop, *pair.server);
     int failures = 0;

@@ -101,7 +101,7 @@ std::vector<Value> values(const Site& site) {
 conn::Options current_options(const Site& site) {
 #if AECONN_TLS
   if (site.transport.name.find("tls") != std::string::npos)
-    return testing::test_tls_options(site.transport.name == "tls+memory" ? "localhost" : "");
+    return testing::test_tls_options(testing::test_server_name(site.transport.name));
 #endif
   return {};
 }

@@ -302,7 +302,8 @@ TEST_CASE("connect_blocking: where nobody listens it says so at once", "[conform
 TEST_CASE("connect_blocking: a listener that does not answer costs the time-out, no more",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    if (transport.name == "vsock") return;  // the kernel resets what its backlog cannot hold
+    if (transport.name.ends_with("vsock"))
+      return;  // the kernel resets what its backlog has no room for
     if (!transport.reaches_far) return;
     Site site(transport);
     testing::AnyLoop stopped;  // its listener never answers; only a kernel's backlog does

@@ -67,9 +67,8 @@ inline void until(aeconn_loop* loop, const std::function<bool()>& condition) {
 inline void configure(const Transport& transport) {
 #if AECONN_TLS
   if (!transport.name.starts_with("tls")) return;
-  // a context ID is no name of the certificate
-  const char* const name = transport.name == "tls+vsock" ? "localhost" : "";
-  const std::string options = testing::test_tls_options(name).to_string();
+  const std::string options =
+      testing::test_tls_options(testing::test_server_name(transport.name)).to_string();
   INFO(aeconn_error());
   REQUIRE(aeconn_configure(transport.name.c_str(), options.c_str()) == 0);
 #else

@@ -313,6 +313,10 @@ const TestCertificates& test_certificates() {
 const Identity& test_identity() { return test_certificates().identity; }
 const std::string& test_ca() { return test_certificates().ca; }
 
+std::string test_server_name(std::string_view transport) {
+  return transport == "tls+memory" || transport == "tls+vsock" ? "localhost" : "";
+}
+
 conn::Options test_tls_options(const std::string& server_name) {
   conn::Options options{
       {"cert", test_identity().chain}, {"key", test_identity().key}, {"ca", test_ca()}};

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conn/options.h"
@@ -85,6 +86,9 @@ const std::string& test_ca();
 /// The options cert, key and ca for either role. `server_name` is for transports whose addresses
 /// are not names.
 conn::Options test_tls_options(const std::string& server_name = {});
+/// The server name for test_tls_options() over a transport: "localhost" where addresses are no
+/// names of the certificate, as those of memory and context IDs; else "", that of the address.
+std::string test_server_name(std::string_view transport);
 
 }  // namespace testing
 

@@ -144,9 +144,7 @@ conn::Registry test_registry() {
   registry.add(std::make_unique<conn::tls::TlsType>(memory));
   for (const auto& type : registry.types()) {
     if (!type->name().starts_with("tls")) continue;
-    // Addresses of memory and context IDs are no host names.
-    const bool nameless = type->name() == "tls+memory" || type->name() == "tls+vsock";
-    conn::Options options = test_tls_options(nameless ? "localhost" : "");
+    conn::Options options = test_tls_options(test_server_name(type->name()));
     // On an emulated machine, hundreds of handshakes at once take longer than the default
     // time-outs.
     if (rdma_address() != nullptr && type->name() != "tls+memory") {

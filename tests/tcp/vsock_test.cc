@@ -62,6 +62,7 @@ TEST_CASE("vsock: a missing module is named", "[vsock]") {
   using conn::tcp::vsock_error_text;
   CHECK_THAT(vsock_error_text(EAFNOSUPPORT), Contains("no vsock, or its module vsock"));
   CHECK_THAT(vsock_error_text(EADDRNOTAVAIL), Contains("1 needs the module vsock_loopback"));
+  CHECK_THAT(vsock_error_text(EACCES), Contains("CAP_NET_BIND_SERVICE"));
   CHECK_THAT(vsock_error_text(EPERM), Contains("container's filter"));
   CHECK_THAT(vsock_error_text(ENODEV), Contains("vhost_vsock to the virtual machines"));
   CHECK_THAT(vsock_error_text(ENETUNREACH), Contains("needs a vsock device"));
