@@ -400,6 +400,10 @@ $(OUT)/bench/move: $(call obj,bench/move.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
+$(OUT)/bench/handshakes: $(call obj,bench/handshakes.cc) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK)
+
 # The figures of each suite are kept in build/bench/*.jsonl; the report uses all available ones. The status is 0
 # whatever the figures are, even if a suite could not run.
 bench:  ## comparisons with others on the host and over soft-RoCE; build/bench/report.md (VALKEY=: with Valkey)
@@ -441,7 +445,9 @@ bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and ba
 	@$<
 bench-move: $(OUT)/bench/move  ## what moving a connection to another loop costs
 	@$<
-.PHONY: bench-micro bench-instructions bench-loop bench-move
+bench-handshakes: $(OUT)/bench/handshakes  ## how long a loop stalls while 500 TLS handshakes are under way
+	@$<
+.PHONY: bench-micro bench-instructions bench-loop bench-move bench-handshakes
 
 # ---- the site -----------------------------------------------------------------------------------
 site:  ## API reference from the headers, with the guides, into build/site (docs/testing.md)

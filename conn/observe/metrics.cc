@@ -63,6 +63,8 @@ constexpr std::array kRows = {
         "TLS handshakes that timed out."},
     Row{"handshakes_evicted", "tls_handshakes_evicted_total", kCounter, Of::kLoop,
         "TLS handshakes dropped in favour of newer ones."},
+    Row{"handshake_thread_steps", "tls_handshake_thread_steps_total", kCounter, Of::kLoop,
+        "Steps of TLS handshakes that threads have run (handshake-threads)."},
     Row{"reloads", "tls_reloads_total", kCounter, Of::kLoop,
         "Times that changed TLS files were read again (reload=auto)."},
     Row{"reload_failures", "tls_reload_failures_total", kCounter, Of::kLoop,

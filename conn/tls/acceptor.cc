@@ -35,6 +35,7 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
 }
 
 void Acceptor::start(ListenerPtr below) {
+  shared_->threads().grow(contexts_->get()->settings().handshake_threads);
   below_ = std::move(below);
   reloader_.follow(contexts_->get());
   below_->on_refused([this](const Failure& failure) {

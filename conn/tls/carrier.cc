@@ -212,6 +212,7 @@ void TlsCarrier::below_readable() {
 
 void TlsCarrier::below_writable() {
   session_.below().try_again();
+  if (handshake_ && !session_.begun()) return;  // a thread runs a step
   const bool flushed = session_.engine().flush();
   closing_.output_left();
   if (closing()) {

@@ -28,6 +28,7 @@ Failure failure_of(Make make) noexcept {
 }  // namespace
 
 Handshake::~Handshake() {
+  recall();
   if (keeper_.owner != nullptr) keeper_.place->handshake = nullptr;
   if (began_ != ae::TimePoint{}) --shared_.counters.handshaking;
   if (timer_ != 0) shared_.loop().remove_time_event(timer_);
@@ -101,6 +102,7 @@ void Handshake::set_clock(ae::Duration timeout) {
   if (timer_ != 0 && shared_.loop().again(timer_, timeout)) return;
   timer_ = shared_.loop().add_time_event(timeout, [this] {
     timer_ = 0;
+    recall();
     if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_timeouts;
     fail(failure_of([this] { return timeout_failure(); }));
     return ae::kNoMore;
@@ -108,6 +110,7 @@ void Handshake::set_clock(ae::Duration timeout) {
 }
 
 void Handshake::start(Role role) {
+  shared_.threads().grow(session_.settings().handshake_threads);
   move_to(Stage::kRunning);
   began_ = std::chrono::steady_clock::now();
   ++shared_.counters.handshaking;
@@ -119,18 +122,20 @@ void Handshake::start(Role role) {
 
 ae::Mask Handshake::wanted() const noexcept {
   ae::Mask wanted = ae::kNone;
-  if (stage_ == Stage::kConnecting) return wanted;
+  if (stage_ == Stage::kConnecting || stage_ == Stage::kLent) return wanted;
   if (stage_ == Stage::kRunning) wanted = wanted | ae::kReadable;
   if (session_.engine().unsent() > 0) wanted = wanted | ae::kWritable;
   return wanted;
 }
 
-void Handshake::proceed() { shared_.steps().push(*this); }
+void Handshake::proceed() {
+  if (stage_ != Stage::kLent) shared_.steps().push(*this);
+}
 
 std::size_t Handshake::run_ready() {
   if (!shared_.another_step()) {
     if (stage_ == Stage::kRunning) move_to(Stage::kPostponed);
-    proceed();
+    shared_.steps().push(*this);
     client_.go_on();
     return 0;
   }
@@ -139,24 +144,69 @@ std::size_t Handshake::run_ready() {
   return 1;
 }
 
+/// Runs a step, or gives it to a thread, or ends the one that a thread has run.
 void Handshake::step() {
   Engine::Step result = Engine::Step::kFailed;
-  Failure why = failure_of([&] {
-    result = session_.engine().handshake();
+  bool lent = false;
+  Failure why = failure_of([&]() -> Failure {
+    if (stage_ == Stage::kLent) {
+      result = take_back();
+    } else if (lend_step()) {
+      lent = true;
+      return {};
+    } else {
+      result = session_.engine().handshake();
+    }
     return result_of(result);
   });
-  if (why) {
-    fail(std::move(why));
-  } else if (result == Engine::Step::kDone) {
-    client_.handshake_over({});
-  } else {
-    client_.go_on();
+  if (why) return fail(std::move(why));
+  if (!lent && result == Engine::Step::kDone) return client_.handshake_over({});
+  // Input that was read ahead is announced by no event.
+  if (!lent && session_.below().has_early_input()) proceed();
+  client_.go_on();
+}
+
+/// Gives the next step to a thread, if there are threads and there is input. Returns whether it
+/// did.
+bool Handshake::lend_step() {
+  if (session_.settings().handshake_threads == 0 || !session_.engine().begin_lent_step())
+    return false;
+  lent_ = session_.lend_engine();
+  move_to(Stage::kLent);
+  if (shared_.threads().push(*this)) {
+    ++shared_.counters.thread_steps;
+    return true;
+  }
+  lent_->run_step();  // in a child of fork(), which has no threads yet
+  step_over();
+  return true;
+}
+
+void Handshake::step_over() noexcept { shared_.steps().push(*this); }
+
+/// Ends a step that a thread has run, or has not begun.
+Engine::Step Handshake::take_back() {
+  session_.give_back(std::move(lent_));
+  move_to(Stage::kRunning);
+  return session_.engine().end_step();
+}
+
+/// Takes the engine back, which may have to wait for a step. In a child of fork(), where no thread
+/// runs it, too.
+void Handshake::recall() noexcept {
+  if (stage_ != Stage::kLent) return;
+  shared_.threads().withdraw(*this);
+  unqueue();
+  try {
+    (void)take_back();
+  } catch (const std::bad_alloc&) {  // the handshake ends in any case
   }
 }
 
 /// Ends the handshake with `failure`. Must be the last call in a function, because the client
 /// destroys this object.
 void Handshake::fail(Failure failure) {
+  recall();
   if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_failures;
   // stops the attempt to connect the layer below
   if (stage_ == Stage::kConnecting) session_.below().close(false);

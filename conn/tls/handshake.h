@@ -8,11 +8,14 @@
 //   kConnecting  kRunning     the connection below is connected, and the engine exists
 //   kRunning     kPostponed   the time for handshakes of this iteration is used up
 //   kPostponed   kRunning     a later iteration has time for it
+//   kRunning     kLent        a thread runs the next step (option handshake-threads)
+//   kLent        kRunning     the thread has run it, or the handshake is to end
 //
 //   in stage     engine   time-out             input of the connection below
 //   kConnecting  no       connect-timeout      is not wanted
 //   kRunning     yes      handshake-timeout    queues the next step
 //   kPostponed   yes      handshake-timeout    is left there: the next step is queued already
+//   kLent        lent     handshake-timeout    is left there
 
 #include <cstdint>
 #include <list>
@@ -27,6 +30,7 @@
 #include "conn/kit/ready_list.h"
 #include "conn/tls/engine/engine.h"
 #include "conn/tls/session.h"
+#include "conn/tls/step_threads.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
@@ -53,18 +57,19 @@ class HandshakeOwner {
   virtual ~HandshakeOwner() = default;
 };
 
-class Handshake final : private ReadyItem {
+class Handshake final : private ReadyItem, private ThreadStep {
  public:
-  enum class Stage : std::uint8_t { kConnecting, kRunning, kPostponed };
+  enum class Stage : std::uint8_t { kConnecting, kRunning, kPostponed, kLent };
 
   static constexpr bool allowed(Stage from, Stage to) {
     using enum Stage;
     switch (from) {  // there is no default, so that the compiler warns about a missing stage
       case kConnecting:
       case kPostponed:
+      case kLent:
         return to == kRunning;
       case kRunning:
-        return to == kPostponed;
+        return to == kPostponed || to == kLent;
     }
     return false;
   }
@@ -125,11 +130,16 @@ class Handshake final : private ReadyItem {
 
  private:
   std::size_t run_ready() override;
+  void run_step() noexcept override { lent_->run_step(); }
+  void step_over() noexcept override;
   void move_to(Stage next) noexcept;
   Failure prepare(const Endpoint& to);
   void set_clock(ae::Duration timeout);
   void start(Role role);
   void step();
+  bool lend_step();
+  Engine::Step take_back();
+  void recall() noexcept;
   std::string with_peer() const;
   std::string why_not_resumed() const;
   Failure result_of(Engine::Step step) const;
@@ -141,6 +151,7 @@ class Handshake final : private ReadyItem {
   LoopState& shared_;
   Keeper keeper_;
   Stage stage_ = Stage::kConnecting;
+  std::unique_ptr<Engine> lent_;  // the session's engine while a thread runs a step; else null
   // deadline for connecting the layer below and the handshake together
   ae::TimePoint connect_by_{};
   // when the TLS handshake began, after the layer below had connected; zero before that

@@ -10,6 +10,7 @@
 #include "conn/core/connection_set.h"
 #include "conn/kit/ready_list.h"
 #include "conn/tls/engine/engine.h"
+#include "conn/tls/step_threads.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
@@ -19,6 +20,8 @@ struct Counters {
   std::uint64_t evicted = 0;
   /// Files read again because they had changed (reload=auto), and failures of that.
   std::uint64_t reloads = 0, reload_failures = 0;
+  /// Steps of handshakes that threads have run (option handshake-threads).
+  std::uint64_t thread_steps = 0;
   std::uint64_t handshaking = 0;  ///< number of handshakes running now
   /// Plaintext bytes copied so that several pieces of data share one record.
   std::uint64_t bytes_gathered = 0;
@@ -99,6 +102,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// limited, so that a flood of them leaves time for established connections.
   bool another_step() noexcept;
 
+  /// The threads that run steps of handshakes (option handshake-threads).
+  StepThreads& threads() noexcept { return threads_; }
+
   void warm(Warm& connection) noexcept {
     connection.in_use = true;
     if (!connection.linked()) start_sweeping(connection);
@@ -123,6 +129,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const ConnectionType& type_;
   ae::EventLoop& loop_;
   ConnectionSet& set_;
+  StepThreads threads_{loop_};
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
   // When the time for handshakes in this iteration ends; zero before the iteration's first step.
   ae::TimePoint steps_end_{};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ae/abi.h"
 #include "conn/tls/below.h"
@@ -38,6 +39,10 @@ class Session {
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
   void drop_engine() noexcept { engine_.reset(); }
+  // Hand the engine to a step of the handshake on another thread, and back; in between there is
+  // none here.
+  std::unique_ptr<Engine> lend_engine() noexcept { return std::move(engine_); }
+  void give_back(std::unique_ptr<Engine> engine) noexcept { engine_ = std::move(engine); }
   Below& below() noexcept { return below_; }
   const Below& below() const noexcept { return below_; }
 

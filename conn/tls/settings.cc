@@ -174,6 +174,8 @@ std::vector<Row> session_rows(const Settings& d) {
           Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
                       "at once; further arrivals wait in the backlog")
               .tuning(),
+          Row::number("handshake-threads", kBoth, d.handshake_threads, 0, 64,
+                      "of each loop, for the long steps of handshakes; 0: the loop's own"),
           Row::flag("ktls", kBoth, d.ktls,
                     "kernel TLS where there is TCP below and the kernel offers it"),
           Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")
@@ -238,6 +240,7 @@ Settings parse_settings(const Options& given) {
   s.ktls = options.flag("ktls");
   s.handshake_timeout = options.duration("handshake-timeout");
   s.max_handshakes = static_cast<unsigned>(options.number("max-handshakes"));
+  s.handshake_threads = static_cast<unsigned>(options.number("handshake-threads"));
   s.connect_timeout = options.duration("connect-timeout");
   s.linger = options.duration("linger");
   s.end_linger = options.duration("end-linger");

@@ -164,6 +164,7 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   all.emplace_back("handshake_failures", counters.handshake_failures);
   all.emplace_back("handshake_timeouts", counters.handshake_timeouts);
   all.emplace_back("handshakes_evicted", counters.evicted);
+  all.emplace_back("handshake_thread_steps", counters.thread_steps);
   all.emplace_back("reloads", counters.reloads);
   all.emplace_back("reload_failures", counters.reload_failures);
   all.emplace_back("message_floods", counters.message_floods);

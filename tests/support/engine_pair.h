@@ -36,6 +36,7 @@ class PipeWire final : public conn::tls::Wire {
   PipeWire(Pipe& in, Pipe& out) : in_(in), out_(out) {}
   ssize_t receive(void* buffer, std::size_t size) override {
     ++receives;
+    if (size == 0) return 0;  // as read(2)
     if (in_.error != 0) return no(in_.error);
     if (in_.bytes.empty()) return in_.ended ? 0 : no(EAGAIN);
     const std::size_t n = std::min({size, in_.step, in_.bytes.size()});

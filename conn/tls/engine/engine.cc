@@ -81,26 +81,60 @@ void Engine::move_to(Sending next) noexcept {
 
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
+  if (may_hold_ && phase_ != Phase::kNew && !established()) channel_.output.collect();
+  begin_step();
+  run_step();
+  return end_step();
+}
+
+bool Engine::begin_lent_step() {
+  if (failed() || established() || channel_.kernel.possible()) return false;
+  // Unsent output would be offered to the wire on the other thread.
+  if (channel_.output.state() != Output::State::kThrough) return false;
+  if (!loan_) {
+    loan_ = std::make_unique<Loan>(channel_.wire.wire());
+    channel_.wire.use(*loan_);
+  }
+  if (!loan_->fill()) return false;
+  loan_->lend(true);
+  channel_.output.collect();
+  begin_step();
+  return true;
+}
+
+void Engine::begin_step() {
   channel_.supply.begin(kBudget);
+  if (phase_ == Phase::kNew) move_to(Phase::kShaking);
+}
+
+void Engine::run_step() noexcept {
   // drops old errors: those of another connection must not be taken for errors of this one
   ERR_clear_error();
-  if (phase_ == Phase::kNew) {
-    move_to(Phase::kShaking);
-  } else if (may_hold_ && !established()) {
-    channel_.output.collect();
-  }
   const int result = SSL_do_handshake(ssl_.get());
-  const int error = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_.get(), result);
-  const bool collected = channel_.output.end_collecting(result == 1);
-  if (result == 1) {
-    if (!established()) settle();
-    return Step::kDone;
-  }
-  const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
-  if (!waits) fail(result);
-  // sends the collected messages; after a failure, they include the TLS alert
-  if (collected) (void)flush();
+  stepped_ = result == 1;
+  if (stepped_) return;
+  const int error = SSL_get_error(ssl_.get(), result);
+  if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) fail(result);
+}
+
+Engine::Step Engine::end_step() {
+  if (loan_) loan_->lend(false);
+  const bool collected = channel_.output.end_collecting(stepped_ && may_hold_);
+  if (stepped_ && !established()) settle();
+  // Sends the collected messages; after a failure, they include the TLS alert.
+  if (collected && !holds()) (void)flush();
+  if (stepped_) return Step::kDone;
   return failed() ? Step::kFailed : Step::kWantRead;
+}
+
+/// Frees what was read for a lent step, once it is used up. Until then no event of the wire says
+/// that there is something to read.
+void Engine::end_loan() noexcept {
+  if (loan_->empty()) {
+    channel_.wire.use(loan_->wire());
+    loan_.reset();
+  }
+  maybe_more_ = loan_ != nullptr;
 }
 
 /// Called at the end of the handshake: finds out in which directions the kernel encrypts or
@@ -118,6 +152,7 @@ void Engine::settle() {
 ssize_t Engine::read(void* buffer, std::size_t size) {
   Supply& supply = channel_.supply;
   maybe_more_ = false;
+  if (loan_) end_loan();
   std::size_t got = 0;
   if (has_ahead()) {
     got = take_ahead(buffer, size);
@@ -209,6 +244,7 @@ bool Engine::surely_readable() const {
 bool Engine::look(bool ask_wire) {
   if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
   maybe_more_ = false;
+  if (loan_) end_loan();
   if (ask_wire) {
     channel_.supply.begin(kBudget);
   } else {

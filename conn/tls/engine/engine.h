@@ -18,6 +18,7 @@
 #include "conn/error.h"
 #include "conn/tls/engine/channel.h"
 #include "conn/tls/engine/errc.h"
+#include "conn/tls/engine/loan.h"
 #include "conn/tls/engine/message_limit.h"
 #include "conn/tls/engine/openssl.h"
 #include "conn/tls/engine/phases.h"
@@ -43,6 +44,13 @@ class Engine {
   // --- handshake ---------------------------------------------------------------------------------
   enum class Step { kDone, kWantRead, kFailed };
   Step handshake();
+  /// Prepares a step of the handshake that another thread runs with run_step(), after which
+  /// end_step() must be called on this thread. In between no other function may be called. Reads
+  /// what the wire has now. Returns false if there is nothing to read, or with kernel TLS, whose
+  /// keys a step gives to the socket: handshake() must be called then. Throws std::bad_alloc.
+  bool begin_lent_step();
+  void run_step() noexcept;  ///< calls OpenSSL; on any thread
+  Step end_step();           ///< sends what the step wrote; returns what handshake() would return
   /// Holds back the last flight of the handshake (tickets, or in TLS 1.2 its end) until the next
   /// write(), close_notify() or flush(), to send both together. No effect with kernel TLS.
   void hold_last_flight() noexcept { may_hold_ = !channel_.kernel.possible(); }
@@ -133,6 +141,8 @@ class Engine {
   std::size_t take_ahead(void* buffer, std::size_t size) noexcept;
   bool has_ahead() const noexcept { return ahead_from_ != ahead_to_; }
   bool flush_rest();
+  void begin_step();
+  void end_loan() noexcept;
 
   Channel channel_;
   SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
@@ -140,12 +150,16 @@ class Engine {
   Receiving receiving_ = Receiving::kOpen;
   Sending sending_ = Sending::kOpen;
   bool may_hold_ = false;
+  bool stepped_ = false;  // whether the last step completed the handshake
   // Whether read() or look() stopped early, to leave time for other connections, so that there may
   // be more data.
   bool maybe_more_ = false;
   // The bytes of ahead_ that look() has read and read() has not returned yet. A message is so
   // decrypted by one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
   std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
+  // The wire since a step of the handshake was lent, until what was read for it is used up; null:
+  // the engine reads the wire that it was made with.
+  std::unique_ptr<Loan> loan_;
   // Allocated as OpenSSL's own buffers are, and freed together with them; null: there is none.
   std::unique_ptr<char, FreeBytes> ahead_;
   // The reason that error_of() took from the queue of errors; 0: none.

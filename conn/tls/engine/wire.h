@@ -32,12 +32,16 @@ class CheckedWire {
  public:
   static constexpr ssize_t kNothingNow = -1, kFailed = -2;
 
-  explicit CheckedWire(Wire& wire) noexcept : wire_(wire) {}
+  explicit CheckedWire(Wire& wire) noexcept : wire_(&wire) {}
+
+  Wire& wire() const noexcept { return *wire_; }
+  /// Reads and writes `wire` from now on.
+  void use(Wire& wire) noexcept { wire_ = &wire; }
 
   /// Reads ciphertext. Returns the number of bytes read, 0 at end of stream, kNothingNow or
   /// kFailed.
   ssize_t receive(void* buffer, std::size_t size) {
-    const ssize_t n = wire_.receive(buffer, size);
+    const ssize_t n = wire_->receive(buffer, size);
     if (n > 0) return n;
     if (n == 0) {
       ended_ = true;
@@ -50,7 +54,7 @@ class CheckedWire {
   /// Returns whether reading the wire is refused, and if so records that as a failure. Must be
   /// called before input is read without receive() (kernel TLS).
   bool refuses_reads() {
-    if (wire_.receive(nullptr, 0) >= 0) return false;
+    if (wire_->receive(nullptr, 0) >= 0) return false;
     fail(errno);
     return true;
   }
@@ -58,7 +62,7 @@ class CheckedWire {
   /// many bytes the wire took, which may be 0, or kFailed.
   ssize_t send(std::uint8_t type, const char* bytes, std::size_t size) {
     const ssize_t n =
-        type != 0 ? wire_.transmit_record(type, bytes, size) : wire_.transmit(bytes, size);
+        type != 0 ? wire_->transmit_record(type, bytes, size) : wire_->transmit(bytes, size);
     if (n >= 0) return n;
     if (is_temporary(errno)) return 0;
     fail(errno);
@@ -78,7 +82,7 @@ class CheckedWire {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
   }
 
-  Wire& wire_;
+  Wire* wire_;
   int error_ = 0;
   bool ended_ = false;
 };

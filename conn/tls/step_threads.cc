@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/step_threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cassert>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conn/error.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+class StepPool : public std::enable_shared_from_this<StepPool> {
+ public:
+  explicit StepPool(ae::Poster poster) : poster_(std::move(poster)) {}
+
+  std::size_t size() const noexcept { return threads_.size(); }
+
+  void start_thread() {
+    threads_.reserve(threads_.size() + 1);
+    // A new thread blocks all signals, so that the program's handlers run on the program's threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    struct Restore {
+      const sigset_t& mask;
+      ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+    } restore{before};
+    threads_.emplace_back([this] { work(); });
+    (void)pthread_setname_np(threads_.back().native_handle(), "aeconn-tls");
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void push(ThreadStep& step) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(step);
+      step.progress_ = Progress::kWaiting;
+      step.pool_ = this;
+    }
+    changed_.notify_one();
+  }
+
+  /// Keeps `pool` and its locks as they are until the process ends.
+  static void abandon(std::shared_ptr<StepPool> pool) noexcept {
+    StepPool& it = *pool;
+    it.next_abandoned_ = std::exchange(abandoned, &it);
+    it.itself_ = std::move(pool);
+  }
+
+  void withdraw(ThreadStep& step) {
+    std::unique_lock lock(mutex_);
+    returned_.wait(lock, [&] { return step.progress_ != Progress::kRunning; });
+    if (step.progress_ == Progress::kWaiting) waiting_.remove(step);
+    if (step.progress_ == Progress::kOver) over_.remove(step);
+    step.progress_ = Progress::kIdle;
+  }
+
+ private:
+  using Progress = ThreadStep::Progress;
+
+  class List {
+   public:
+    bool empty() const noexcept { return first_ == nullptr; }
+    void push_back(ThreadStep& step) noexcept {
+      step.previous_ = last_;
+      step.next_ = nullptr;
+      (last_ != nullptr ? last_->next_ : first_) = &step;
+      last_ = &step;
+    }
+    void remove(ThreadStep& step) noexcept {
+      (step.previous_ != nullptr ? step.previous_->next_ : first_) = step.next_;
+      (step.next_ != nullptr ? step.next_->previous_ : last_) = step.previous_;
+    }
+    ThreadStep& pop_front() noexcept {
+      ThreadStep& step = *first_;
+      remove(step);
+      return step;
+    }
+
+   private:
+    ThreadStep *first_ = nullptr, *last_ = nullptr;
+  };
+
+  void work() {
+    ae::Mutex stepping;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      ThreadStep& step = waiting_.pop_front();
+      step.progress_ = Progress::kRunning;
+      lock.unlock();
+      {
+        // fork() waits until a step is over: OpenSSL's locks are free then, also in the child.
+        const std::lock_guard none_forks(stepping);
+        step.run_step();
+      }
+      lock.lock();
+      step.progress_ = Progress::kOver;
+      const bool first = over_.empty();
+      over_.push_back(step);
+      returned_.notify_all();
+      if (first) tell(lock);
+    }
+  }
+
+  /// Posts deliver() to the loop. Without memory for that tries again.
+  void tell(std::unique_lock<std::mutex>& lock) {
+    while (!over_.empty() && !stopping_) {
+      try {
+        poster_.post([self = shared_from_this()] { self->deliver(); });
+        return;
+      } catch (const std::bad_alloc&) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        lock.lock();
+      }
+    }
+  }
+
+  void deliver() {
+    if (made_.inherited()) return;  // posted before fork(), and run by the child's loop
+    std::unique_lock lock(mutex_);
+    while (!over_.empty()) {
+      ThreadStep& step = over_.pop_front();
+      step.progress_ = Progress::kIdle;
+      lock.unlock();
+      step.step_over();
+      lock.lock();
+    }
+  }
+
+  const ae::Poster poster_;
+  // Not an ae::Mutex: a child of fork() does not use the object of its parent.
+  std::mutex mutex_;
+  std::condition_variable changed_, returned_;
+  List waiting_, over_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+  ae::MadeHere made_;
+  static inline StepPool* abandoned = nullptr;  // head of a list, in a child of fork()
+  StepPool* next_abandoned_ = nullptr;
+  std::shared_ptr<StepPool> itself_;
+};
+
+StepThreads::~StepThreads() {
+  forget_parent();
+  if (pool_ != nullptr) pool_->stop();
+}
+
+/// In a child of fork(): its parent's threads are missing, and their locks may be taken.
+void StepThreads::forget_parent() noexcept {
+  if (!made_.inherited()) return;
+  if (pool_ != nullptr) StepPool::abandon(std::move(pool_));
+  made_.renew();
+}
+
+void StepThreads::grow(unsigned count) {
+  if (count == 0) return;
+  forget_parent();
+  if (pool_ == nullptr) pool_ = std::make_shared<StepPool>(loop_.poster());
+  while (pool_->size() < count) {
+    try {
+      pool_->start_thread();
+    } catch (const std::system_error& error) {
+      throw Error("option handshake-threads=" + std::to_string(count) +
+                  ": the system starts no more threads (" + std::strerror(error.code().value()) +
+                  "); choose fewer, or raise the limit (ulimit -u, or pids.max of the cgroup)");
+    }
+  }
+}
+
+bool StepThreads::push(ThreadStep& step) noexcept {
+  if (pool_ == nullptr || made_.inherited() || pool_->size() == 0) return false;
+  pool_->push(step);
+  return true;
+}
+
+void StepThreads::withdraw(ThreadStep& step) noexcept {
+  // A step of the parent was given to threads that a child of fork() does not have.
+  if (pool_ != nullptr && step.pool_ == pool_.get() && !made_.inherited()) pool_->withdraw(step);
+}
+
+}}}  // namespace conn::tls

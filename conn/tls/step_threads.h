@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Threads that run the steps of TLS handshakes for one loop (option handshake-threads): a signature
+// takes about a millisecond, for which all other connections of the loop would wait.
+//
+//   from       to         when
+//   kIdle      kWaiting   push()
+//   kWaiting   kRunning   a thread takes the step
+//   kRunning   kOver      the thread has run it
+//   kOver      kIdle      the loop's thread is told, by step_over()
+//   each       kIdle      withdraw()
+
+#include <memory>
+
+#include "ae/abi.h"
+#include "ae/core/fork.h"
+#include "ae/event_loop.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+/// What the loop's thread and the helping threads share.
+class StepPool;
+
+/// A step that a thread may run. Its owner must not touch what run_step() uses from push() until
+/// step_over() or withdraw().
+class ThreadStep {
+ public:
+  ThreadStep() = default;
+  ThreadStep(const ThreadStep&) = delete;
+  ThreadStep& operator=(const ThreadStep&) = delete;
+
+ protected:
+  virtual ~ThreadStep() = default;
+
+ private:
+  friend class StepPool;
+  friend class StepThreads;
+  enum class Progress { kIdle, kWaiting, kRunning, kOver };
+  virtual void run_step() noexcept = 0;   ///< called on one of the threads
+  virtual void step_over() noexcept = 0;  ///< called on the loop's thread, after run_step()
+
+  Progress progress_ = Progress::kIdle;
+  const StepPool* pool_ = nullptr;                    // to which the step was given last
+  ThreadStep *next_ = nullptr, *previous_ = nullptr;  // in the list of its state
+};
+
+/// The threads of one loop. All functions belong to the loop's thread. In a child of fork(), where
+/// the threads are missing, an object is as new, and the steps of its parent are not run.
+class StepThreads {
+ public:
+  explicit StepThreads(ae::EventLoop& loop) noexcept : loop_(loop) {}
+  StepThreads(const StepThreads&) = delete;
+  StepThreads& operator=(const StepThreads&) = delete;
+  ~StepThreads();  ///< waits for the steps that run; all others must have been withdrawn
+
+  /// Starts threads until there are `count`. Throws Error if the system refuses one.
+  void grow(unsigned count);
+  /// Gives `step` to the next thread that is free. Returns false if there is no thread.
+  bool push(ThreadStep& step) noexcept;
+  /// Takes `step` back: it is not run, or has been when this function returns, for which it may
+  /// have to wait. step_over() is not called.
+  void withdraw(ThreadStep& step) noexcept;
+
+ private:
+  void forget_parent() noexcept;
+
+  ae::EventLoop& loop_;
+  std::shared_ptr<StepPool> pool_;  // null: no thread was started
+  ae::MadeHere made_;
+};
+
+}}}  // namespace conn::tls
