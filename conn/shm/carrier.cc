@@ -259,6 +259,9 @@ std::size_t ShmCarrier::run_ready() {
 }
 
 void ShmCarrier::interest_changed() {
+  // A connection that could not join its loop for lack of memory reports that on its list.
+  if (shared_ == nullptr && loop() != nullptr && !closing())
+    attach_list(LoopState::of(type(), *loop()).ready());
   if (is_open() && !inherited()) shared_->heat(*this);
   update_ready();
 }
@@ -420,8 +423,7 @@ void ShmCarrier::close() noexcept {
 void ShmCarrier::abandon() noexcept {
   stop_watching();
   detach_list();
-  if (shared_ != nullptr) shared_->leave(*this);
-  shared_ = nullptr;
+  if (shared_ != nullptr) std::exchange(shared_, nullptr)->leave(*this);
   end();
 }
 
@@ -444,8 +446,7 @@ void ShmCarrier::end() noexcept {
 bool ShmCarrier::leave(ae::EventLoop*) {
   stop_watching();
   detach_list();
-  shared_->leave(*this);
-  shared_ = nullptr;
+  if (shared_ != nullptr) std::exchange(shared_, nullptr)->leave(*this);
   return true;
 }
 

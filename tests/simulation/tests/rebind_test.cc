@@ -28,7 +28,7 @@ void read_into(std::string& got, Connection& connection) {
 }  // namespace
 
 TEST_CASE("rebind: without memory for it the connection goes on on its old loop", "[torture]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix");
+  const std::string name = GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm");
   CAPTURE(name);
   testing::Pair pair({.name = name});
   std::string got;
@@ -73,7 +73,7 @@ TEST_CASE("rebind: without memory for it the connection goes on on its old loop"
 
 TEST_CASE("rebind: without memory at the other loop the connection fails there, and nothing else",
           "[torture]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix");
+  const std::string name = GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm");
   CAPTURE(name);
   for (std::uint64_t number = 1;; ++number) {
     CAPTURE(number);
@@ -177,6 +177,8 @@ std::string go(const testing::Transport& transport, Way way, bool writes, std::u
       char byte;
       if (moves->read(&byte, 1) != -1 || errno != ENOMEM) return "read() does not tell";
     }
+    if (moves->loop() != nullptr && !(moves->leave() && moves->join(pair.loop)))
+      return "what has failed cannot move on";
   }
   moves.reset();
   testing::turns(other, 3);
@@ -187,7 +189,8 @@ std::string go(const testing::Transport& transport, Way way, bool writes, std::u
 }  // namespace
 
 TEST_CASE("rebind: who arrives without memory stands, or has failed and tells so", "[torture]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  const std::string name =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "absent|tcp");
   const Way way = GENERATE(Way::kRebind, Way::kJoin);
   const std::uint64_t count = GENERATE(1, 2, 5, 1000);
   const bool writes = GENERATE(false, true);
@@ -202,7 +205,8 @@ TEST_CASE("rebind: who arrives without memory stands, or has failed and tells so
 }
 
 TEST_CASE("rebind: without memory a loop ends as with it, whoever is on it", "[torture]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  const std::string name =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "absent|tcp");
   CAPTURE(name);
   testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
   conn::ConnectionPtr& moves = pair.transport.list ? pair.client : pair.server;
@@ -233,7 +237,8 @@ void fail_client(testing::Pair& pair) {
 }  // namespace
 
 TEST_CASE("rebind: what has failed and is not told yet is told on the other loop", "[simulation]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  const std::string name =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "absent|tcp");
   CAPTURE(name);
   testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
   fail_client(pair);
@@ -250,7 +255,8 @@ TEST_CASE("rebind: what has failed and is not told yet is told on the other loop
 }
 
 TEST_CASE("rebind: what has failed joins another loop all the same", "[simulation]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  const std::string name =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "absent|tcp");
   CAPTURE(name);
   testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
   fail_client(pair);
@@ -261,7 +267,7 @@ TEST_CASE("rebind: what has failed joins another loop all the same", "[simulatio
 }
 
 TEST_CASE("move: without memory a connection stays, or has failed and tells so", "[torture]") {
-  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix");
+  const std::string name = GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm");
   CAPTURE(name);
   bool failed = true;
   for (std::uint64_t number = 1; failed; ++number) {
