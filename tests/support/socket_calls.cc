@@ -25,6 +25,7 @@ void note(bool sent, const iovec* pieces, std::size_t count, int flags, ssize_t 
   for (std::size_t i = 0; i < count; ++i)
     watched->pieces.push_back(
         {pieces[i].iov_base, pieces[i].iov_len, sent, watched->calls, flags, result});
+  if (watched->after != nullptr) watched->after();
   errno = before;
 }
 

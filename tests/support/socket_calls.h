@@ -29,9 +29,10 @@ class SocketCalls {
 
   std::vector<Piece> pieces;
   int calls = 0;
-  int completions = 0;       ///< messages read from the error queue
-  bool hide_copies = false;  ///< hides that the kernel made a copy
-  int refuse_zero_copy = 0;  ///< this many calls with MSG_ZEROCOPY fail with ENOBUFS
+  int completions = 0;        ///< messages read from the error queue
+  bool hide_copies = false;   ///< hides that the kernel made a copy
+  int refuse_zero_copy = 0;   ///< this many calls with MSG_ZEROCOPY fail with ENOBUFS
+  void (*after)() = nullptr;  ///< called after each call; may change errno
   /// The number of calls that sent something with MSG_ZEROCOPY, or without.
   int sends(bool zero_copy) const;
 };
