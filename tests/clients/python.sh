@@ -16,7 +16,7 @@ if ! "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not availabl
     -out "$work/cert.pem" -days 3 -subj /CN=localhost -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' 2>/dev/null
   certificates="cert=$work/cert.pem&key=$work/key.pem"
 fi
-listen=(--listen tcp://127.0.0.1:0 --listen "unix://$work/kv")
+listen=(--listen tcp://127.0.0.1:0 --listen "unix://$work/kv" --listen "shm://$work/kv-shm")
 [ -z "$certificates" ] || listen+=(--listen "tls://127.0.0.1:0?$certificates")
 start "${listen[@]}" || { total; exit; }
 all=''

@@ -99,7 +99,7 @@ co::Task<> take_what_is_there(co::Stream& from, std::string& seen) {
 }  // namespace
 
 TEST_CASE("first: what loses while a task is on the stack has taken nothing", "[co]") {
-  const std::string name = GENERATE("memory", "unix", "tcp");
+  const std::string name = GENERATE("memory", "unix", "tcp", "shm");
   const Kind kind = GENERATE(kRead, kExactly, kLine, kPeek, kTask, kInner);
   const bool at_once = GENERATE(true, false);
   CAPTURE(name, kind, at_once);
@@ -122,7 +122,7 @@ TEST_CASE("first: what loses while a task is on the stack has taken nothing", "[
 TEST_CASE("first: what is cancelled with a task on the stack has taken nothing", "[co]") {
   // `b` completes in the iteration in which it is cancelled: by the scope, or because another
   // first() has completed.
-  const std::string name = GENERATE("memory", "unix", "tcp");
+  const std::string name = GENERATE("memory", "unix", "tcp", "shm");
   const bool outer = GENERATE(true, false);
   const Kind kind = GENERATE(kRead, kPeek, kInner);
   CAPTURE(name, outer, kind);

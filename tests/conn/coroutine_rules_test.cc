@@ -246,7 +246,7 @@ struct Nested {
 
 TEST_CASE("first: where another one ends while a task is on the stack, the task goes on first",
           "[co]") {
-  const std::string name = GENERATE("memory", "unix", "tcp");
+  const std::string name = GENERATE("memory", "unix", "tcp", "shm");
   const Way way = GENERATE(kBegins, kByTheLoop, kByASignal, kBelowATask, kBelowALazy, kBelowFirst);
   const int end = GENERATE(0, 1, 2);
   CAPTURE(name, way, end);
@@ -321,7 +321,7 @@ TEST_CASE("scope: it may end while a task of it is on the stack, however deep", 
 }
 
 TEST_CASE("stream: it may end while two that waited for it are on the stack", "[co]") {
-  const std::string name = GENERATE("memory", "unix", "tcp");
+  const std::string name = GENERATE("memory", "unix", "tcp", "shm");
   const bool writes = GENERATE(false, true);
   const bool first_ends = GENERATE(true, false);
   CAPTURE(name, writes, first_ends);

@@ -474,7 +474,7 @@ TEST_CASE("connect: its limit, and what value() throws", "[co]") {
 TEST_CASE("coroutine: a session is one frame, and a request allocates nothing",
           "[co][allocation]") {
   const ae::Duration limit = GENERATE(co::kNoLimit, ae::Duration(1h));
-  const std::string name = GENERATE("unix", "tcp", "tls");
+  const std::string name = GENERATE("unix", "tcp", "shm", "tls");
   if (!AECONN_TLS && name == "tls") return;
   CAPTURE(name);
   testing::Pair pair({.name = name});

@@ -137,7 +137,8 @@ GroupWalk::GroupWalk(std::uint64_t seed, std::string transport)
     transport_ = chance(0.55)  ? "rdma"
                  : chance(0.7) ? (chance(0.5)   ? "memory"
                                   : chance(0.5) ? "tcp"
-                                                : "unix")
+                                  : chance(0.5) ? "unix"
+                                                : "shm")
                                : all[pick(0, all.size() - 1)];
   }
   is_rdma_ = transport_.ends_with("rdma");
@@ -164,7 +165,7 @@ void GroupWalk::choose() {
   far_ = &world_.add_device("sim1", "10.77.0.2", *profiles[pick(0, profiles.size() - 1)]);
   if (is_rdma_)
     url_ = transport_ + "://10.77.0.1:0";
-  else if (transport_.ends_with("unix"))
+  else if (transport_.ends_with("unix") || transport_.ends_with("shm"))
     url_ = transport_ + "://" + folder_.path() + "/socket";
   else
     url_ = transport_ + (transport_.ends_with("memory") ? "://walk" : "://127.0.0.1:0");

@@ -39,7 +39,7 @@ void Walk::listen() {
   std::string url = transport_ + "://";
   if (is_rdma_)
     url += "10.77.0.1:0" + options_;
-  else if (transport_.ends_with("unix"))
+  else if (transport_.ends_with("unix") || transport_.ends_with("shm"))
     url += folder_.path() + "/socket";
   else if (transport_.ends_with("memory"))
     url += "walk";
@@ -545,7 +545,8 @@ void Walk::check_what_is_left() {
 
 const std::vector<std::string>& walk_transports() {
   static const std::vector<std::string> all = {"rdma", "tls+rdma", "memory", "tls+memory",
-                                               "tcp",  "tls",      "unix",   "tls+unix"};
+                                               "tcp",  "tls",      "unix",   "tls+unix",
+                                               "shm",  "tls+shm"};
   return all;
 }
 

@@ -28,7 +28,8 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
   loop_plan_ = plan.loop == LoopPlan::kSeed ? drawn : plan.loop;
   host_prepares_ = chance(0.5);
   is_rdma_ = transport_.ends_with("rdma");
-  is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
+  // The hello of shm is one message; the kernel has room for all of it.
+  is_socket_ = !is_rdma_ && !transport_.ends_with("memory") && !transport_.ends_with("shm");
   calm_ = chance(0.3) && !resumes_;
   choose_network();
   choose_devices(plan.profiles.empty() ? serving_profiles_of_all_ages() : plan.profiles);

@@ -13,9 +13,10 @@ namespace testing {
 /// Two ends of a connection, on a loop that a handler may iterate.
 struct Bed {
   explicit Bed(const std::string& name) {
-    conn::Endpoint at = conn::Endpoint::parse(name == "tcp"    ? "tcp://127.0.0.1:0"
-                                              : name == "unix" ? "unix://" + folder.path() + "/s"
-                                                               : "memory://rules");
+    conn::Endpoint at =
+        conn::Endpoint::parse(conn::carries_path(name) ? name + "://" + folder.path() + "/s"
+                              : name == "tcp"          ? "tcp://127.0.0.1:0"
+                                                       : "memory://rules");
     listener = registry.listen(
         loop, at, [this](conn::ConnectionPtr arrival) { server = std::move(arrival); });
     at = listener->endpoints().front();

@@ -486,7 +486,8 @@ class Socket:
     @overload
     def setsockopt(self, level: int, optname: int, value: None, optlen: int, /) -> None: ...
     def setsockopt(self, *arguments: Any) -> None:
-        """Options of the underlying socket, if there is one. For rdma use options of the URL."""
+        """Options of the underlying socket, if there is one. For rdma and shm use options of the
+        URL."""
         with self._kernel_socket() as below:
             below.setsockopt(*arguments)
 

@@ -30,8 +30,8 @@ struct Bed {
   explicit Bed(const std::string& scheme, const conn::Options& options = {}) {
     for (const auto& each : registry.types())
       if (each->name().starts_with("tls")) each->configure(testing::test_tls_options("localhost"));
-    to = conn::Endpoint::parse(scheme.ends_with("unix") ? scheme + "://" + folder.path() + "/s"
-                                                        : scheme + "://127.0.0.1:0");
+    const bool is_path = scheme.ends_with("unix") || scheme.ends_with("shm");
+    to = conn::Endpoint::parse(scheme + "://" + (is_path ? folder.path() + "/s" : "127.0.0.1:0"));
     conn::Endpoint at = to;
     at.options = options;
     listener = registry.listen(loop, at,
@@ -106,7 +106,8 @@ void each_allocation(std::uint64_t count, Run run) {
 TEST_CASE("connect: a blocking one without memory has failed when it returns or throws",
           "[torture]") {
   testing::test_identity();
-  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::string scheme =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "rdma|tcp");
   const std::string option = GENERATE("", "colour");
   CAPTURE(scheme, option);
   each_allocation(1, [&](auto begin, auto end) -> std::string {
@@ -128,7 +129,8 @@ TEST_CASE("connect: a blocking one without memory has failed when it returns or 
 
 TEST_CASE("connect: without memory the connect handler tells what became of it", "[torture]") {
   testing::test_identity();
-  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::string scheme =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "rdma|tcp");
   const std::uint64_t count = GENERATE(1, 3, 20);
   CAPTURE(scheme, count);
   each_allocation(count, [&](auto begin, auto end) -> std::string {
@@ -215,7 +217,8 @@ TEST_CASE("tls: without memory a handshake that is late ends all the same", "[to
 
 TEST_CASE("close handler: without memory the end is told, and the failure after it", "[torture]") {
   testing::test_identity();
-  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::string scheme =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "rdma|tcp");
   const std::uint64_t count = GENERATE(1, 3, 20);
   const conn::CloseOn when = GENERATE(conn::CloseOn::kEnd, conn::CloseOn::kFailure);
   CAPTURE(scheme, count, when == conn::CloseOn::kEnd);

@@ -63,7 +63,7 @@ class Trial {
     std::string url = transport_ + "://";
     if (transport_.ends_with("rdma"))
       url += "10.77.0.1:0";
-    else if (transport_.ends_with("unix"))
+    else if (transport_.ends_with("unix") || transport_.ends_with("shm"))
       url += fmt::format("{}/{}", folder_.path(), ++names_);
     else
       url += "127.0.0.1:0";
@@ -174,7 +174,7 @@ TEST_CASE("coroutine: one whose frame finds no memory is empty, and says so wher
 
 TEST_CASE("torture: each allocation may fail where coroutines serve and ask",
           "[simulation][torture][co]") {
-  const std::string transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  const std::string transport = GENERATE("rdma", "tcp", "unix", "shm", "tls+rdma", "tls");
   testing::test_identity();
   std::uint64_t tried = 0, survived = 0;
   for (std::uint64_t number = 1;; ++number) {

@@ -58,10 +58,11 @@ TEST_CASE("simulation: a gather write of many calls stops at the one that took l
 
 TEST_CASE("simulation: a failure is told as one, whichever allocation fails meanwhile",
           "[simulation][sockets][memory]") {
-  const std::string scheme = GENERATE(as<std::string>{}, "tcp", "unix", "tls", "tls+unix");
+  const std::string scheme = GENERATE(as<std::string>{}, "tcp", "unix", "shm", "tls", "tls+unix");
   const std::string way = GENERATE(as<std::string>{}, "read", "readv", "write", "loop", "shutdown");
   if (way == "loop" && scheme.starts_with("tls")) return;  // TLS learns of it by a read only
   CAPTURE(scheme, way);
+  const bool is_path = scheme.ends_with("unix") || scheme.ends_with("shm");
   World world;
   const conn::Registry registry = conn::all_transports();
   if (registry.find(scheme) == nullptr) return;  // not in this build
@@ -75,7 +76,7 @@ TEST_CASE("simulation: a failure is told as one, whichever allocation fails mean
     conn::ConnectionPtr server;
     const std::string path = folder.path() + "/" + std::to_string(number);
     const conn::ListenerPtr listener =
-        registry.listen(loop, scheme + (scheme.ends_with("unix") ? "://" + path : "://127.0.0.1:0"),
+        registry.listen(loop, scheme + (is_path ? "://" + path : "://127.0.0.1:0"),
                         [&](conn::ConnectionPtr accepted) { server = std::move(accepted); });
     const conn::ConnectionPtr client =
         registry.connect(loop, listener->endpoints().front().to_string(), [](conn::Connection&) {});

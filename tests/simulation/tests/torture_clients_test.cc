@@ -45,8 +45,8 @@ struct Outcome {
 /// A way to connect.
 struct Way {
   std::string name;     // "redial:tcp"
-  std::string listen;   // URL
-  std::string connect;  // URL; the port is the listener's
+  std::string listen;   // URL; after "//" comes a path
+  std::string connect;  // URL; the port or path is the listener's
   bool device = false;  // 127.0.0.1 is also the address of an RDMA device
   bool group = false;   // two loops serve
 };
@@ -59,12 +59,14 @@ const std::vector<Way>& ways() {
       {"redial:list-to-tcp", "tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1", true},
       {"redial:rdma", "rdma://127.0.0.1:0", "rdma://127.0.0.1", true},
       {"redial:tls", "tls://127.0.0.1:0", "tls://127.0.0.1"},
+      {"redial:shm", "shm://", "shm://"},
       {"plain:hosts", "tcp://127.0.0.1:0", "tcp://127.0.0.3,127.0.0.1?spread=least"},
       {"plain:list", "rdma|tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1", true},
       {"plain:list-to-tcp", "tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1", true},
       {"plain:group", "tcp://127.0.0.1:0", "tcp://127.0.0.1", false, true},
       {"plain:group-list", "rdma|tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1", true, true},
       {"co:tcp", "tcp://127.0.0.1:0", "tcp://127.0.0.1"},
+      {"co:shm", "shm://", "shm://"},
       {"co:list", "rdma|tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1", true},
   };
   return all;
@@ -148,14 +150,16 @@ class Torture {
   }
 
   void listen() {
+    const std::string path = way_.listen.ends_with("//") ? folder_.path() + "/s" : "";
     if (way_.group) {
       loops_ = std::make_unique<testing::SharedLoops>(*loop_, 2);
       listener_ = conn::listen(registry_, *loops_, way_.listen,
                                [this](ae::EventLoop&, std::size_t) { return accepts(); });
     } else {
-      listener_ = registry_.listen(*loop_, way_.listen, accepts());
+      listener_ = registry_.listen(*loop_, way_.listen + path, accepts());
     }
-    to_ = conn::Endpoint::parse(way_.connect);
+    to_ = conn::Endpoint::parse(way_.connect + path);
+    if (!path.empty()) return;
     to_.port = listener_->endpoints().front().port;
     to_.no_port = false;
   }
@@ -282,6 +286,7 @@ class Torture {
 
   const Way& way_;
   World world_;
+  testing::TempFolder folder_;
   conn::Registry registry_ = conn::all_transports();
   std::unique_ptr<testing::AnyLoop> loop_ = std::make_unique<testing::AnyLoop>();
   std::unique_ptr<testing::SharedLoops> loops_;

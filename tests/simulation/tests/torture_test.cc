@@ -228,7 +228,7 @@ class Torture {
     std::string url = transport_ + "://";
     if (transport_.ends_with("rdma"))
       url += echo.in_place() ? "10.77.0.1:0?prepared=2&in-place=yes" : "10.77.0.1:0?prepared=2";
-    else if (transport_.ends_with("unix"))
+    else if (transport_.ends_with("unix") || transport_.ends_with("shm"))
       url += fmt::format("{}/{}", folder_.path(), ++names_);
     else
       url += "127.0.0.1:0";
@@ -238,7 +238,7 @@ class Torture {
     if (transport_.ends_with("rdma")) {
       address_.options.set("spread", "near");
       address_.options.set("source", "10.77.0.1");
-    } else if (!transport_.ends_with("unix")) {
+    } else if (!transport_.ends_with("unix") && !transport_.ends_with("shm")) {
       address_.options.set("spread", "least");
     }
     return address_;
@@ -412,18 +412,18 @@ void torture(const std::string& transport, What what, std::uint64_t stride = 1,
 }  // namespace
 
 TEST_CASE("torture: each call of verbs, rdma_cm and sockets may fail", "[simulation][torture]") {
-  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  const char* transport = GENERATE("rdma", "tcp", "unix", "shm", "tls+rdma", "tls");
   torture(transport, What::kCall);
 }
 
 TEST_CASE("torture: each allocation may fail", "[simulation][torture]") {
-  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  const char* transport = GENERATE("rdma", "tcp", "unix", "shm", "tls+rdma", "tls");
   torture(transport, What::kNew);
 }
 
 TEST_CASE("torture: each allocation may fail where a server reads and writes in place",
           "[simulation][torture]") {
-  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  const char* transport = GENERATE("rdma", "tcp", "unix", "shm", "tls+rdma", "tls");
   torture(transport, What::kNew, 1, true);
 }
 
