@@ -10,12 +10,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
-Acceptor::Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings,
+Acceptor::Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, Served served,
                    AcceptHandler accepted)
     : type_(type),
       shared_(&shared),
       counters_(type.counters(shared.loop())),
-      settings_(std::move(settings)) {
+      settings_(std::move(settings)),
+      served_(std::move(served)) {
   accepted_.set(std::move(accepted));
   ConnectionSet::of(shared.loop()).add(*this);
 }
@@ -175,6 +176,8 @@ ConnectionPtr Acceptor::welcome(Greeting& client, Answer& refusal) {
   Hello hello;
   refusal = decode(client.hello.message(), settings_->max_ring, hello);
   if (refusal.status != Answer::kStands) return nullptr;
+  refusal = {Answer::kNotHere, served_.why_not(hello.destination)};
+  if (!refusal.text.empty()) return nullptr;
   refusal.status = Answer::kRule;
   if (client.hello.descriptors() != 2) {
     refusal.text = "two descriptors have to come with the hello";

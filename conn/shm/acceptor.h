@@ -16,6 +16,7 @@
 #include "conn/core/refusals.h"
 #include "conn/kit/quota.h"
 #include "conn/kit/ready_list.h"
+#include "conn/shm/destination.h"
 #include "conn/shm/hello.h"
 #include "conn/shm/loop_state.h"
 #include "conn/shm/settings.h"
@@ -28,7 +29,8 @@ class ShmType;
 /// The part of a listener or loop acceptor that may still be running when a handler destroys that.
 class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWatcher {
  public:
-  Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, AcceptHandler accepted);
+  Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, Served served,
+           AcceptHandler accepted);
   ~Acceptor() override { stop(); }
   /// Ends everything that is not established yet; no handler runs afterwards.
   void stop() noexcept;
@@ -74,6 +76,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   LoopState* shared_;  // null once stopped
   LoopCounters& counters_;
   const SettingsPtr settings_;
+  const Served served_;
   std::optional<Quota> quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "ae/abi.h"
+#include "conn/shm/destination.h"
 #include "conn/shm/hello.h"
 #include "conn/shm/loop_state.h"
 #include "conn/shm/memory.h"
@@ -49,6 +50,9 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
  private:
   const ShmType& shm_type() const noexcept;
   // Connecting
+  void looked_up(const Endpoint& to, Destination found, Failure why);
+  void dial(const Endpoint& to);
+  void limit_time(const char* what);
   void dialed(tcp::Dialed result);
   bool greet(tcp::Dialed result);
   void take_answer();
@@ -95,6 +99,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool bell_failed_ = false;        // whether the kernel had no memory for a bell
   bool sends_descriptors_ = false;  // whether descriptors came among the peer's bells
   // While connecting
+  std::unique_ptr<DestinationLookup> lookup_;
+  std::unique_ptr<const Destination> destination_;  // null: the URL is a path of shm
   std::unique_ptr<tcp::Dial> dial_;
   struct Awaited {
     Receipt answer;

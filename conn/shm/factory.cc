@@ -12,10 +12,10 @@ namespace {
 /// Makes a listener of one loop. `open` opens its socket, for a handler of pending connections.
 template <class Open>
 ListenerPtr listen_with(const ShmType& type, ae::EventLoop& loop, SettingsPtr settings,
-                        AcceptHandler accepted, Open open) {
+                        Served served, AcceptHandler accepted, Open open) {
   const std::uint64_t most = settings->socket->max_connections;
-  AcceptorPtr acceptor(
-      new Acceptor(type, LoopState::of(type, loop), std::move(settings), std::move(accepted)));
+  AcceptorPtr acceptor(new Acceptor(type, LoopState::of(type, loop), std::move(settings),
+                                    std::move(served), std::move(accepted)));
   acceptor->limit(most);
   PortListenerPtr port =
       open([to = acceptor.get()](PendingConnectionPtr one) { to->arrive(std::move(one)); });
@@ -28,21 +28,22 @@ ListenerPtr ShmType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                             AcceptHandler accepted) const {
   check(endpoint);
   return listen_with(
-      *this, loop, settings_for(endpoint.options), std::move(accepted),
+      *this, loop, settings_for(endpoint.options), Served(endpoint), std::move(accepted),
       [&](PendingHandler arrived) { return open_port(loop, endpoint, std::move(arrived)); });
 }
 
 ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
   return listen_with(
-      *this, loop, settings_for(options), std::move(accepted),
+      *this, loop, settings_for(options), {}, std::move(accepted),
       [&](PendingHandler arrived) { return adopt_port(loop, fd, std::move(arrived), options); });
 }
 
 LoopAcceptorPtr ShmType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                        AcceptHandler accepted) const {
-  return std::make_unique<ShmListener>(AcceptorPtr(new Acceptor(
-      *this, LoopState::of(*this, loop), settings_for(endpoint.options), std::move(accepted))));
+  return std::make_unique<ShmListener>(
+      AcceptorPtr(new Acceptor(*this, LoopState::of(*this, loop), settings_for(endpoint.options),
+                               Served(endpoint), std::move(accepted))));
 }
 
 ConnectionPtr ShmType::create(ae::EventLoop& loop) const {

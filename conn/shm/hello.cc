@@ -24,7 +24,9 @@ constexpr std::uint32_t kLayout =
     std::endian::native == std::endian::little ? 0x08040201 : 0x08040202;
 // Where a message has which field.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
-                      kHelloText = 48;
+                      kDevice = 32, kInode = 40, kHelloText = 48;
+// Features in kMust: the text of the hello is a destination, which the server must compare.
+constexpr std::uint32_t kHasDestination = 1;
 constexpr std::size_t kStatus = 12, kRetryAfter = 20, kAnswerText = 24;
 
 void put(std::string& message, std::size_t at, std::uint64_t value, std::size_t bytes) {
@@ -32,11 +34,15 @@ void put(std::string& message, std::size_t at, std::uint64_t value, std::size_t 
     message[at + i] = static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-std::uint32_t get(std::string_view message, std::size_t at, std::size_t bytes) noexcept {
-  std::uint32_t value = 0;
+std::uint64_t get_long(std::string_view message, std::size_t at, std::size_t bytes = 8) noexcept {
+  std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes; ++i)
-    value |= std::uint32_t{static_cast<unsigned char>(message[at + i])} << (8 * i);
+    value |= std::uint64_t{static_cast<unsigned char>(message[at + i])} << (8 * i);
   return value;
+}
+
+std::uint32_t get(std::string_view message, std::size_t at, std::size_t bytes) noexcept {
+  return static_cast<std::uint32_t>(get_long(message, at, bytes));
 }
 
 std::string begin(std::string_view text, std::size_t text_at) {
@@ -64,7 +70,11 @@ void close_elsewhere(std::span<const int> descriptors) noexcept {
 }  // namespace
 
 std::string encode(const Hello& hello) {
-  std::string message = begin("", kHelloText);
+  const Destination& to = hello.destination;
+  std::string message = begin(to.text, kHelloText);
+  put(message, kMust, to.text.empty() ? 0 : kHasDestination, 4);
+  put(message, kDevice, to.device, 8);
+  put(message, kInode, to.inode, 8);
   put(message, kLayoutAt, kLayout, 4);
   put(message, kClientRing, hello.client_ring, 4);
   put(message, kServerRing, hello.server_ring, 4);
@@ -91,12 +101,21 @@ std::size_t message_length(std::string_view header) noexcept {
 Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello) {
   if (!message.starts_with(kMagic))
     return {Answer::kVersion, "this server speaks version 1 of shm"};
-  if (get(message, kMust, 4) != 0)
+  const std::uint32_t must = get(message, kMust, 4);
+  if ((must & ~kHasDestination) != 0)
     return {Answer::kVersion, "the client needs a feature that this server does not have"};
   if (get(message, kLayoutAt, 4) != kLayout)
     return {Answer::kVersion, "the client has another layout of memory"};
-  if (kHeader + get(message, kHelloText, 2) > message.size())
+  const std::size_t text = get(message, kHelloText, 2);
+  if (kHeader + text > message.size())
     return {Answer::kRule, "the hello's text is longer than the hello"};
+  if ((must & kHasDestination) != 0) {
+    Destination& to = hello.destination;
+    if (!is_destination(message.substr(kHeader, text)))
+      return {Answer::kRule, "the hello's destination is not one"};
+    to = {std::string(message.substr(kHeader, text)), get_long(message, kDevice),
+          get_long(message, kInode)};
+  }
   hello.client_ring = get(message, kClientRing, 4);
   hello.server_ring = get(message, kServerRing, 4);
   for (const std::uint32_t ring : {hello.client_ring, hello.server_ring}) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "conn/shm/destination.h"
 #include "conn/tcp/socket.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
@@ -28,6 +29,7 @@ constexpr bool is_ring_size(std::uint64_t size) noexcept {
 struct Hello {
   std::uint32_t client_ring = 0;  ///< bytes of the ring that the client writes
   std::uint32_t server_ring = 0;  ///< bytes of the ring that the server writes
+  Destination destination = {};   ///< where the client's URL leads beside this socket
 };
 
 /// The server's answer. With kStands, the connection is established.

@@ -21,6 +21,9 @@ const OptionTable& option_table() {
          {"backlog", "accept-batch", "max-connections", "mode", "group", "idle-timeout"})
       rows.push_back(*tcp::unix_options().find(name));
     std::vector<OptionRow> own{
+        Row::text("shm-path", kBoth, "", "a path, or `@` and a name",
+                  "shm's own socket, where a list of schemes has shm in it")
+            .of(OptionPlace::kFile),
         Row::duration("connect-timeout", OptionSide::kConnecting, tcp::Settings().connect_timeout,
                       1ms, 24h, "until the server's answer is there"),
         Row::bytes("ring", OptionSide::kConnecting, d.ring, kLeastRing, kMostRing,
@@ -64,6 +67,8 @@ SettingsPtr parse_settings(const Options& options) {
   s.handshake_timeout = read.duration("handshake-timeout");
   s.max_handshakes = static_cast<unsigned>(read.number("max-handshakes"));
   s.spin = spin_from(read);
+  s.path = read.text("shm-path");
+  if (s.path.empty() && read.given("shm-path")) throw Error("option shm-path: the path is missing");
   return std::make_shared<const Settings>(s);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "ae/abi.h"
 #include "ae/spin.h"
@@ -25,6 +26,8 @@ struct Settings {
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   ae::Spin spin = {};
+  /// Path of the Unix socket if the endpoint's hosts or path are those of other schemes.
+  std::string path;
 };
 using SettingsPtr = std::shared_ptr<const Settings>;
 

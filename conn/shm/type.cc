@@ -65,6 +65,9 @@ ShmType::ShmType()
       settings_(std::make_shared<const Settings>()) {}
 
 void ShmType::configure(const Options& options) {
+  if (options.has("shm-path"))
+    throw Error("option shm-path belongs in the URL of a list of schemes, as in " +
+                std::string("shm|tcp://127.0.0.1:6379?shm-path=/run/kv.shm"));
   settings_ = parse_settings(options);  // throws for a bad option, before anything is changed
   options_ = options;
 }
@@ -73,20 +76,26 @@ std::shared_ptr<const Settings> ShmType::settings_for(const Options& endpoint) c
   return endpoint.empty() ? settings_ : parse_settings(options_.merged_with(endpoint));
 }
 
-/// Returns the endpoint as it is for the Unix socket, with the type's own options, too.
 Endpoint ShmType::socket_endpoint(const Endpoint& endpoint) const {
   Endpoint socket = endpoint;
+  if (const std::string path = endpoint.options.text("shm-path", ""); !path.empty()) {
+    socket.path = path;
+    socket.hosts.clear();
+    socket.port = 0;
+  }
   socket.options = socket_options(options_.merged_with(endpoint.options));
   return socket;
 }
 
 void ShmType::check(const Endpoint& endpoint) const {
-  socket_.check(socket_endpoint(endpoint));
   try {
     (void)settings_for(endpoint.options);
+    if (!endpoint.hosts.empty() && !endpoint.options.has("shm-path"))
+      throw Error("a shm endpoint has a path and no host");
   } catch (const Error& error) {
     throw Error(endpoint.to_string() + ": " + error.what());
   }
+  socket_.check(socket_endpoint(endpoint));
 }
 
 PortListenerPtr ShmType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,

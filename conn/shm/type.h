@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The transport shm, URL shm:///path/of/the.sock: two processes of one machine share memory, see
-// docs/shm.md.
+// docs/shm.md. In a list of schemes the path is that of option shm-path, and the URL's hosts and
+// port, or path, are the destination that the server of the socket has to serve.
 
 #include <memory>
 
@@ -45,10 +46,11 @@ class AECONN_API ShmType final : public Transport {
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
   /// Returns the record of the addresses to which connections of this type lead.
   AddressBook& addresses() const noexcept { return socket_.addresses(); }
-
- private:
+  /// Returns the endpoint as it is for the Unix socket: with the path of option shm-path, if that
+  /// is given, and with those options, the type's own included, that are for the socket.
   Endpoint socket_endpoint(const Endpoint& endpoint) const;
 
+ private:
   const OptionTable& table_;
   const tcp::UnixType socket_;  // makes the listening sockets
   Options options_;

@@ -55,7 +55,7 @@ TEST_CASE("shm: a hello that breaks a rule is refused with its reason",
           "[shm][shm-hello][hostile]") {
   using namespace std::string_literals;
   CHECK(answered(changed(7, "\2")).status == Answer::kVersion);
-  CHECK(answered(changed(12, "\1")).status == Answer::kVersion);         // a feature that must be
+  CHECK(answered(changed(12, "\2")).status == Answer::kVersion);         // a feature that must be
   CHECK(answered(changed(16, "\1")).status == Answer::kStands);          // one that may be
   CHECK(answered(changed(20, "\4\2\1\2"s)).status == Answer::kVersion);  // another layout
   CHECK(answered(changed(24, "\0\0\0\0"s)).status == Answer::kSize);
