@@ -3,9 +3,10 @@
 // Endpoint: where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379,
 // unix:///run/kv, `unix:@kv`, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
 // list of schemes, the preferred one first, names one place that several transports can reach:
-// rdma|tcp://10.0.0.1:6379. Any byte of a path, an option or a host, and the commas between hosts,
-// may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and '%' itself must be
-// written so.
+// rdma|tcp://10.0.0.1:6379. shm in a list has a path of its own, which is an option:
+// shm|tcp://10.0.0.1:6379?shm-path=/run/kv.shm. Any byte of a path, an option or a host, and the
+// commas between hosts, may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and
+// '%' itself must be written so.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +18,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Whether URLs of this scheme have a path, not hosts and a port: unix, shm, and tls over these.
+/// Whether URLs of this scheme have a path, not hosts and a port: unix, shm, tls over these, and
+/// lists of nothing else. A list with shm and schemes that have hosts, has hosts.
 AECONN_API bool carries_path(std::string_view scheme) noexcept;
 
 /// The parts of a URL: scheme, hosts, port or path, and options.

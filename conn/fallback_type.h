@@ -84,13 +84,15 @@ class AECONN_API FallbackType final : public Transport {
   /// Returns the fallback-delay and the connect-timeout for `endpoint`: the values of its options,
   /// or else the defaults of this type. Throws Error if a value is invalid.
   Times times(const Endpoint& endpoint) const;
-  /// Calls `open` for each available scheme with the endpoint to listen on. For port 0, the port
-  /// that the first call returns is passed to the others. If that port is not free for all schemes,
-  /// calls `close` to undo the calls, and starts again. Returns the schemes for which `open` threw
-  /// Error; throws Error if it did for all.
+  /// Calls `open` for each available scheme with the endpoint to listen on; it returns the
+  /// addresses that are listened on. For port 0, the port that the first call returns is passed to
+  /// the others. If that port is not free for all schemes, calls `close` to undo the calls, and
+  /// starts again. A scheme with a socket of its own (shm with shm-path) comes last, with the
+  /// addresses of the others, and only if there are some. Returns the schemes for which `open`
+  /// threw Error; throws Error if it did for all.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
-      const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
+      const std::function<std::vector<Endpoint>(const Candidate&, const Endpoint&)>& open,
       const std::function<void()>& close) const;
   /// Counts a connection that uses another scheme than the list's first, and calls the program's
   /// handler for such connections.

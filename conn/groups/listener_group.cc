@@ -181,7 +181,7 @@ ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
         cores.open.push_back(open_core(
             *candidate.type, loops, at,
             [&](ae::EventLoop& loop, std::size_t index) { return handlers(loop, index); }, spread));
-        return cores.open.back()->endpoints().front().port;
+        return cores.open.back()->endpoints();
       },
       [&] {
         for (const auto& core : cores.open) core->close();

@@ -2,6 +2,7 @@
 #include "conn/fallback_type.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "conn/core/connection_set.h"
@@ -15,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kPortTries = 16;
+constexpr const char* kShortCut = "shm-path";
 
 Endpoint of_scheme(const Endpoint& place, const std::string& scheme) {
   Endpoint one = place;
@@ -26,6 +28,9 @@ Endpoint of_scheme(const Endpoint& place, const std::string& scheme) {
 const OptionRow* option_of(const Candidate& candidate, std::string_view key) noexcept {
   return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
+
+/// Whether the candidate has a socket of its own, beside the place that the URL names.
+bool is_short_cut(const Candidate& candidate) { return candidate.to.options.has(kShortCut); }
 
 /// Returns the error text for an option that existed in an earlier version, from the first
 /// transport that had it; empty if none had it.
@@ -173,7 +178,8 @@ void FallbackType::configure(const Options& options) {
   Options own;
   std::vector<Options> others(candidates_.size());
   Endpoint probe;
-  if (carries_path(candidates_.front().scheme)) {
+  if (options.has(kShortCut)) throw Error(name_ + ": option " + kShortCut + " belongs in a URL");
+  if (carries_path(name_)) {
     probe.path = "/";
   } else {
     probe.hosts.push_back({"localhost", false});
@@ -181,6 +187,7 @@ void FallbackType::configure(const Options& options) {
   }
   probe.scheme = name_;
   probe.options = options;
+  if (find_option(kShortCut) != nullptr) probe.options.set(kShortCut, "/");
   // Checks the options: throws for a bad one before anything is changed.
   (void)candidates_for(probe);
   for (const auto& [key, value] : options.values()) {
@@ -212,7 +219,7 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
       [&](const Candidate& candidate, const Endpoint& at) {
         listeners.push_back(candidate.type->listen(
             loop, at, [shared](ConnectionPtr arrival) { (*shared)(std::move(arrival)); }));
-        return listeners.back()->endpoints().front().port;
+        return listeners.back()->endpoints();
       },
       [&] { listeners.clear(); });
   return std::make_unique<FallbackListener>(*this, std::move(listeners), std::move(missing));
@@ -220,41 +227,57 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 
 std::vector<Skipped> FallbackType::listen_on_each(
     const Endpoint& endpoint,
-    const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
+    const std::function<std::vector<Endpoint>(const Candidate&, const Endpoint&)>& open,
     const std::function<void()>& close) const {
   const std::vector<Candidate> candidates = candidates_for(endpoint);
   for (int attempt = 1;; ++attempt) {
-    std::vector<Skipped> missing;
-    std::uint16_t port = endpoint.port;
-    bool again = false;
-    for (const Candidate& candidate : candidates) {
-      if (candidate.type == nullptr) {
-        missing.push_back(
-            {candidate.scheme,
-             SkipReason::kUnavailable,
-             {std::make_error_code(std::errc::protocol_not_supported), candidate.unavailable}});
-        continue;
-      }
+    std::vector<std::optional<Skipped>> missing(candidates.size());
+    Endpoint place = endpoint;  // gets the addresses that are listened on
+    place.hosts.clear();
+    bool any = false, again = false;
+    const auto listen = [&](std::size_t i, bool short_cut) {
+      const Candidate& candidate = candidates[i];
       Endpoint at = candidate.to;
-      at.port = port;
+      if (short_cut) at.hosts = place.hosts;
+      at.port = place.port;
       try {
-        port = open(candidate, at);
+        if (short_cut && !any) throw Error("no other scheme of the list listens");
+        for (Endpoint& each : open(candidate, at)) {
+          if (short_cut) continue;
+          any = true;
+          place.port = each.port;
+          for (Endpoint::Host& host : each.hosts) place.hosts.push_back(std::move(host));
+        }
       } catch (const Error& error) {
         // With port 0 the first transport chooses a port, which may be in use for a later
         // transport. All transports then try again with another port.
-        again = again || (port != endpoint.port && attempt < kPortTries);
-        missing.push_back({candidate.scheme,
-                           SkipReason::kOther,
-                           {std::make_error_code(std::errc::address_not_available), error.what()}});
+        again = again || (!short_cut && place.port != endpoint.port && attempt < kPortTries);
+        missing[i] = {candidate.scheme,
+                      SkipReason::kOther,
+                      {std::make_error_code(std::errc::address_not_available), error.what()}};
+      }
+    };
+    for (const bool short_cut : {false, true}) {
+      for (std::size_t i = 0; i < candidates.size() && !again; ++i) {
+        if (candidates[i].type == nullptr)
+          missing[i] = {
+              candidates[i].scheme,
+              SkipReason::kUnavailable,
+              {std::make_error_code(std::errc::protocol_not_supported), candidates[i].unavailable}};
+        else if (is_short_cut(candidates[i]) == short_cut)
+          listen(i, short_cut);
       }
     }
     if (again) {
       close();
       continue;
     }
-    if (missing.size() == candidates.size())
-      throw Error(endpoint.to_string() + ": " + conn::describe(missing));
-    return missing;
+    std::vector<Skipped> all;
+    for (std::optional<Skipped>& each : missing)
+      if (each) all.push_back(*std::move(each));
+    if (all.size() == candidates.size())
+      throw Error(endpoint.to_string() + ": " + conn::describe(all));
+    return all;
   }
 }
 

@@ -50,6 +50,7 @@ const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
 
 void TlsType::configure(const Options& options) {
   Options below = split_below(options);
+  if (below.has("shm-path")) throw Error(name_ + ": option shm-path belongs in a URL");
   if (!below.empty()) {  // rejects options that the layer below does not know
     Endpoint probe;
     probe.scheme = below_.name();

@@ -16,6 +16,10 @@ namespace {
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
+bool is_shm(std::string_view scheme) noexcept {
+  return scheme == "shm" || scheme.ends_with("+shm");
+}
+
 bool is_secure(std::string_view scheme) noexcept {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
@@ -28,6 +32,7 @@ class Parser {
   Endpoint parse() {
     scheme();
     options();
+    list();
     if (carries_path(endpoint_.scheme)) {
       path();
     } else {
@@ -70,11 +75,11 @@ class Parser {
       endpoint_.scheme += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     }
     rest_.remove_prefix(colon + 1);
-    if (endpoint_.is_list()) list();
   }
 
-  /// Checks a list of schemes for one place. The schemes share the rest of the URL, and each must
-  /// be at least as secure as those listed before it.
+  /// Checks a list of schemes for one place. The schemes share the rest of the URL, but for shm
+  /// among others, which has a path of its own. Each scheme must be at least as secure as those
+  /// listed before it.
   void list() const {
     const std::vector<std::string> names = endpoint_.schemes();
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -88,10 +93,35 @@ class Parser {
                ", which anyone can read; write " + names[before] + "|" + secured(names[i]));
         }
       }
-      if (carries_path(names[i]) != carries_path(names[0])) {
-        fail(names[0] + " and " + names[i] +
-             " cannot share a URL: one leads to a path, the other to a host and a port");
+    }
+    share(names);
+  }
+
+  /// Checks that the schemes fit the rest of the URL: all lead to a path, or all to hosts, but for
+  /// one with shm that has option shm-path.
+  void share(const std::vector<std::string>& names) const {
+    const auto own = std::find_if(names.begin(), names.end(), is_shm);
+    const auto first = std::find_if_not(names.begin(), names.end(), is_shm);
+    const bool beside = own != names.end() && first != names.end();
+    if (endpoint_.options.has("shm-path") && own != names.end() && !beside)
+      fail(
+          "option shm-path is for shm beside other schemes, as in shm|tcp://127.0.0.1:6379; "
+          "here the path stands in the URL");
+    if (beside && !endpoint_.options.has("shm-path"))
+      fail(*own + " and " + *first + " cannot share a URL unless " + *own +
+           " has a path of its own, as in ?shm-path=/run/kv.shm");
+    for (auto other = names.begin(); other != names.end(); ++other) {
+      if (beside && is_shm(*other)) {
+        if (other != own) fail(*own + " and " + *other + " cannot share the path of shm-path");
+        continue;
       }
+      if (beside && other->ends_with("vsock"))
+        fail(*own + " and " + *other + " cannot share a URL: " + *other +
+             " leads to another machine");
+      if (const std::string& with = beside ? *first : names[0];
+          carries_path(*other) != carries_path(with))
+        fail(with + " and " + *other +
+             " cannot share a URL: one leads to a path, the other to a host and a port");
     }
   }
 
@@ -229,7 +259,13 @@ class Parser {
 }  // namespace
 
 bool carries_path(std::string_view scheme) noexcept {
-  return scheme.ends_with("unix") || scheme == "shm" || scheme.ends_with("+shm");
+  for (;;) {
+    const std::size_t end = scheme.find('|');
+    const std::string_view one = scheme.substr(0, end);
+    if (!one.ends_with("unix") && !is_shm(one)) return false;
+    if (end == scheme.npos) return true;
+    scheme.remove_prefix(end + 1);
+  }
 }
 
 Endpoint Endpoint::parse(std::string_view url) { return Parser(url).parse(); }
@@ -246,7 +282,7 @@ std::vector<std::string> Endpoint::schemes() const {
 
 std::string Endpoint::to_string() const {
   std::string out = scheme;
-  if (carries_path(scheme)) {
+  if (carries_path(scheme) && hosts.empty()) {
     out.append(path.starts_with('/') ? "://" : ":").append(percent_encode(path, UrlPart::kPath));
   } else {
     out += "://";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Goal: no hello, no answer and no words of a peer's page make shm read or write outside of its
-// rings, or believe a position that is impossible. Method: the input is decoded as both messages;
+// rings, or believe a position that is impossible; and no destination in a hello is taken for one
+// that is served. Method: the input is decoded as both messages;
 // then it is a list of steps, in which a hostile peer stores words between the calls of this end.
 // Run by `make fuzz`, with the seeds in corpus/shm.
 
@@ -13,15 +14,39 @@
 #include <string_view>
 #include <vector>
 
+#include "conn/shm/destination.h"
 #include "conn/shm/hello.h"
 #include "conn/shm/ring.h"
 
 namespace {
 
 using namespace conn::shm;
+using conn::Endpoint;
+using conn::Failure;
 
 void require(bool condition) {
   if (!condition) std::abort();
+}
+
+/// Every destination gets an answer, and only one that names what is served is not refused.
+void check_destination(Destination to) {
+  static const Served addresses = [] {
+    Endpoint at = Endpoint::parse("shm|tcp://127.0.0.1,10.0.0.1,[::]:6379?shm-path=/x");
+    at.scheme = "shm";
+    return Served(at);
+  }();
+  static const Destination here = [] {  // the fuzzer cannot guess its network namespace
+    Failure why;
+    return DestinationLookup::wait(Endpoint::parse("tcp://127.0.0.1:6379"), {}, why);
+  }();
+  require(addresses.why_not(here).empty());
+  require(to.text.empty() || !Served().why_not(to).empty());
+  const std::string stranger = addresses.why_not(to);
+  require(to.text.empty() == stranger.empty() || (to.inode == here.inode && here.inode != 0));
+  to.device = here.device;
+  to.inode = here.inode;
+  if (!to.text.empty() && addresses.why_not(to).empty())
+    require(to.text.ends_with(":6379") && to.text.size() > 5);
 }
 
 void check_messages(std::string_view bytes) {
@@ -38,6 +63,10 @@ void check_messages(std::string_view bytes) {
     Hello again;
     require(decode(encode(hello), 1 << 20, again).status == Answer::kStands);
     require(again.client_ring == hello.client_ring && again.server_ring == hello.server_ring);
+    const Destination &to = hello.destination, &same = again.destination;
+    require(to.text.empty() || is_destination(to.text));
+    require(same.text == to.text && same.device == to.device && same.inode == to.inode);
+    check_destination(to);
   }
   Answer answer;
   if (decode(message, answer)) require(answer.text.size() <= kMostMessage - kHeader);
