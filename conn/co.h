@@ -21,6 +21,8 @@
 #include "conn/co/queue.h"
 #include "conn/co/result.h"
 #include "conn/co/scope.h"
+#include "conn/co/semaphore.h"
 #include "conn/co/sleep.h"
 #include "conn/co/stream.h"
 #include "conn/co/task.h"
+#include "conn/co/when_all.h"

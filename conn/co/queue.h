@@ -12,66 +12,9 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
-#include "conn/co/wait.h"
+#include "conn/co/semaphore.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
-
-template <class T>
-class Queue;
-
-namespace detail {
-
-/// A counting semaphore. Waiting tasks get returned permits in the order in which they began to
-/// wait. A task that was woken already holds its permit, so no other task can overtake it.
-class Permits {
- public:
-  Permits(ae::EventLoop& loop, std::size_t free) : waits_(loop), free_(free) {}
-
-  bool try_take() noexcept {
-    if (free_ == 0) return false;
-    --free_;
-    return true;
-  }
-  void give() noexcept {
-    if (waits_.empty())
-      ++free_;
-    else
-      waits_.wake_first();
-  }
-  /// Makes all waiting tasks resume without having received a permit.
-  void dismiss_all() noexcept { waits_.dismiss_all(); }
-
- private:
-  friend class PermitWait;
-  WaitList waits_;
-  std::size_t free_;
-};
-
-/// A wait for a permit. Its destructor returns the permit if it was received and not used.
-class PermitWait : public Wait {
- public:
-  PermitWait(PermitWait&&) = default;
-  PermitWait& operator=(PermitWait&&) = delete;
-
- protected:
-  PermitWait(Permits& permits, ae::Duration limit) noexcept
-      : Wait(permits.waits_, limit), permits_(&permits) {}
-  ~PermitWait() override {
-    if (has_permit()) permits_->give();
-  }
-  bool try_take() noexcept {
-    if (permits_->try_take()) be_woken();
-    return woken();
-  }
-  bool has_permit() const noexcept { return woken() && !used_ && list_is_there(); }
-  void use() noexcept { used_ = true; }
-
- private:
-  Permits* permits_;
-  bool used_ = false;
-};
-
-}  // namespace detail
 
 /// Holds up to `capacity` values. Any number of tasks may push, and wait while it is full; any
 /// number may pop, and wait while it is empty; each side is served in the order in which it began
