@@ -18,6 +18,7 @@
 #include "conn/co/connect.h"
 #include "conn/co/event.h"
 #include "conn/co/first.h"
+#include "conn/co/pool.h"
 #include "conn/co/queue.h"
 #include "conn/co/result.h"
 #include "conn/co/scope.h"

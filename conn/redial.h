@@ -48,6 +48,7 @@ class AECONN_API Redial {
     kProving,   ///< connected; the program's probe (Handlers::prove) is in progress
     kUp,        ///< connected: connection() returns a connection that the program can use
     kStopped,   ///< the program has called stop(): no further attempts
+    kTaken,     ///< the program has taken the connection with take(), until give_back()
   };
   /// Describes how an established connection ended.
   struct Loss {
@@ -146,6 +147,16 @@ class AECONN_API Redial {
   /// Closes the connection and makes no further attempts. Handlers::down does not run.
   void stop();
 
+  /// Takes the connection out, without handlers: the caller owns it, and none of the Handlers runs
+  /// when it is lost. The Redial dials no other one until give_back(). Returns null unless phase()
+  /// is kUp, and after drop().
+  [[nodiscard]] ConnectionPtr take() noexcept;
+  /// Ends what take() began. If `connection` is established, and its peer is not known to have
+  /// closed, it is the Redial's again, and unconfirmed() is 0. Otherwise it counts as lost, and the
+  /// Redial starts again after a pause; if `connection` is null, `why` becomes the reason of the
+  /// loss. No handler runs inside this call. Unless phase() is kTaken it only closes `connection`.
+  void give_back(ConnectionPtr connection, Failure why = {}) noexcept;
+
   /// Numbers of attempts and connections since the Redial was created.
   struct Counters {
     std::uint64_t attempts = 0;   ///< number of connection attempts started
@@ -179,6 +190,8 @@ class AECONN_API Redial {
   void attempt_ended(ConnectionPtr connection, Failure failure, std::vector<Skipped> not_taken);
   void stand(ConnectionPtr connection, std::vector<Skipped> not_taken);
   void lose(Failure why);
+  void watch(Connection& connection);
+  void count_loss() noexcept;
   void pause(ae::Duration asked);
   void watch_preferred();
   void try_preferred();

@@ -85,18 +85,21 @@ class Wait : public Timed, private ReadyItem {
   struct Ends {
     Wait* first = nullptr;
     Wait* last = nullptr;
+    std::size_t count = 0;
   };
   void enter(Ends& list) noexcept {
     previous_ = list.last;
     next_ = nullptr;
     (list.last != nullptr ? list.last->next_ : list.first) = this;
     list.last = this;
+    ++list.count;
     in_ = &list;
   }
   void leave() noexcept {
     if (in_ == nullptr) return;
     (previous_ != nullptr ? previous_->next_ : in_->first) = next_;
     (next_ != nullptr ? next_->previous_ : in_->last) = previous_;
+    --in_->count;
     in_ = nullptr;
   }
   std::size_t run_ready() override {
@@ -132,6 +135,8 @@ class WaitList {
 
   ae::EventLoop& loop() const noexcept { return turns_->loop(); }
   bool empty() const noexcept { return waiting_.first == nullptr; }
+  /// Number of waits that have neither been woken nor ended.
+  std::size_t size() const noexcept { return waiting_.count; }
   /// Wakes the wait that is first in the list; its task is resumed later, by the loop. Returns the
   /// wait.
   Wait& wake_first() noexcept {

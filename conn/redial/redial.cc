@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "conn/core/connection_core.h"
 #include "conn/fallback_type.h"
 #include "conn/lists/dial.h"
 
@@ -108,6 +109,8 @@ std::string_view to_string(Redial::Phase phase) noexcept {
       return "up";
     case Redial::Phase::kStopped:
       return "stopped";
+    case Redial::Phase::kTaken:
+      return "taken";
   }
   return "?";
 }
@@ -147,7 +150,7 @@ bool Redial::tell(Call call) {
 
 void Redial::recover() noexcept {
   if (phase_ == Phase::kStopped) return;
-  if (connection_) {
+  if (connection_ || phase_ == Phase::kTaken) {
     preferred_.reset();
     if (better_) {
       set_timer(kSoon, kLookAgain);
@@ -425,9 +428,7 @@ void Redial::pause(ae::Duration asked) {
 }
 
 void Redial::stand(ConnectionPtr connection, std::vector<Skipped> not_taken) {
-  connection->set_close_handler([this](Connection& ended) {
-    enter([&] { lose(failure_of(ended, "the peer closed the connection")); });
-  });
+  watch(*connection);
   connection_ = std::move(connection);
   skipped_ = std::move(not_taken);
   since_ = Clock::now();
@@ -447,6 +448,61 @@ void Redial::stand(ConnectionPtr connection, std::vector<Skipped> not_taken) {
   }
 }
 
+void Redial::watch(Connection& connection) {
+  connection.set_close_handler([this](Connection& ended) {
+    enter([&] { lose(failure_of(ended, "the peer closed the connection")); });
+  });
+}
+
+// --- the connection in other hands ---------------------------------------------------------------
+
+ConnectionPtr Redial::take() noexcept {
+  if (phase_ != Phase::kUp || dropped_) return nullptr;
+  phase_ = Phase::kTaken;
+  connection_->clear_handlers();
+  return std::move(connection_);
+}
+
+void Redial::give_back(ConnectionPtr connection, Failure why) noexcept {
+  if (phase_ != Phase::kTaken) return;
+  try {
+    if (connection == nullptr) {
+      if (!why)
+        why = {std::make_error_code(std::errc::operation_canceled),
+               "the connection was not given back"};
+    } else if (connection->state() != State::kConnected || ConnectionCore::of(*connection).gone()) {
+      why = failure_of(*connection, "the peer closed the connection");
+    } else {
+      connection->clear_handlers();
+      watch(*connection);
+      connection_ = std::move(connection);
+      written_before_ = connection_->bytes_written();
+      confirmed_ = 0;
+      phase_ = Phase::kUp;
+      if (better_) set_timer(kSoon, 0ms);
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    why = out_of_memory();
+  }
+  preferred_.reset();
+  better_.reset();
+  clear_timer(kPreferAgain);
+  clear_timer(kSoon);
+  skipped_.clear();
+  last_ = std::move(why);
+  phase_ = Phase::kWaiting;
+  count_loss();
+  set_timer(kPauseEnd, backoff_.next(last_.retry_after));
+}
+
+/// Counts the loss of an established connection. One that has lasted long enough ends the growth of
+/// the pauses.
+void Redial::count_loss() noexcept {
+  ++counters_.lost;
+  if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
+}
+
 // --- loss of the connection ----------------------------------------------------------------------
 
 void Redial::lose(Failure why) {
@@ -460,8 +516,7 @@ void Redial::lose(Failure why) {
   preferred_.reset();
   skipped_.clear();
   last_ = std::move(why);
-  ++counters_.lost;
-  if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
+  count_loss();
   phase_ = Phase::kWaiting;
   if (!tell_down(*lost, loss)) return;
   if (better_) {
@@ -564,7 +619,8 @@ std::string Redial::describe() const {
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
     text.append(" ").append(std::to_string(ms)).append(" ms");
   }
-  if (phase_ != Phase::kUp && last_) text.append(" after: ").append(last_.text);
+  if (phase_ != Phase::kUp && phase_ != Phase::kTaken && last_)
+    text.append(" after: ").append(last_.text);
   return text;
 }
 

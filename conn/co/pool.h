@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A pool of connections to one place: tasks lease a connection and give it back. Each connection is
+// kept by a Redial, so that one that is lost is dialled again.
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/co/first.h"
+#include "conn/co/result.h"
+#include "conn/co/scope.h"
+#include "conn/co/sleep.h"
+#include "conn/co/stream.h"
+#include "conn/co/task.h"
+#include "conn/co/wait.h"
+#include "conn/connection.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+#include "conn/redial.h"
+#include "conn/registry.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace co {
+
+namespace detail {
+struct PoolCore;
+struct PoolSlot;
+}  // namespace detail
+
+/// Connections to one place, for tasks that each need one for a while. Tasks that find none free
+/// wait, and are served in the order in which they began to wait.
+/// The pool opens its first connection at once, and another one when more tasks wait than
+/// connections are being opened, up to Settings::most. It keeps what it has opened: a connection
+/// that is lost, or is not given back, is dialled again as by a Redial, with the pauses of
+/// Redial::Settings.
+/// Use it on one loop's thread only. It must not outlive the loop. Leases may outlive the pool.
+/// Tasks that wait when it is destroyed resume without a connection.
+class Pool {
+ public:
+  class Lease;
+  class Acquire;
+
+  /// Limits of a Pool, and what it does with a new connection.
+  struct Settings {
+    /// Maximum number of connections; 0 means 1.
+    std::size_t most = 8;
+    /// Run on each new connection before a task gets it, for example to authenticate. If it returns
+    /// false, or takes longer than redial.proof, the connection is closed and dialled again after a
+    /// pause. An exception of it does the same, and leaves the loop's run(). Without this function
+    /// a connection is free as soon as it is established.
+    std::function<Task<bool>(Stream&)> prepare;
+    /// Times of the Redial of each connection.
+    Redial::Settings redial;
+  };
+
+  /// Makes a pool and begins to open its first connection. The registry and the loop must outlive
+  /// it. Throws Error for an invalid endpoint.
+  inline Pool(const Registry& registry, ae::EventLoop& loop, Endpoint to, Settings settings);
+  /// Makes a pool like the other constructor, with the default Settings.
+  Pool(const Registry& registry, ae::EventLoop& loop, Endpoint to)
+      : Pool(registry, loop, std::move(to), Settings()) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  /// Closes the free connections. Those that are leased stay with their leases.
+  inline ~Pool();
+
+  /// Waits for a connection and returns it as a Lease. Returns an empty one, with failure(), if the
+  /// time-out expires first.
+  [[nodiscard]] inline Acquire acquire(ae::Duration limit = kNoLimit) noexcept;
+  /// Returns the number of connections: free, leased, or being opened.
+  inline std::size_t size() const noexcept;
+  /// Returns the number of established connections that no task has leased.
+  inline std::size_t available() const noexcept;
+
+ private:
+  std::shared_ptr<detail::PoolCore> core_;
+};
+
+/// A connection leased from a Pool, or none. Call give_back() when the last answer has been read.
+/// Otherwise its destructor closes the connection and the pool dials another one: a task that was
+/// cancelled may have left half of an answer behind.
+class [[nodiscard]] Pool::Lease {
+ public:
+  Lease() noexcept = default;  ///< makes a lease without a connection
+  /// Takes over the lease of `other`, which then has no connection.
+  inline Lease(Lease&& other) noexcept;
+  /// Takes over the lease of `other`. Ends the lease that this object had, as the destructor does.
+  inline Lease& operator=(Lease&& other) noexcept;
+  inline ~Lease();
+
+  explicit operator bool() const noexcept {
+    return bool(stream_);
+  }                                                   ///< whether it has a connection
+  Stream& operator*() noexcept { return stream_; }    ///< returns the leased connection
+  Stream* operator->() noexcept { return &stream_; }  ///< gives access to the leased connection
+  /// Why acquire() returned no connection; empty if it did return one.
+  const Failure& failure() const noexcept { return failure_; }
+  /// Gives the connection back, for other tasks to use; this lease has none afterwards. A
+  /// connection that has failed or ended is dialled again. Operations that wait for the stream fail
+  /// with ECANCELED.
+  inline void give_back() noexcept;
+
+ private:
+  friend class Pool;
+  friend struct detail::PoolCore;
+  friend struct detail::PoolSlot;
+  inline Lease(detail::PoolSlot& slot, ConnectionPtr connection) noexcept;
+  explicit Lease(Failure why) noexcept : failure_(std::move(why)) {}
+  inline void end(const char* why) noexcept;
+
+  detail::PoolSlot* slot_ = nullptr;  // null if there is no connection, or the pool was destroyed
+  Stream stream_;
+  Failure failure_;
+};
+
+/// The operation that Pool::acquire() returns; it must be awaited.
+class Pool::Acquire final : public detail::Wait {
+ public:
+  /// Makes the operation; called by Pool::acquire() only.
+  inline Acquire(std::shared_ptr<detail::PoolCore> core, ae::Duration limit) noexcept;
+  Acquire(Acquire&&) = default;
+  Acquire& operator=(Acquire&&) = delete;
+  /// Gives back a connection that the awaiting task did not get because it was cancelled.
+  ~Acquire() override { lease_.give_back(); }
+  /// Called by co_await: returns whether the operation is complete without waiting.
+  inline bool await_ready();
+  /// Called by co_await: returns the lease.
+  inline Lease await_resume();
+
+ private:
+  friend struct detail::PoolCore;
+  std::shared_ptr<detail::PoolCore> core_;
+  Lease lease_;
+};
+
+namespace detail {
+
+/// One connection of a pool, in whatever state.
+struct PoolSlot {
+  inline PoolSlot(PoolCore& core, std::size_t index);
+  PoolSlot(const PoolSlot&) = delete;
+  PoolSlot& operator=(const PoolSlot&) = delete;
+  ~PoolSlot() {
+    if (lease != nullptr) lease->slot_ = nullptr;
+  }
+  bool being_opened() const noexcept {
+    const Redial::Phase phase = redial.phase();
+    return (phase != Redial::Phase::kUp && phase != Redial::Phase::kTaken) || !preparing.empty();
+  }
+
+  PoolCore& pool;
+  Pool::Lease* lease = nullptr;  // the lease that has the connection; null if there is none
+  Redial redial;
+  Scope preparing;  // the task that prepares a new connection
+};
+
+/// What a pool and its waiting tasks share.
+struct PoolCore : std::enable_shared_from_this<PoolCore> {
+  PoolCore(const Registry& its_registry, ae::EventLoop& its_loop, Endpoint its_to,
+           Pool::Settings its)
+      : registry(its_registry),
+        loop(its_loop),
+        to(std::move(its_to)),
+        settings(std::move(its)),
+        waits(loop) {}
+  PoolCore(const PoolCore&) = delete;
+  PoolCore& operator=(const PoolCore&) = delete;
+
+  void grow() {
+    idle.reserve(slots.size() + 1);
+    slots.push_back(std::make_unique<PoolSlot>(*this, slots.size()));
+  }
+  /// Opens another connection if more tasks wait than connections are being opened; `more` tasks
+  /// are about to wait.
+  void grow_for(std::size_t more) {
+    if (slots.size() >= settings.most) return;
+    const auto coming = std::count_if(slots.begin(), slots.end(),
+                                      [](const auto& each) { return each->being_opened(); });
+    if (static_cast<std::size_t>(coming) >= waits.size() + more) return;
+    try {
+      grow();
+    } catch (const std::bad_alloc&) {
+      // the task waits for the connections that there are
+    }
+  }
+  void opened(PoolSlot& slot) {
+    if (!settings.prepare) return available(slot);
+    Task<> task = prepare(shared_from_this(), Pool::Lease(slot, slot.redial.take()));
+    // without memory for the frame the lease has ended, and the connection is dialled again
+    if (!task.done()) slot.preparing.spawn(std::move(task));
+  }
+  static Task<> prepare(std::shared_ptr<const PoolCore> core, Pool::Lease lease) {
+    const char* why = "prepare() refused the connection";
+    const auto which = co_await first(core->settings.prepare(*lease),
+                                      sleep(core->loop, core->settings.redial.proof));
+    if (which.index() == 1) why = "prepare() took longer than `proof`";
+    if (which.index() == 0 && std::get<0>(which)) {
+      lease.give_back();
+    } else {
+      lease.end(why);
+    }
+  }
+  /// Gives a free connection to the task that has waited longest, or keeps it.
+  void available(PoolSlot& slot) noexcept {
+    if (waits.empty()) {
+      idle.push_back(&slot);
+    } else {
+      static_cast<Pool::Acquire&>(waits.wake_first()).lease_ =
+          Pool::Lease(slot, slot.redial.take());
+    }
+  }
+  std::string why_none() const {
+    for (const auto& each : slots) {
+      if (!each->preparing.empty()) return "one is being prepared";
+      if (each->being_opened()) return each->redial.describe();
+    }
+    return "all " + std::to_string(slots.size()) + " are in use";
+  }
+
+  const Registry& registry;
+  ae::EventLoop& loop;
+  const Endpoint to;
+  const Pool::Settings settings;
+  detail::WaitList waits;
+  // free connections; the one that was used last is at the end, and is leased first
+  std::vector<PoolSlot*> idle;
+  std::vector<std::unique_ptr<PoolSlot>> slots;
+  bool open = true;  // whether the pool exists
+};
+
+inline PoolSlot::PoolSlot(PoolCore& core, std::size_t index)
+    : pool(core),
+      redial(core.registry, core.loop, core.to,
+             {.up = [this](Connection&) { pool.opened(*this); },
+              .down = [this](Connection&, const Redial::Loss&) { std::erase(pool.idle, this); },
+              .prove = {},
+              .changed = {}},
+             [&] {
+               Redial::Settings settings = core.settings.redial;
+               if (settings.seed != 0) settings.seed += index;
+               return settings;
+             }()) {}
+
+}  // namespace detail
+
+inline Pool::Lease::Lease(detail::PoolSlot& slot, ConnectionPtr connection) noexcept
+    : slot_(&slot), stream_(std::move(connection)) {
+  slot.lease = this;
+}
+
+inline Pool::Lease::Lease(Lease&& other) noexcept
+    : slot_(std::exchange(other.slot_, nullptr)),
+      stream_(std::move(other.stream_)),
+      failure_(std::move(other.failure_)) {
+  if (slot_ != nullptr) slot_->lease = this;
+}
+
+inline Pool::Lease& Pool::Lease::operator=(Lease&& other) noexcept {
+  if (this == &other) return *this;
+  end(nullptr);
+  slot_ = std::exchange(other.slot_, nullptr);
+  stream_ = std::move(other.stream_);
+  failure_ = std::move(other.failure_);
+  if (slot_ != nullptr) slot_->lease = this;
+  return *this;
+}
+
+inline Pool::Lease::~Lease() { end(nullptr); }
+
+inline void Pool::Lease::give_back() noexcept {
+  ConnectionPtr connection = stream_.release();
+  detail::PoolSlot* const slot = std::exchange(slot_, nullptr);
+  if (slot == nullptr) return;
+  slot->lease = nullptr;
+  slot->redial.give_back(std::move(connection));
+  if (slot->redial.phase() == Redial::Phase::kUp) slot->pool.available(*slot);
+}
+
+/// Closes the connection; `why` is the reason, null if there is none in particular. A connection
+/// that has failed has a reason of its own.
+inline void Pool::Lease::end(const char* why) noexcept {
+  ConnectionPtr connection = stream_.release();
+  detail::PoolSlot* const slot = std::exchange(slot_, nullptr);
+  if (slot == nullptr) return;
+  slot->lease = nullptr;
+  if (connection != nullptr && connection->state() == State::kConnected) connection.reset();
+  Failure reason;
+  if (why != nullptr) {
+    try {
+      reason = {std::make_error_code(std::errc::protocol_error), why};
+    } catch (const std::bad_alloc&) {
+      reason = out_of_memory();
+    }
+  }
+  slot->redial.give_back(std::move(connection), std::move(reason));
+}
+
+inline Pool::Acquire::Acquire(std::shared_ptr<detail::PoolCore> core, ae::Duration limit) noexcept
+    : Wait(core->waits, limit), core_(std::move(core)) {}
+
+inline bool Pool::Acquire::await_ready() {
+  if (!core_->idle.empty()) {
+    detail::PoolSlot& slot = *core_->idle.back();
+    core_->idle.pop_back();
+    lease_ = Lease(slot, slot.redial.take());
+    return true;
+  }
+  if (core_->open) core_->grow_for(1);
+  return !core_->open;
+}
+
+inline Pool::Lease Pool::Acquire::await_resume() {
+  if (lease_) return std::move(lease_);
+  if (!core_->open)
+    return Lease(errno_failure(ECANCELED, "a connection of a pool that was destroyed"));
+  return Lease(Failure{std::make_error_code(std::errc::timed_out),
+                       "no connection within the time-out: " + core_->why_none()});
+}
+
+inline Pool::Pool(const Registry& registry, ae::EventLoop& loop, Endpoint to, Settings settings) {
+  if (settings.most == 0) settings.most = 1;
+  core_ = std::make_shared<detail::PoolCore>(registry, loop, std::move(to), std::move(settings));
+  core_->grow();
+}
+
+inline Pool::~Pool() {
+  core_->open = false;
+  core_->idle.clear();
+  core_->waits.dismiss_all();
+  core_->slots.clear();
+}
+
+inline Pool::Acquire Pool::acquire(ae::Duration limit) noexcept { return Acquire(core_, limit); }
+
+inline std::size_t Pool::size() const noexcept { return core_->slots.size(); }
+
+inline std::size_t Pool::available() const noexcept { return core_->idle.size(); }
+
+}}}  // namespace conn::co
