@@ -144,6 +144,47 @@ co::Task<> run(ae::EventLoop& loop, co::Scope& workers, std::string& done) {
   co_await group.wait();
 }
 
+co::Task<> both(co::Stream peer, std::string request, std::string& answer) {
+  std::array<char, 16> buffer;
+  const auto [sent, got] = co_await co::when_all(peer.write(request), peer.read(buffer, 30s));
+  if (!sent || !got) co_return;
+  answer.assign(buffer.data(), got.size);
+}
+
+co::Task<> get(co::Pool& pool, std::string request, std::string& answer) {
+  co::Pool::Lease db = co_await pool.acquire(1s);
+  if (!db) {
+    answer = db.failure().text;
+    co_return;
+  }
+  std::array<char, 1024> line;
+  if (!co_await db->write(request)) co_return;
+  const co::Result got = co_await db->read_line(line, 1s);
+  if (!got) co_return;
+  answer.assign(line.data(), got.size);
+  db.give_back();
+}
+
+co::Pool::Settings authenticated() {
+  co::Pool::Settings settings;
+  settings.prepare = [](co::Stream& peer) -> co::Task<bool> {
+    std::array<char, 64> line;
+    const co::Result sent = co_await peer.write("AUTH secret\r\n");
+    const co::Result got = co_await peer.read_line(line);
+    co_return sent&& got&& std::string_view(line.data(), got.size) == "+OK";
+  };
+  return settings;
+}
+
+co::Task<> serve_password(co::Stream peer) {
+  std::array<char, 64> line;
+  while (const co::Result got = co_await peer.read_line(line)) {
+    const bool login = std::string_view(line.data(), got.size) == "AUTH secret";
+    const co::Result sent = co_await peer.write(login ? "+OK\r\n" : "+1\r\n");
+    if (!sent) co_return;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
@@ -185,7 +226,7 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   const std::string here =
       without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
   const std::vector<std::string> found = examples("coroutines.md");
-  REQUIRE(found.size() == 5);
+  REQUIRE(found.size() == 8);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(here.find(without_spaces(each)) != std::string::npos);
@@ -209,6 +250,24 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   RUN_UNTIL(other.loop, seen == "abcde");
   other.client.reset();
   RUN_UNTIL(other.loop, scope.empty());
+}
+
+TEST_CASE("docs: coroutines.md, both directions at once, and a pool of connections", "[docs][co]") {
+  testing::Pair pair({.name = "unix"});
+  std::string answer;
+  co::Scope scope;
+  scope.spawn(both(std::move(pair.server), "request", answer));
+  REQUIRE(pair.client->write("answer", 6) == 6);
+  RUN_UNTIL(pair.loop, answer == "answer");
+  const conn::ListenerPtr listener = pair.registry.listen(
+      pair.loop, "tcp://127.0.0.1:0",
+      [&](conn::ConnectionPtr peer) { scope.spawn(serve_password(std::move(peer))); });
+  co::Pool pool(pair.registry, pair.loop, listener->endpoints().front(), authenticated());
+  co::Scope client;
+  client.spawn(get(pool, "GET\r\n", answer));
+  RUN_UNTIL(pair.loop, client.empty());
+  REQUIRE(answer == "+1");
+  REQUIRE(pool.available() == 1);
 }
 
 TEST_CASE("docs: coroutines.md, sessions on several loops", "[docs][co][group]") {
