@@ -126,7 +126,7 @@ class Pool::Acquire final : public detail::Wait {
  public:
   /// Makes the operation; called by Pool::acquire() only.
   inline Acquire(std::shared_ptr<detail::PoolCore> core, ae::Duration limit) noexcept;
-  Acquire(Acquire&&) = default;
+  Acquire(Acquire&&) = default;  ///< moves the operation, which must not have begun to wait
   Acquire& operator=(Acquire&&) = delete;
   /// Gives back a connection that the awaiting task did not get because it was cancelled.
   ~Acquire() override { lease_.give_back(); }

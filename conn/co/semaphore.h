@@ -130,7 +130,7 @@ class Semaphore::Acquire final : public detail::PermitWait {
   /// Makes the operation; called by Semaphore::acquire() only.
   Acquire(std::shared_ptr<detail::Permits> permits, ae::Duration limit) noexcept
       : PermitWait(*permits, limit), permits_(std::move(permits)) {}
-  Acquire(Acquire&&) = default;
+  Acquire(Acquire&&) = default;  ///< moves the operation, which must not have begun to wait
   Acquire& operator=(Acquire&&) = delete;
   ~Acquire() override {
     if (has_permit()) (void)await_resume();
