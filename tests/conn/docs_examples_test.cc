@@ -6,6 +6,7 @@
 #include <ev.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,13 +15,16 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <thread>
 
+#include "adapters/descriptor.h"
 #include "ae/loop_group.h"
 #include "conn/co.h"
 #include "conn/listener_group.h"
@@ -341,17 +345,46 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   }
 }
 
-// tests/adapters/loops.sh runs them.
+// tests/adapters/loops.sh runs them, but the one of descriptors, which is here.
 TEST_CASE("docs: the C++ of adapters.md stands in the programs of its tests", "[docs]") {
   std::string programs;
   for (const std::string name : {"recipes.h", "asio_streams.cc"})
     programs += without_spaces(contents(kTree / "tests" / "adapters" / name));
+  programs += without_spaces(contents(__FILE__));
   const std::vector<std::string> found = examples("adapters.md");
-  REQUIRE(found.size() == 8);
+  REQUIRE(found.size() == 9);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(programs.find(without_spaces(each)) != std::string::npos);
   }
+}
+
+namespace {
+
+void hand_over(conn::ConnectionPtr connection, std::function<void(int)> serve) {
+  const int fd = adapters::to_descriptor(std::move(connection), [](const conn::Failure& why) {
+    if (why) std::fprintf(stderr, "the connection was cut: %s\n", why.text.c_str());
+  });
+  std::thread([fd, serve = std::move(serve)] {
+    serve(fd);  // with read(2) and write(2), which block; MSG_NOSIGNAL of send(2) avoids SIGPIPE
+    ::close(fd);
+  }).detach();
+}
+
+}  // namespace
+
+TEST_CASE("docs: adapters.md, a connection as a descriptor", "[docs][descriptor]") {
+  testing::Pair pair(testing::transports().front());
+  if (!pair.transport.threads || testing::simulated()) return;
+  hand_over(std::move(pair.client), [](int fd) {
+    std::array<char, 8> room;
+    const ssize_t n = ::read(fd, room.data(), room.size());
+    if (n > 0) (void)::send(fd, room.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL);
+  });
+  testing::send(pair.loop, *pair.server, "echo");
+  testing::Collector seen(*pair.server);
+  RUN_UNTIL(pair.loop, seen.over());
+  CHECK(seen.bytes == "echo");
 }
 
 TEST_CASE("docs: threads.md, a group of loops", "[docs]") {
