@@ -344,6 +344,20 @@ void aeconn_set_user_data(aeconn_conn* conn, void* data);
 int aeconn_leave(aeconn_conn* conn);
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
 
+/* Called once from the loop, when the connection of a descriptor has ended, just before the
+ * descriptor shows it: `error` as aeconn_last_errno(), `why` one sentence. 0 and "" if both
+ * directions ended or the descriptor was closed; ECANCELED if the loop was freed. Must not free the
+ * loop. */
+typedef void (*aeconn_ended_fn)(void* context, int error, const char* why);
+/* Turns an established connection into a descriptor, for code that knows only read(2), write(2) and
+ * poll(2): a Unix stream socket that blocks and has close-on-exec set. Call it on the loop's
+ * thread; the descriptor may be used on any thread. It belongs to the caller, and the connection
+ * from now on to its loop, which must go on running: do not use `conn` afterwards. Closing the
+ * descriptor closes the connection. docs/adapters.md says what each end sees of the other's end.
+ * `ended` may be NULL. -1 with errno and a sentence on failure, such as EMFILE, or ENOTCONN if the
+ * state is not AECONN_CONNECTED; `conn` then stays the caller's, after ENOMEM without handlers. */
+int aeconn_to_fd(aeconn_conn* conn, aeconn_ended_fn ended, void* context);
+
 /* --- a connection that is re-established ----------------------------------------------------- */
 
 /* Keeps one connection to a place across link failures and server restarts. It never sends anything

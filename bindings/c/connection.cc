@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "adapters/descriptor.h"
 #include "c/internal.h"
 #include "conn/fallback_type.h"
 
@@ -337,5 +338,21 @@ int aeconn_leave(aeconn_conn* conn) {
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop) {
   if (conn == nullptr || loop == nullptr) return no_handle();
   return guarded([&] { return of(conn)->join(loop->loop) ? 0 : -1; });
+}
+
+int aeconn_to_fd(aeconn_conn* conn, aeconn_ended_fn ended, void* context) {
+  if (conn == nullptr) return no_handle();
+  ConnectionPtr its(of(conn));
+  const int fd = guarded([&] {
+    adapters::DescriptorEnded told;
+    if (ended != nullptr) {
+      told = [ended, context](const conn::Failure& why) {
+        ended(context, number_of(why.code), why.text.c_str());
+      };
+    }
+    return adapters::to_descriptor(std::move(its), std::move(told));
+  });
+  (void)its.release();  // on failure it stays the caller's
+  return fd;
 }
 }  // extern "C"

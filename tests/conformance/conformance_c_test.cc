@@ -312,6 +312,72 @@ TEST_CASE("C: another loop, in two steps", "[conformance][c]") {
   }
 }
 
+TEST_CASE("C: a connection as a descriptor", "[conformance][c][descriptor]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    struct Told {
+      int times = 0, error = -1;
+      std::string why;
+    } told;
+    const int fd = aeconn_to_fd(
+        pair.client.get(),
+        [](void* self, int error, const char* why) {
+          *static_cast<Told*>(self) = {static_cast<Told*>(self)->times + 1, error, why};
+        },
+        &told);
+    INFO(aeconn_error());
+    REQUIRE(fd >= 0);
+    (void)pair.client.release();
+    Reader reader(pair.server.get());
+    REQUIRE(::write(fd, "there", 5) == 5);
+    until(pair.loop.get(), [&] { return reader.bytes == "there"; });
+    REQUIRE(aeconn_write(pair.server.get(), "back", 4) == 4);
+    aeconn_flush(pair.server.get());
+    std::array<char, 10> back;
+    ssize_t size = -1;
+    until(pair.loop.get(),
+          [&] { return (size = ::recv(fd, back.data(), back.size(), MSG_DONTWAIT)) > 0; });
+    CHECK(std::string_view(back.data(), static_cast<std::size_t>(size)) == "back");
+    CHECK(told.times == 0);
+    ::close(fd);
+    until(pair.loop.get(), [&] { return reader.ended && told.times == 1; });
+    CHECK(told.error == 0);
+    CHECK(told.why.empty());
+  }
+}
+
+TEST_CASE("C: a descriptor is told that its loop was freed", "[c][descriptor]") {
+  int ends[2], error = 0;
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const testing::RawSocket peer(ends[1]);
+  int fd = -1;
+  {
+    const Loop loop(aeconn_loop_new());
+    Conn conn(aeconn_adopt(loop.get(), "unix", ends[0]));
+    fd = aeconn_to_fd(
+        conn.get(), [](void* to, int err, const char*) { *static_cast<int*>(to) = err; }, &error);
+    REQUIRE(fd >= 0);
+    (void)conn.release();
+    REQUIRE(::write(fd, "last", 4) == 4);
+  }
+  CHECK(error == ECANCELED);
+  CHECK(peer.receive(5) == "last");  // then the end of the stream
+  char byte;
+  CHECK(::recv(fd, &byte, 1, 0) <= 0);
+  ::close(fd);
+}
+
+TEST_CASE("C: only an established connection becomes a descriptor", "[c][descriptor]") {
+  const Loop loop(aeconn_loop_new());
+  const Conn conn(aeconn_connect(loop.get(), "tcp://127.0.0.1:1", nullptr, nullptr));
+  REQUIRE(conn != nullptr);
+  CHECK(aeconn_to_fd(conn.get(), nullptr, nullptr) == -1);
+  CHECK(errno == ENOTCONN);
+  CHECK(std::string_view(aeconn_error()).starts_with("only an established connection"));
+  CHECK(aeconn_get_state(conn.get()) == AECONN_CONNECTING);
+  CHECK(aeconn_to_fd(nullptr, nullptr, nullptr) == -1);
+}
+
 TEST_CASE("C: a listener that pauses leaves arrivals waiting", "[conformance][c]") {
   FOR_EVERY_C_TRANSPORT(transport) {
     Site site(transport);
