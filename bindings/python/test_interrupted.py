@@ -36,6 +36,7 @@ CALLS = {
     "adopt": None,  # creates a connection
     "cipher": lambda s: s.cipher(),
     "close": lambda s: s.close(),
+    "detach": lambda s: os.close(s.detach()),
     "fileno": lambda s: s.fileno(),
     "getblocking": lambda s: s.getblocking(),
     "getpeercert": lambda s: s.getpeercert(True),

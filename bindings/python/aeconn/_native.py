@@ -40,6 +40,7 @@ ConnFn = CFUNCTYPE(None, c_void_p, c_void_p)
 FactFn = CFUNCTYPE(None, py_object, c_char_p, c_char_p)
 TextFn = CFUNCTYPE(None, py_object, c_char_p, c_size_t)
 PostFn = CFUNCTYPE(None, c_void_p)
+EndedFn = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 NO_HANDLER = ConnFn(0)
 _TAKE = FactFn(operator.setitem)
 _TAKE_TEXT = TextFn(operator.setitem)
@@ -58,6 +59,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "descriptor": (c_int, c_void_p),
     "dispatch": (c_int, c_void_p),
     "post": (c_int, c_void_p, PostFn, c_void_p),
+    "run": (c_int, c_void_p),
+    "stop": (None, c_void_p),
     "statistics": (c_int, c_void_p, c_char_p, FactFn, py_object),
     "metrics": (c_int, c_void_p, TextFn, py_object),
     "listen": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
@@ -80,6 +83,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "last_errno": (c_int, c_void_p),
     "transport": (c_char_p, c_void_p),
     "fd": (c_int, c_void_p),
+    "to_fd": (c_int, c_void_p, EndedFn, c_void_p),
     "local": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
@@ -144,6 +148,9 @@ lib = Library()
 # stop a thread in the middle of C++ code if the interpreter exits during a call.
 NOTHING = ctypes.cast(lib.set_user_data, ConnFn)
 _WAKE = ctypes.cast(lib.close, PostFn)
+# They stop the loop that they are given as context.
+STOP = ctypes.cast(lib.stop, PostFn)
+STOP_AT_END = ctypes.cast(lib.stop, EndedFn)
 
 
 # --- texts and numbers, validated before they are passed to C -------------------------------------

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from . import _native, _tls
 from ._keeper import keeper
 from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, lib
+from ._pump import pumps
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -530,6 +531,44 @@ class Socket:
             if self._closing:  # closed meanwhile
                 return -1
             raise
+
+    def detach(self) -> int:
+        """Closes this object without closing the connection, and returns a descriptor for it: a
+        Unix stream socket, non-blocking if the time-out is 0, for select() in both directions,
+        socket.socket(fileno=...), other threads, and C libraries. It belongs to the caller; closing
+        it closes the connection. A thread moves the bytes. Raises OSError (EBUSY) while another
+        thread uses the connection; after any OSError it is as before, after other exceptions it has
+        ended.
+        """
+
+        def step(conn: int) -> int:
+            if len(self._users) > 1:
+                raise OSError(errno.EBUSY, "another call is using the connection")
+            keeper.drop(self)
+            loop, self._conn, self._loop = self._loop, None, None
+            assert loop is not None
+            begun = False
+            try:
+                fd = int(lib.to_fd(conn, _native.STOP_AT_END, loop))
+                if fd < 0:
+                    error = _native.set_up_error()
+                else:
+                    os.set_blocking(fd, self._timeout != 0)
+                    begun = True
+                    pumps.begin(loop)
+            except BaseException:  # raised by a signal handler, or there is no thread
+                if not begun:
+                    lib.loop_free(loop)
+                raise
+            if fd < 0:
+                self._conn, self._loop = conn, loop
+                self._watched = {READABLE: False, WRITABLE: False}
+                self._watch()
+                keeper.keep(self)
+                raise error
+            return fd
+
+        return self._locked(step)
 
     def readable(self, timeout: float | None = 0) -> bool:
         """Whether recv() would return at once; waits up to `timeout` seconds."""
