@@ -396,7 +396,7 @@ $(OUT)/bench/loop-bench: $(call obj,bench/loop/main.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
-$(OUT)/bench/move: $(call obj,bench/move.cc) $(STATIC)
+$(OUT)/bench/move $(OUT)/bench/descriptor: $(OUT)/bench/%: $(OUT)/obj/bench/%.o $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
@@ -447,7 +447,9 @@ bench-move: $(OUT)/bench/move  ## what moving a connection to another loop costs
 	@$<
 bench-handshakes: $(OUT)/bench/handshakes  ## how long a loop stalls while 500 TLS handshakes are under way
 	@$<
-.PHONY: bench-micro bench-instructions bench-loop bench-move bench-handshakes
+bench-descriptor: $(OUT)/bench/descriptor  ## what a connection loses as a descriptor
+	@$<
+.PHONY: bench-micro bench-instructions bench-loop bench-move bench-handshakes bench-descriptor
 
 # ---- the site -----------------------------------------------------------------------------------
 site:  ## API reference from the headers, with the guides, into build/site (docs/testing.md)
