@@ -72,7 +72,7 @@ SOCKET_LEFT_OUT = {
 # Tests of the classes above that are not run, with the reason.
 TESTS_LEFT_OUT = {
     "testFromFd": "fileno() is for waiting, not to be taken over",
-    "testDup": "the same", "testDetach": "the same",
+    "testDup": "the same", "testDetach": "gives a new descriptor, not that of fileno()",
     "testDefaults": "isinstance(socket.socket)",
     "testSetBlocking": "of the listening socket, by fcntl() on its descriptor",
     "testSetBlocking_overflow": "the same", "testInitNonBlocking": "the same",
