@@ -32,13 +32,20 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// What the function given to to_descriptor() was told. The end of the loop, which comes after the
+/// test, tells as well.
+struct Told {
+  conn::Failure why;
+  int ended = 0;
+};
+
 /// The user's side of a descriptor, which does not block.
 class User {
  public:
-  User(ConnectionPtr&& connection, conn::Failure* why = nullptr, int* ended = nullptr)
-      : fd_(adapters::to_descriptor(std::move(connection), [why, ended](const conn::Failure& told) {
-          if (why != nullptr) *why = told;
-          if (ended != nullptr) ++*ended;
+  explicit User(ConnectionPtr&& connection, std::shared_ptr<Told> told = std::make_shared<Told>())
+      : fd_(adapters::to_descriptor(std::move(connection), [told](const conn::Failure& why) {
+          told->why = why;
+          ++told->ended;
         })) {
     REQUIRE(::fcntl(fd_, F_SETFL, O_NONBLOCK) == 0);
   }
@@ -82,9 +89,10 @@ class User {
 /// A connection whose client is a descriptor.
 struct Bed : Pair {
   explicit Bed(const testing::Transport& its_transport)
-      : Pair(its_transport), user(std::move(client), &why, &ended) {}
-  conn::Failure why;
-  int ended = 0;
+      : Pair(its_transport), user(std::move(client), told) {}
+  const std::shared_ptr<Told> told = std::make_shared<Told>();
+  const conn::Failure& why = told->why;
+  const int& ended = told->ended;
   User user;
 };
 
@@ -393,19 +401,19 @@ TEST_CASE("descriptor: any thread may block on it", "[conformance][descriptor]")
 
 TEST_CASE("descriptor: it outlives the loop of its connection", "[conformance][descriptor]") {
   FOR_EVERY_TRANSPORT(transport) {
-    conn::Failure why;
-    int ended = 0;
+    const auto told = std::make_shared<Told>();
     std::optional<User> user;
     {
       Pair pair(transport);
-      user.emplace(std::move(pair.client), &why, &ended);
+      user.emplace(std::move(pair.client), told);
       testing::send(pair.loop, *pair.server, "last");
       RUN_UNTIL(pair.loop, !user->read() && user->bytes == "last");
       pair.server.reset();
       pair.listener.reset();
       user->write("never read");
     }
-    CHECK(ended == 1);
+    CHECK(told->ended == 1);
+    CHECK(told->why.code == std::errc::operation_canceled);
     CHECK(user->read());
     CHECK(user->bytes == "last");
     CHECK(user->hung_up());
