@@ -43,6 +43,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   void refused(const Failure& why) { tell(why); }
+  void count_rejected() noexcept { ++counters_.refused; }
   const ShmType& type() const noexcept { return type_; }
   ae::EventLoop* loop() const noexcept { return shared_ == nullptr ? nullptr : &shared_->loop(); }
 
@@ -106,6 +107,7 @@ class ShmListener final : public LoopAcceptor {
   void arrive(PendingConnectionPtr arrival) override { acceptor_->arrive(std::move(arrival)); }
   PendingConnectionPtr give_back() noexcept override { return acceptor_->give_back(); }
   void refused(const Failure& why) override { acceptor_->refused(why); }
+  void count_rejected() noexcept override { acceptor_->count_rejected(); }
 
  private:
   const AcceptorPtr acceptor_;
