@@ -33,6 +33,7 @@
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/connection_type.h"
+#include "conn/core/connection_set.h"
 #include "conn/error.h"
 
 namespace adapters { inline namespace AECONN_ABI { namespace detail {
@@ -41,14 +42,19 @@ class Pump;
 using PumpList = std::list<std::unique_ptr<Pump>>;
 
 /// The pumps of one loop. To be used on the loop's thread.
-class Pumps final : public ae::LoopLocal {
+class Pumps final : public ae::LoopLocal, private conn::LoopEndWatcher {
  public:
   using Ended = std::function<void(const conn::Failure&)>;
 
   static Pumps& of(ae::EventLoop& loop) {
     static const char key = 0;
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
-    if (!slot) slot = std::make_unique<Pumps>(loop);
+    if (!slot) {
+      conn::ConnectionSet& set = conn::ConnectionSet::of(loop);
+      auto pumps = std::make_unique<Pumps>(loop);
+      set.add(*pumps);
+      slot = std::move(pumps);
+    }
     return static_cast<Pumps&>(*slot);
   }
   explicit Pumps(ae::EventLoop& loop) : loop_(loop) {}
@@ -67,6 +73,8 @@ class Pumps final : public ae::LoopLocal {
   [[noreturn]] static void refuse(int err) {
     throw std::system_error(err, std::generic_category(), "a descriptor for a connection");
   }
+  // While all connections still work, whichever state of the loop is destroyed first.
+  void on_loop_end() noexcept override;
   void open_epoll();
   void close_epoll() noexcept;
   void tell_closed() noexcept;
@@ -274,7 +282,8 @@ class Pump final : public ae::Deferred {
   }
 
   void nothing_written(int error) {
-    if (error == EAGAIN || error == EINTR) return;
+    // Without memory, tries again: the bytes still wait in the socket.
+    if (error == EAGAIN || error == EINTR || error == ENOMEM || error == ENOBUFS) return;
     output_over_ = true;
     if (error == ECONNRESET) aborted_ = closed_ = true;  // closed, with unread bytes
     if (closed_) return;                                 // output() goes on
@@ -407,9 +416,14 @@ class Pump final : public ae::Deferred {
 };
 
 inline Pumps::~Pumps() {
-  if (owner_ != ::getpid()) forget_all();
-  while (!all_.empty()) all_.front()->loop_ends();
+  on_loop_end();
+  forget_all();
   close_epoll();
+}
+
+inline void Pumps::on_loop_end() noexcept {
+  if (owner_ != ::getpid()) return;
+  while (!all_.empty()) all_.front()->loop_ends();
 }
 
 inline void Pumps::after_fork() noexcept {
@@ -444,7 +458,10 @@ inline int Pumps::add(conn::ConnectionPtr& connection, Ended ended) {
   } catch (...) {
     if (ends[0] >= 0 && !all_.back()) ::close(ends[0]);
     if (ends[1] >= 0) ::close(ends[1]);
-    if (begun) all_.back()->give_back();
+    if (begun) {
+      (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, ends[0], nullptr);
+      all_.back()->give_back();
+    }
     all_.pop_back();
     throw;
   }

@@ -174,8 +174,9 @@ std::vector<Row> session_rows(const Settings& d) {
           Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
                       "at once; further arrivals wait in the backlog")
               .tuning(),
-          Row::number("handshake-threads", kBoth, d.handshake_threads, 0, 64,
-                      "of each loop, for the long steps of handshakes; 0: the loop's own"),
+          Row::number(
+              "handshake-threads", kBoth, d.handshake_threads, 0, 64,
+              "of each loop and kind of tls, for the long steps of handshakes; 0: the loop's own"),
           Row::flag("ktls", kBoth, d.ktls,
                     "kernel TLS where there is TCP below and the kernel offers it"),
           Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")

@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <cassert>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <new>
 #include <string>
@@ -35,7 +36,13 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
       const sigset_t& mask;
       ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
     } restore{before};
-    threads_.emplace_back([this] { work(); });
+    ae::Mutex& stepping = stepping_.emplace_back();
+    try {
+      threads_.emplace_back([this, &stepping] { work(stepping); });
+    } catch (...) {
+      stepping_.pop_back();
+      throw;
+    }
     (void)pthread_setname_np(threads_.back().native_handle(), "aeconn-tls");
   }
 
@@ -99,8 +106,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
     ThreadStep *first_ = nullptr, *last_ = nullptr;
   };
 
-  void work() {
-    ae::Mutex stepping;
+  void work(ae::Mutex& stepping) {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
@@ -154,6 +160,8 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
   std::condition_variable changed_, returned_;
   List waiting_, over_;
   bool stopping_ = false;
+  // One for each thread. Not on its stack, which a child of fork() uses for others.
+  std::deque<ae::Mutex> stepping_;
   std::vector<std::thread> threads_;
   ae::MadeHere made_;
   static inline StepPool* abandoned = nullptr;  // head of a list, in a child of fork()

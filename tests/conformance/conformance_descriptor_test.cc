@@ -422,6 +422,47 @@ TEST_CASE("descriptor: it outlives the loop of its connection", "[conformance][d
   }
 }
 
+TEST_CASE("descriptor: the end of a loop passes on what was written though others are older",
+          "[conformance][descriptor]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    if (transport.one_loop) return;
+    testing::Site site(transport);
+    ConnectionPtr first_peer, peer;
+    testing::Site other({.name = "unix"});
+    const conn::ListenerPtr first_listener =
+        other.listen([&](ConnectionPtr next) { first_peer = std::move(next); });
+    const conn::ListenerPtr listener =
+        site.listen([&](ConnectionPtr next) { peer = std::move(next); });
+    std::optional<User> first, user;
+    {
+      testing::AnyLoop loop;
+      const auto both_until = [&](const auto& condition) {
+        while (!condition()) {
+          loop.process_events(ae::kFullIteration | ae::kDontWait);
+          site.loop.process_events(ae::kFullIteration | ae::kDontWait);
+          other.loop.process_events(ae::kFullIteration | ae::kDontWait);
+        }
+      };
+      // The state of descriptors is older on this loop than that of the transport.
+      ConnectionPtr of_unix = other.type.create(loop);
+      of_unix->connect(testing::address_of(*first_listener), {});
+      both_until([&] { return first_peer && of_unix->state() == State::kConnected; });
+      first.emplace(std::move(of_unix));
+      ConnectionPtr connection = site.type.create(loop);
+      connection->connect(testing::address_of(*listener), {});
+      both_until([&] { return peer && connection->state() == State::kConnected; });
+      user.emplace(std::move(connection));
+      CHECK(first->write("first") == 5);
+      CHECK(user->write("last") == 4);
+    }
+    Collector of_first(*first_peer), of_user(*peer);
+    RUN_UNTIL(other.loop, of_first.over());
+    CHECK(of_first.bytes == "first");
+    RUN_UNTIL(site.loop, of_user.over());
+    CHECK(of_user.bytes == "last");
+  }
+}
+
 TEST_CASE("descriptor: without descriptors the connection stays with its owner",
           "[conformance][descriptor]") {
   FOR_EVERY_TRANSPORT(transport) {

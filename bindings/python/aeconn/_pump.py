@@ -21,7 +21,7 @@ class _Pumps:
 
     def begin(self, loop: int) -> None:
         """Runs the loop until it is stopped, and frees it. If no thread can be started, raises
-        RuntimeError and frees the loop."""
+        RuntimeError and frees the loop, as for another exception before the thread runs."""
         thread = threading.Thread(
             target=self._run, args=(loop,), name="aeconn-descriptor", daemon=True
         )
@@ -29,8 +29,9 @@ class _Pumps:
             self._threads[loop] = thread
         try:
             thread.start()
-        except RuntimeError:
-            self._free(loop)
+        except BaseException:  # there is no thread, or a signal handler raised
+            if thread.ident is None:
+                self._free(loop)
             raise
 
     def _run(self, loop: int) -> None:
@@ -57,7 +58,8 @@ class _Pumps:
             for loop in self._threads:
                 lib.post(loop, STOP, loop)
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
 
 pumps = _Pumps()

@@ -547,7 +547,7 @@ class Socket:
             keeper.drop(self)
             loop, self._conn, self._loop = self._loop, None, None
             assert loop is not None
-            begun = False
+            begun, fd = False, -1
             try:
                 fd = int(lib.to_fd(conn, _native.STOP_AT_END, loop))
                 if fd < 0:
@@ -557,6 +557,8 @@ class Socket:
                     begun = True
                     pumps.begin(loop)
             except BaseException:  # raised by a signal handler, or there is no thread
+                if fd >= 0:
+                    os.close(fd)  # a thread that runs already ends by that
                 if not begun:
                     lib.loop_free(loop)
                 raise
