@@ -56,6 +56,8 @@ struct Pair {
   // Delivers, handles, sends and reads until nothing is left, while time passes. Fails if there is
   // no progress although something is left.
   void finish(ae::TimePoint& now) {
+    // 550 ms of the model's time. Seed 1016879201 takes nothing for 132 ms at its end.
+    constexpr int kMostIdle = 50;
     int idle = 0;
     for (;;) {
       std::uint64_t left = 0, taken = 0;
@@ -70,7 +72,7 @@ struct Pair {
       left += server->bytes_sent() - client->bytes_taken();
       if (left == 0) return;
       idle = taken != 0 ? 0 : idle + 1;
-      if (idle > 10) FAIL("no progress, " << left << " bytes and messages left");
+      if (idle > kMostIdle) FAIL("no progress, " << left << " bytes and messages left");
       now += 11ms;  // longer than the interval for sending to a peer without proof
       for (StreamNode* node : streams) node->stream.tick(now, true);
     }
@@ -333,7 +335,8 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
     runs = static_cast<std::uint32_t>(std::strtoul(more, nullptr, 10));
   std::random_device device;
   for (std::uint32_t run = 0; run < runs; ++run) {
-    const std::uint32_t seed = run < 100 ? run : device();  // some seeds are fixed, some new
+    // Some seeds are fixed, some new. The last of the fixed ones waits long at its end.
+    const std::uint32_t seed = run < 100 ? run : run == 100 ? 1016879201 : device();
     CAPTURE(seed);
     run_model(seed, reached);
   }
