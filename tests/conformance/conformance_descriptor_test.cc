@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <memory>
@@ -452,6 +453,10 @@ TEST_CASE("descriptor: the end of a loop passes on what was written though other
       connection->connect(testing::address_of(*listener), {});
       both_until([&] { return peer && connection->state() == State::kConnected; });
       user.emplace(std::move(connection));
+      // Over rdma nothing leaves before the peer's window is known.
+      std::array<char, 1> byte{};
+      CHECK(user->write("x") == 1);
+      both_until([&] { return peer->read(byte.data(), byte.size()) == 1; });
       CHECK(first->write("first") == 5);
       CHECK(user->write("last") == 4);
     }
