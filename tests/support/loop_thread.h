@@ -26,7 +26,9 @@ class LoopThread {
     thread_ = std::thread([this, body = std::move(body), &listening] {
       try {
         body([&](testing::AnyLoop& loop, const conn::Endpoint& at) {
+#if AECONN_COUNTS_ALLOCATIONS
           let_libev_grow(loop);
+#endif
           loop_ = &loop;
           listening.set_value(at);
           loop.run();
@@ -50,12 +52,14 @@ class LoopThread {
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
 
+#if AECONN_COUNTS_ALLOCATIONS
   /// The thread's allocations so far.
   Allocations watch(bool on) const {
     std::promise<Allocations> answer;
     loop_->post([&answer, on] { answer.set_value(watch_allocations(on)); });
     return answer.get_future().get();
   }
+#endif
 
   conn::Endpoint address;
 
