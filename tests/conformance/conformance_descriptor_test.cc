@@ -512,7 +512,8 @@ TEST_CASE("descriptor: only an established connection becomes one", "[conformanc
   }
 }
 
-TEST_CASE("descriptor: a child of fork() leaves it to the parent", "[conformance][descriptor]") {
+TEST_CASE("descriptor: a child of fork() leaves it to the parent",
+          "[conformance][descriptor][fork]") {
   FOR_EVERY_TRANSPORT(transport) {
     if (testing::simulated() || transport.name.find("rdma") != std::string::npos) return;
     const bool goes_on = GENERATE(false, true);
