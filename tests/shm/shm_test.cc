@@ -208,13 +208,16 @@ TEST_CASE("shm: an end that sleeps is rung, once for each sleep", "[shm]") {
   const testing::EchoThread echo(kShm);
   const ConnectionPtr client = site.connect(echo.address());
   RUN_UNTIL(site.loop, client->state() == conn::State::kConnected);
-  for (int i = 0; i < 100; ++i) {
+  // On a busy machine the answers may all be there before this end sleeps: then more are needed.
+  std::uint64_t had = 0, echoes = 0;
+  while (echoes < 100 || (had == 0 && echoes < 100'000)) {
     testing::send(site.loop, *client, "ping");
     REQUIRE(testing::receive(site.loop, *client, 4) == "ping");
+    ++echoes;
+    had = count(site, site.loop, "bells_had");
   }
-  const std::uint64_t had = count(site, site.loop, "bells_had");
   CHECK(had > 0);
-  CHECK(had <= 101);
+  CHECK(had <= echoes + 1);
 }
 
 TEST_CASE("shm: more connections than one iteration looks at are all served", "[shm]") {
