@@ -5,10 +5,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -17,6 +15,7 @@
 #include <utility>
 
 #include "ae/core/fork.h"
+#include "ae/core/signals_off.h"
 #include "ae/libev_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
@@ -56,25 +55,6 @@ void pin(pthread_t thread, int processor) {
   // its previous affinity.
   (void)pthread_setaffinity_np(thread, bytes, set.get());
 }
-
-/// While an instance exists, threads that this thread starts block all signals except those raised
-/// by their own faults (such as SIGSEGV).
-class SignalsOff {
- public:
-  SignalsOff() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int fault : std::array{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
-      sigdelset(&all, fault);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~SignalsOff() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsOff(const SignalsOff&) = delete;
-  SignalsOff& operator=(const SignalsOff&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

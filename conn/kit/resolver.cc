@@ -19,7 +19,6 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -30,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/core/signals_off.h"
 #include "conn/kit/interruption.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -287,15 +287,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   void start_thread() {
-    // The new thread blocks all signals, so that the program's signal handlers run on the program's
-    // own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct Restore {
-      const sigset_t& mask;
-      ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-    } restore{before};
+    const ae::SignalsOff off;
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   }
 

@@ -2,7 +2,6 @@
 #include "conn/tls/step_threads.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/core/signals_off.h"
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -28,14 +28,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
 
   void start_thread() {
     threads_.reserve(threads_.size() + 1);
-    // A new thread blocks all signals, so that the program's handlers run on the program's threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct Restore {
-      const sigset_t& mask;
-      ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-    } restore{before};
+    const ae::SignalsOff off;
     ae::Mutex& stepping = stepping_.emplace_back();
     try {
       threads_.emplace_back([this, &stepping] { work(stepping); });

@@ -56,8 +56,8 @@ struct Pair {
   // Delivers, handles, sends and reads until nothing is left, while time passes. Fails if there is
   // no progress although something is left.
   void finish(ae::TimePoint& now) {
-    // 550 ms of the model's time. Seed 1016879201 takes nothing for 132 ms at its end.
-    constexpr int kMostIdle = 50;
+    // 220 ms of the model's time. Seed 1016879201 takes nothing for 132 ms at its end.
+    constexpr int kMostIdle = 20;
     int idle = 0;
     for (;;) {
       std::uint64_t left = 0, taken = 0;

@@ -9,6 +9,7 @@
 #include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
 #include "conn/transports/transports.h"
+#include "tests/simulation/freed.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/world.h"
 #include "tests/support/any_loop.h"
@@ -61,12 +62,7 @@ struct Room {
     listener.reset();
     if (loop_holder) run_for(110s);  // until the kernel's time-outs are over
     loop_holder.reset();
-    world.advance(world.now() + 110s);
-    world.let_orphans_go();
-    for (const auto& [kind, number] : world.objects()) {
-      UNSCOPED_INFO("left behind: " << number << ' ' << kind);
-      CHECK(number == 0);
-    }
+    check_all_freed(world);
     for (const std::string& each : world.violations()) {
       UNSCOPED_INFO(each);
       CHECK(false);

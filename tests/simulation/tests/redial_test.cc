@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/simulation/freed.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"
@@ -29,12 +30,7 @@ struct Both {
     servers.clear();
     listener.reset();
     loop.reset();
-    world.advance(world.now() + 110s);
-    world.let_orphans_go();
-    for (const auto& [kind, number] : world.objects()) {
-      UNSCOPED_INFO("left behind: " << number << ' ' << kind);
-      CHECK(number == 0);
-    }
+    check_all_freed(world);
   }
   void listen(const std::string& schemes) {
     listener = registry.listen(*loop, schemes + "://127.0.0.1:0",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shm|rdma: shared memory where the server of the address is on this machine, rdma elsewhere.
 
+#include "tests/simulation/freed.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -20,12 +21,7 @@ struct Host {
     servers.clear();
     listener.reset();
     loop.reset();
-    world.advance(world.now() + 110s);
-    world.let_orphans_go();
-    for (const auto& [kind, number] : world.objects()) {
-      UNSCOPED_INFO("left behind: " << number << ' ' << kind);
-      CHECK(number == 0);
-    }
+    check_all_freed(world);
   }
   conn::ListenerPtr listen(const std::string& url) {
     return registry.listen(*loop, url,
