@@ -350,12 +350,13 @@ int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
  * loop. */
 typedef void (*aeconn_ended_fn)(void* context, int error, const char* why);
 /* Turns an established connection into a descriptor, for code that knows only read(2), write(2) and
- * poll(2): a Unix stream socket that blocks and has close-on-exec set. Call it on the loop's
- * thread; the descriptor may be used on any thread. It belongs to the caller, and the connection
- * from now on to its loop, which must go on running: do not use `conn` afterwards. Closing the
- * descriptor closes the connection. docs/adapters.md says what each end sees of the other's end.
- * `ended` may be NULL. -1 with errno and a sentence on failure, such as EMFILE, or ENOTCONN if the
- * state is not AECONN_CONNECTED; `conn` then stays the caller's, after ENOMEM without handlers. */
+ * poll(2): a stream socket that blocks and has close-on-exec set. Call it on the loop's thread; the
+ * descriptor may be used on any thread. It belongs to the caller, and the connection from now on to
+ * its loop, which must go on running: do not use `conn` afterwards. Closing the descriptor closes
+ * the connection. docs/adapters.md says what each end sees of the other's end. `ended` may be NULL:
+ * then the descriptor of tcp, unix and vsock is the socket itself, if that is all there is, and
+ * needs no loop. -1 with errno and a sentence on failure, such as EMFILE, or ENOTCONN if the state
+ * is not AECONN_CONNECTED; `conn` then stays the caller's, after ENOMEM without handlers. */
 int aeconn_to_fd(aeconn_conn* conn, aeconn_ended_fn ended, void* context);
 
 /* --- a connection that is re-established ----------------------------------------------------- */

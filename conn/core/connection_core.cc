@@ -158,6 +158,19 @@ std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& 
   return unread;
 }
 
+int ConnectionCore::release_descriptor(ConnectionPtr& connection) noexcept {
+  ConnectionCore& core = of(*connection);
+  if (core.state_ != State::kConnected || !core.events_wanted() || core.inherited()) return -1;
+  if (core.reserved_ != 0) return -1;
+  if (const InPlace* const held = core.in_place_; held != nullptr) {
+    if (held->waits() || held->output().lends() || held->shutdown_due()) return -1;
+    if (held->read_ahead.unread() != 0) return -1;
+  }
+  const int fd = core.carrier_->release_descriptor();
+  if (fd >= 0) connection.reset();
+  return fd;
+}
+
 void ConnectionCore::set_origin(Origin origin) {
   rare().origin = std::make_unique<const Origin>(std::move(origin));
 }

@@ -69,6 +69,10 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   /// or std::bad_alloc; the connection is then closed.
   static std::string hand_over(ConnectionPtr connection, ConnectionBase& layer);
 
+  /// Takes the descriptor out of an established connection, as Carrier::release_descriptor() says;
+  /// the connection is then closed, with its handlers. Otherwise returns -1, and changes nothing.
+  static int release_descriptor(ConnectionPtr& connection) noexcept;
+
   Alive run_connect_handler() override;
   Alive run_read_handler() override { return run(on_read_, true); }
   Alive run_write_handler() override;

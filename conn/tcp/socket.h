@@ -36,6 +36,8 @@ class Fd {
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
+  /// Returns the descriptor, which is the caller's from now on.
+  int release() noexcept { return std::exchange(fd_, -1); }
   void reset() noexcept {
     // close() is not repeated after EINTR: Linux has closed the descriptor by then.
     if (fd_ >= 0) ::close(fd_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket_carrier.h"
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -530,6 +531,15 @@ void SocketCarrier::abandon() noexcept {
 bool SocketCarrier::leave(ae::EventLoop*) {
   stop_watching();
   return true;
+}
+
+int SocketCarrier::release_descriptor() noexcept {
+  // The kernel reports on lent memory through the socket; an idle time-out needs the loop.
+  if (lending_ || settings_->idle_timeout != ae::Duration::zero()) return -1;
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return -1;
+  stop_watching();
+  return fd_.release();
 }
 
 // --- facts about the connection ------------------------------------------------------------------

@@ -55,6 +55,7 @@ class SocketCarrier final : public Carrier {
   ae::Duration idle_timeout() const noexcept override { return settings_->idle_timeout; }
   void abandon() noexcept override;
   bool leave(ae::EventLoop* to) override;
+  int release_descriptor() noexcept override;
 
  private:
   /// Receives those events of the socket that the loop's file events do not report: the peer's end

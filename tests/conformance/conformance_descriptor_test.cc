@@ -139,6 +139,39 @@ TEST_CASE("descriptor: any amount of bytes goes both ways in order", "[conforman
   }
 }
 
+TEST_CASE("descriptor: it works alike without a function for its end",
+          "[conformance][descriptor]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    const auto before = open(pair);
+    const int fd = adapters::to_descriptor(std::move(pair.client));
+    REQUIRE(pair.client == nullptr);
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((::fcntl(fd, F_GETFL) & O_NONBLOCK) == 0);
+    REQUIRE(::send(fd, "question", 8, MSG_NOSIGNAL) == 8);
+    CHECK(testing::receive(pair.loop, *pair.server, 8) == "question");
+    testing::send(pair.loop, *pair.server, "answer");
+    std::string got;
+    std::array<char, 16> room;
+    RUN_UNTIL(pair.loop, [&] {
+      const ssize_t n = ::recv(fd, room.data(), room.size(), MSG_DONTWAIT);
+      if (n > 0) got.append(room.data(), static_cast<std::size_t>(n));
+      return got == "answer";
+    }());
+    // A plain socket is the descriptor itself, and no connection of the loop.
+    const bool plain = testing::counters(pair).open < before;
+    const std::string_view kind = pair.carrier.name();
+    CHECK(plain == (kind == "tcp" || kind == "unix" || kind == "vsock"));
+    ::close(fd);
+    Collector end(*pair.server);
+    RUN_UNTIL(pair.loop, end.over());
+    CHECK(end.ended);
+    CHECK(end.bytes.empty());
+    pair.server.reset();
+    RUN_UNTIL(pair.loop, open(pair) == 0);
+  }
+}
+
 TEST_CASE("descriptor: what arrived before is read from it", "[conformance][descriptor]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
@@ -485,7 +518,7 @@ TEST_CASE("descriptor: without descriptors the connection stays with its owner",
     int code = 0;
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
     try {
-      ::close(adapters::to_descriptor(std::move(pair.client)));
+      ::close(adapters::to_descriptor(std::move(pair.client), [](const auto&) {}));
     } catch (const std::system_error& error) {
       said = error.what();
       code = error.code().value();
