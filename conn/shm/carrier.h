@@ -52,7 +52,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   // Connecting
   void looked_up(const Endpoint& to, Destination found, Failure why);
   void dial(const Endpoint& to);
-  void limit_time(const char* what);
+  void limit_time();
   void dialed(tcp::Dialed result);
   bool greet(tcp::Dialed result);
   void take_answer();

@@ -22,7 +22,7 @@ void ShmCarrier::connect(const Endpoint& to) {
   deadline_ = loop()->now() + settings_->socket->connect_timeout;
   if (settings_->path.empty()) return dial(to);
   try {
-    limit_time("the lookup takes too long");
+    limit_time();
     lookup_ = std::make_unique<DestinationLookup>(*loop(), to,
                                                   [this, to](Destination found, Failure why) {
                                                     looked_up(to, std::move(found), std::move(why));
@@ -36,7 +36,6 @@ void ShmCarrier::connect(const Endpoint& to) {
 void ShmCarrier::looked_up(const Endpoint& to, Destination found, Failure why) {
   // Owns the lookup, which called this function, and `to`, until this function returns.
   const std::unique_ptr<DestinationLookup> lookup = std::move(lookup_);
-  if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
   if (why) return not_connected(std::move(why));
   try {
     destination_ = std::make_unique<const Destination>(std::move(found));
@@ -53,10 +52,12 @@ void ShmCarrier::dial(const Endpoint& to) {
   dial_->start();
 }
 
-void ShmCarrier::limit_time(const char* what) {
-  timer_ = loop()->add_time_event(deadline_, [this, what] {
+/// Ends the attempt at deadline_, whichever step it has come to.
+void ShmCarrier::limit_time() {
+  if (timer_ != 0) return;
+  timer_ = loop()->add_time_event(deadline_, [this] {
     timer_ = 0;
-    not_connected(ETIMEDOUT, what);
+    not_connected(ETIMEDOUT, lookup_ ? "the lookup takes too long" : "no answer");
     return ae::kNoMore;
   });
 }
@@ -66,7 +67,7 @@ void ShmCarrier::dialed(tcp::Dialed result) {
   const std::unique_ptr<tcp::Dial> dial = std::move(dial_);
   try {
     if (!greet(std::move(result))) return;
-    limit_time("no answer");
+    limit_time();
     watch();
   } catch (const std::bad_alloc&) {
     not_connected(out_of_memory());

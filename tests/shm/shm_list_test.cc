@@ -7,8 +7,10 @@
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <filesystem>
+#include <list>
 #include <thread>
 
 #include "conn/fallback_type.h"
@@ -18,6 +20,7 @@
 #include "tests/support/group_kit.h"
 #include "tests/support/loop_thread.h"
 #include "tests/support/names.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/stuck_transport.h"
 #include "tests/support/testing.h"
 
@@ -30,6 +33,7 @@ using conn::ListenerPtr;
 using conn::SkipReason;
 using conn::State;
 using testing::Contains;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -275,6 +279,44 @@ TEST_CASE("shm list: a name is looked up within the time, and the lookup can be 
   nowhere->connect(to, {});
   RUN_UNTIL(host.loop, nowhere->state() == State::kError);
   CHECK_THAT(nowhere->last_error(), StartsWith("resolve no-such.invalid: "));
+}
+
+TEST_CASE("shm list: a slow lookup takes its time from connect-timeout", "[shm][shm-list]") {
+  testing::Names names;
+  Host host;
+  const std::string path = host.file("full.shm");
+  // A server that accepts nothing, and whose backlog is full: connect() fails with EAGAIN.
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof name.sun_path - 1);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&name);
+  const testing::RawSocket server(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::bind(server.fd(), address, sizeof name) == 0);
+  REQUIRE(::listen(server.fd(), 0) == 0);
+  std::list<testing::RawSocket> backlog;
+  do {
+    backlog.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (::connect(backlog.back().fd(), address, sizeof name) == 0);
+  Endpoint to = Endpoint::parse(host.url("shm|tcp", "held.test:1", path));
+  to.scheme = "shm";
+  to.options = conn::Options{{"shm-path", path}, {"connect-timeout", "200ms"}};
+  names.hold("held.test");
+  ConnectionPtr client = host.registry.create(host.loop, to);
+  bool in_time = false, over = false;
+  // Timers that are due at once run in the order of their times, so a slow machine changes nothing.
+  host.loop.add_time_event(150ms, [&] {
+    names.release("held.test");
+    return ae::kNoMore;
+  });
+  host.loop.add_time_event(300ms, [&] {
+    in_time = client->state() == State::kError;
+    over = true;
+    return ae::kNoMore;
+  });
+  client->connect(to, {});
+  RUN_UNTIL(host.loop, over);
+  CHECK(in_time);
+  CHECK_THAT(client->last_error(), EndsWith("Connection timed out"));
 }
 
 TEST_CASE("shm list: a client of another network namespace gets the server that it means",
