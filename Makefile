@@ -94,7 +94,7 @@ ifeq ($(CONFIG),tsan)# only tests that start threads, directly or through a help
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
 endif
 # The parts of the modules that need no server; its malloc() is only for modules.
-TEST_SRC    += $(addprefix bindings/drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
+TEST_SRC    += $(addprefix bindings/drop_ins/redis/,errand.cc host.cc layout.cc releases.cc symbols.cc type.cc)
 TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
@@ -166,22 +166,17 @@ $(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) bindings/c/libaeconn-c.map
 	  -o $@ $(filter %.o %.a,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
-# Modules for redis-server and valkey-server, from the same sources; they contain the C++ library.
+# The module for redis-server and valkey-server, which contains the C++ library. Both names are of one file.
 MODULE_SRC := $(call sources,bindings/drop_ins/redis/*.cc)
 MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
-valkey_obj = $(patsubst %.cc,$(OUT)/obj/valkey/%.o,$(MODULE_SRC))
-MODULE_LINK = @echo "  LD   $@"; $(CXX) -shared -static-libstdc++ -static-libgcc $(ALL_LDFLAGS) -Wl,--as-needed \
-  -Wl,--version-script=bindings/drop_ins/redis/exports.map -o $@ $(filter %.o %.a,$^) $(LIBS)
-modules: $(MODULES)  ## aeconn-redis.so and aeconn-valkey.so, for loadmodule (docs/redis.md)
+modules: $(MODULES)  ## aeconn-redis.so, also named aeconn-valkey.so, for loadmodule (docs/redis.md)
 .PHONY: modules
 $(OUT)/aeconn-redis.so: $(call obj,$(MODULE_SRC)) $(STATIC) bindings/drop_ins/redis/exports.map
-	$(MODULE_LINK)
-$(OUT)/aeconn-valkey.so: $(valkey_obj) $(STATIC) bindings/drop_ins/redis/exports.map
-	$(MODULE_LINK)
-$(OUT)/obj/valkey/%.o: %.cc $(OUT)/flags
-	@mkdir -p $(@D)
-	@echo "  CXX  $< (Valkey)"
-	$(Q)$(CXX) $(ALL_CPPFLAGS) -DAECONN_VALKEY $(ALL_CXXFLAGS) -c -o $@ $<
+	@echo "  LD   $@"
+	$(Q)$(CXX) -shared -static-libstdc++ -static-libgcc $(ALL_LDFLAGS) -Wl,--as-needed \
+	  -Wl,--version-script=bindings/drop_ins/redis/exports.map -o $@ $(filter %.o %.a,$^) $(LIBS)
+$(OUT)/aeconn-valkey.so: $(OUT)/aeconn-redis.so
+	@ln -sf $(<F) $@
 
 LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC) $(MANUAL_SRC)) $(STATIC)
@@ -279,7 +274,7 @@ test-long:  ## tests that take longer: sanitizers, churn, fuzzing by executions,
 	@$(MAKE) sanitize-builds
 	@$(MAKE) modules models $(SIM_TESTS) programs fuzzers-too
 	@tests/adapters/programs $(OUT) || true
-	@tests/drop_ins/servers || true
+	@tests/drop_ins/servers all || true
 	@tests/long
 
 test-ci:  ## what CI runs besides `make test`: the same limited by seconds, in part under sanitizers
@@ -555,7 +550,8 @@ install-python:  ## only the Python package, where PYTHON=python3 finds it below
 
 install: all modules install-libraries install-python  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn
-	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
+	install -m 755 $(OUT)/aeconn-redis.so $(D)$(LIBDIR)/aeconn
+	@ln -sf aeconn-redis.so $(D)$(LIBDIR)/aeconn/aeconn-valkey.so
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@install -d -m 755 $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
@@ -588,7 +584,7 @@ SBOM := $(OUT)/aeconn-$(VERSION).spdx.json
 sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, into build/
 	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
 	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC) \
-	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
+	              $(MANUAL_SRC) $(MODULE_SRC))) \
 	  --files $(PUBLIC_HEADERS) $(ADAPTERS) $(C_HEADER) $(PYTHON_FILES) \
 	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)
 reproducible:  ## builds twice in different folders and environments, and compares every installed byte

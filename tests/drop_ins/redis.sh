@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The modules in the distributions' redis-server 8 and valkey-server 9, which are unpacked and never
+# The module in the distributions' redis-server and valkey-server, which are unpacked and never
 # installed: each transport of this machine, configuration, replication, MIGRATE, refusals, and the
-# end.
+# end; and a server that is too old for it. AECONN_SERVERS="sid:redis bookworm-backports:valkey"
+# selects servers.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -12,6 +13,7 @@ set -u
 make_certificate 127.0.0.1 || { total; exit 1; }
 tls="cert=$work/cert&key=$work/key"
 "${CC:-cc}" -shared -fPIC -o "$work/misfit.so" tests/drop_ins/misfit.c || fail 'misfit.so' 'it is not built'
+has_setting() { [ -n "$(ask "$at" CONFIG GET "$1")" ]; }  # older releases lack some
 tools_cli() { tools/foreign --run "$folder" "$kind-cli" "$@" 2>&1; }
 refused() {  # NAME SENTENCE OPTIONS...
   local name=$1 sentence=$2
@@ -22,7 +24,6 @@ refused() {  # NAME SENTENCE OPTIONS...
   has "$(t "$name"): it says why" "$sentence" "$(cat "$log")"
 }
 
-# AECONN_SERVERS="sid:redis" selects servers.
 for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   choose $which || continue
   sock=$work/$release.$kind.sock
@@ -43,16 +44,18 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   head -c 20000000 /dev/urandom | base64 -w0 >"$work/large"
   is "$(t 'a value of 26 MB')" "OK $(md5sum <"$work/large")" \
     "$(tools_cli -s "$sock" -x SET large <"$work/large") $(tools_cli -s "$sock" GET large | head -c -1 | md5sum)"
-  if [ $kind = valkey ]; then
-    ask "$at" CONFIG SET io-threads 3 >/dev/null
+  if has_setting io-threads; then
+    ask "$at" CONFIG SET io-threads 3 >/dev/null  # an error in releases that cannot change it
     is "$(t 'io-threads are put back to 1')" $'io-threads\n1' "$(ask "$at" CONFIG GET io-threads)"
   fi
 
   channel=repl-rdb-channel
   [ $kind = redis ] || channel=dual-channel-replication-enabled
-  ask "$at" CONFIG SET $channel yes >/dev/null
-  is "$(t "$channel is put back to no")" $channel$'\nno' "$(ask "$at" CONFIG GET $channel)"
-  has "$(t 'the log says why')" "$channel stays no, not yes" "$(cat "$log")"
+  if has_setting $channel; then
+    ask "$at" CONFIG SET $channel yes >/dev/null
+    is "$(t "$channel is put back to no")" $channel$'\nno' "$(ask "$at" CONFIG GET $channel)"
+    has "$(t 'the log says why')" "$channel stays no, not yes" "$(cat "$log")"
+  fi
 
   # ---- settings ---------------------------------------------------------------------------------
   second=$(free_port)
@@ -71,7 +74,7 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
     "aeconn.listen .*127.0.0.1:$second"$'\n'"aeconn.replicate .*tls[?]ca=$work/cert" "$(grep '^aeconn' "$work/$which.conf")"
   is "$(t 'CONFIG SET stops listening')" OK "$(ask "$at" CONFIG SET aeconn.listen "${listen[*]}")"
   has "$(t 'nobody is there any more')" 'Connection refused' "$(ask "tcp://127.0.0.1:$second" PING)"
-  if [ $kind = valkey ]; then  # without rdma-bind; over rdma: tests/softroce/case_redis.sh
+  if has_setting rdma-port; then  # without rdma-bind; over rdma: tests/softroce/case_redis.sh
     has "$(t 'CONFIG SET rdma-port')" '^OK|Unable to listen on this port' "$(ask "$at" CONFIG SET rdma-port 7001)"
     has "$(t 'INFO has the URLs after that')" "name=rdma,bind=tcp://127.0.0.1:$tcp unix" "$(ask "$at" INFO server)"
     is "$(t 'CONFIG SET rdma-port 0')" OK "$(ask "$at" CONFIG SET rdma-port 0)"
@@ -194,7 +197,7 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
     for misfit in 'a function more:types of connections' 'a function less:types of connections' \
       'constant:types of connections' 'connection:connections' 'listener:listeners'; do
       LD_PRELOAD=$work/misfit.so MISFIT=${misfit%%:*} refused "another layout, ${misfit%%:*}" \
-        "aeconn: ${misfit#*:} of this server are not laid out as those of its version" \
+        "aeconn: ${misfit#*:} of this server are not laid out as those of Redis $version: it is patched" \
         --loadmodule "$module" tcp://127.0.0.1:0
     done
   fi
@@ -204,8 +207,12 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   is "$(t 'the server goes on')" PONG "$(ask "tcp://127.0.0.1:$own" PING)"
   stop "${servers[-2]}"
 done
-if [[ ${AECONN_SERVERS-trixie:redis} = *trixie:redis* ]] && choose trixie:redis; then
-  refused "Valkey's module" 'it is made for Valkey 9.1.x, and this is another server' \
-    --loadmodule "$build/aeconn-valkey.so"
+# The version is asked first: Redis 7.0 has nothing that the other refusals could be true of.
+if choose bookworm:redis; then
+  for name in redis valkey; do
+    refused "a server that is too old, aeconn-$name.so" \
+      "aeconn: this is Redis 7[.]0[.][0-9]+, and the module serves Redis 7[.]2, .* and Valkey 7[.]2, .*: use one of these" \
+      --loadmodule "$build/aeconn-$name.so" tcp://127.0.0.1:0
+  done
 fi
 total

@@ -12,19 +12,28 @@
 #include <thread>
 
 #include "drop_ins/redis/host.h"
+#include "drop_ins/redis/releases.h"
 #include "tests/support/catch.h"
 
 using namespace aeconn_redis;
 
 namespace {
 
-struct Object : ServerConnection {
-  static void forget(ServerConnection*) {}
+/// A connection of a server of that release, made ours.
+struct Object {
+  alignas(void*) char bytes[kMaxConnection]{};
   ServerType theirs{};
-  explicit Object(int socket) : ServerConnection{} {
-    theirs.close = forget;
-    type = &theirs;
-    become_ours(this, host->registry().require("unix").adopt(host->loop(), socket), kConnected);
+  Object(const Version& version, int socket) {
+    layout = layout_for(version);
+    make_our_type();
+    put(theirs, slots::close, [](ServerConnection*) {});
+    self()->type = &theirs;
+    become_ours(self(), host->registry().require("unix").adopt(host->loop(), socket), kConnected);
+  }
+  ServerConnection* self() { return reinterpret_cast<ServerConnection*>(bytes); }
+  template <class Function>
+  Function* call(Slot<Function> slot) {
+    return get(self()->type, slot);
   }
 };
 
@@ -34,15 +43,15 @@ TEST_CASE("redis module: a thread of the server that reads outlives the module's
   host = new Host;
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  Object object(ends[0]);
+  Object object({true, "9.1.2"}, ends[0]);
   std::atomic<int> reads{0};
   std::atomic<bool> enough{false};
   int error = 0;
   std::thread reader([&] {
     char byte;
-    while (!enough && object.type->read(&object, &byte, 1) < 0) {
+    while (!enough && object.call(slots::read)(object.self(), &byte, 1) < 0) {
       error = errno;
-      (void)object.type->get_last_error(&object);
+      (void)object.call(slots::get_last_error)(object.self());
       ++reads;
     }
   });
@@ -56,8 +65,8 @@ TEST_CASE("redis module: a thread of the server that reads outlives the module's
   enough = true;
   reader.join();
   CHECK(error == EAGAIN);
-  CHECK(object.state == kConnected);
-  object.type->close(&object);
+  CHECK(object.self()->state == kConnected);
+  object.call(slots::close)(object.self());
   close(ends[1]);
 }
 
@@ -79,14 +88,38 @@ TEST_CASE("redis module: whatever becomes of Valkey's rdma-port, INFO has an add
     REQUIRE(listener.bindaddr[0] != nullptr);
     return std::string(listener.bindaddr[0]);
   };
-  server.listener = [](TypeName) {
+  layout = layout_for({true, "9.1.2"});
+  server.listener_by_id = reinterpret_cast<void*>(+[](int) {
     static ServerListener without_a_port{};
     return &without_a_port;
-  };
+  });
   host->listen(listener);
   CHECK(listener.count == 1);
   CHECK(set_port(7777).starts_with("tcp://127.0.0.1:0"));
   CHECK(set_port(0) == "tcp://127.0.0.1:0");
   close(listener.fd[0]);
   Host::end();
+}
+
+TEST_CASE("redis module: handlers are where each layout of connections has them", "[redis]") {
+  for (const Version& version : {Version{false, "7.4.1"}, Version{false, "8.0.2"}}) {
+    INFO(version.name());
+    host = new Host;
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    Object object(version, ends[0]);
+    const std::size_t words = sizeof(ServerConnection) / sizeof(void*) + (layout->loops ? 1 : 0);
+    auto* const at = reinterpret_cast<ServerHandler*>(object.bytes) + words;
+    const ServerHandler readable = [](ServerConnection*) {}, writable = [](ServerConnection*) {};
+    CHECK(object.call(slots::set_write_handler)(object.self(), writable, 1) == kOk);
+    CHECK(object.call(slots::set_read_handler)(object.self(), readable) == kOk);
+    CHECK(at[0] != nullptr);  // where ours keeps its state
+    CHECK(at[1] == writable);
+    CHECK(at[2] == readable);
+    CHECK(object.self()->flags == kWriteBarrier);
+    object.call(slots::close)(object.self());
+    CHECK(at[0] == nullptr);
+    Host::end();
+    close(ends[1]);
+  }
 }

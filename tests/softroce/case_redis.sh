@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, interrupted
+# The module in redis-server and valkey-server over rdma and tls+rdma: clients, interrupted
 # replication, MIGRATE, operations that block the server, connections that come and go, and the end
 # of the server. With the argument `long`: also redis-server, hiredis and libvalkey, a full
 # synchronisation of 100 MB that is cut in the middle, and 2,000 connections. With AECONN_VALKEY, a
 # folder with the programs of a Valkey built with RDMA: its clients, and that its server refuses the
-# module (tests/valkey/run). tests/drop_ins/redis.sh tests other transports and other refusals.
+# module (tests/valkey/run). AECONN_SERVERS selects servers, as for tests/drop_ins/redis.sh, which
+# tests other transports and other refusals.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -125,7 +126,9 @@ case_of() {  # RELEASE:KIND
       tell "$at" CONFIG SET protected-mode yes >/dev/null
     done
   fi
-  if [ "$kind" = valkey ]; then  # the server's own settings
+  local has_port=''
+  [ "$(tell "$at" CONFIG GET rdma-port)" = 0 ] || has_port=yes  # the reply's length
+  if [ -n "$has_port" ]; then  # the server's own settings
     local port=6390 bound any='[*],-\[::\]'
     listeners() { tell "$at" INFO server | grep '^listener.:name=rdma'; }
     for bound in '' '* -::*' "$address"; do
@@ -241,15 +244,14 @@ case_of() {  # RELEASE:KIND
   kill -KILL "$server"
   wait "$server" 2>/dev/null
   local too=()
-  [ "$kind" = redis ] || too=(--rdma-port 6390)
+  [ -z "$has_port" ] || too=(--rdma-port 6390)
   run --port "$at" --loadmodule "$module" "${listen[@]}" "${too[@]}"
   is "$(t 'a server that was killed while it saved listens again at once, over rdma and tls+rdma')" \
     'PONG PONG 0' "$(ask "${urls[0]}" PING) $(ask "${urls[1]}" PING) $(kill -KILL "$child"; echo $?)"
-  [ "$kind" = redis ] ||
+  [ -z "$has_port" ] ||
     has "$(t '--rdma-port')" "PONG.*rdma://$any:6390,port=6390" "$(ask "rdma://$address:6390" PING) $(listeners)"
   stop "$server"
 }
 
-[ -z "$long" ] || case_of trixie:redis
-case_of sid:valkey
+for which in ${AECONN_SERVERS:-${long:+trixie:redis} sid:valkey}; do case_of "$which"; done
 total

@@ -119,7 +119,7 @@ void Host::set_replicate(const std::string& scheme) {
 conn::ListenerPtr Host::open(const std::string& url) {
   return registry_.listen(loop_, url, [this](conn::ConnectionPtr peer) {
     std::string ip = peer->peer_host_port().host;
-    server.accepted(adopt(std::move(peer)), ClientFlags{}, ip.data());
+    accepted(adopt(std::move(peer)), ip.data());
   });
 }
 
@@ -127,8 +127,7 @@ void Host::listen(ServerListener& listener) {
   const std::string port = port_of(listener);
   show_in(listener);  // even if the following code throws
   if (!listening_) {
-    if (!listeners_fit())
-      throw conn::Error("listeners of this server are not laid out as those of its version");
+    if (const std::string why = listeners_unfit(); !why.empty()) throw conn::Error(why);
     for (const std::string& url : words(urls_)) listeners_[url] = open(url);
     listening_ = true;
     // A duplicate, because the server closes the descriptors it polls when it ends, and so do its
@@ -208,11 +207,7 @@ void Host::end() noexcept {
 }
 
 ServerConnection* Host::adopt(conn::ConnectionPtr peer) {
-#ifdef AECONN_VALKEY
-  ServerConnection* object = server.tcp()->conn_create();
-#else
-  ServerConnection* object = server.tcp()->conn_create(of_server_);
-#endif
+  ServerConnection* object = new_connection(of_server_);
   become_ours(object, std::move(peer), kAccepting);
   return object;
 }

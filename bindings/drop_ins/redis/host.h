@@ -76,8 +76,9 @@ extern Host* host;  // null after end(); main thread only
 
 void log_warning(const std::string& sentence) noexcept;
 
-/// The table of functions that the server calls.
+/// The table of functions that the server calls, once make_our_type() has filled it for the layout.
 extern ServerType our_type;
+void make_our_type();
 /// Makes the server's tcp and tls types pass addresses that are URLs to our type.
 void hook_connects();
 /// Null if the server has closed it within a handler that is still running. Main thread only.

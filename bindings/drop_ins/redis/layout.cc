@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "drop_ins/redis/server_abi.h"
 
@@ -45,94 +46,73 @@ Place find(std::uintptr_t address) {
   return place;
 }
 
-template <class Function>
-bool is_function(Function pointer) {
-  return pointer != nullptr && find(reinterpret_cast<std::uintptr_t>(pointer)).code;
-}
-template <class... Functions>
-bool are_functions(Functions... pointers) {
-  return (is_function(pointers) && ...);
-}
-template <class Function>
-bool may_be_function(Function pointer) {
-  return pointer == nullptr || is_function(pointer);
+// Only types that need these members have them: tcp has none of them, and tls has all. So an extra
+// or missing member shifts a function to where there is to be none, or the reverse.
+constexpr std::uint64_t kOptional = bit(kInit) | bit(kCleanup) | bit(kConfigure) |
+                                    bit(kUnbindEventLoop) |
+                                    bits(kHasPendingData, kIntegrityChecked);
+
+/// Checks the members that the layout has. Two of them are replaced, so the type must be writable.
+bool is_type(const ServerType* type, std::uint64_t lacks) {
+  if (!find(reinterpret_cast<std::uintptr_t>(type)).variable) return false;
+  for (int i = 0; i < kMembers; ++i) {
+    const auto member = static_cast<Member>(i);
+    if (!layout->has(member)) continue;
+    const auto word = reinterpret_cast<std::uintptr_t>(type->word[layout->position(member)]);
+    if ((lacks & bit(member)) != 0) {
+      if (word != 0) return false;
+    } else if (member == kSyncHandlersInUpdateState) {
+      if (static_cast<unsigned>(word) > 1) return false;
+    } else if (!find(word).code) {
+      return false;
+    }
+  }
+  return true;
 }
 
-/// Checks the functions that every type has. Two of them are replaced, so the type must be
-/// writable.
-bool is_type(const ServerType* type) {
-  return find(reinterpret_cast<std::uintptr_t>(type)).variable &&
-         are_functions(type->get_type, type->ae_handler, type->accept_handler, type->addr,
-                       type->is_local, type->listen, type->conn_create, type->conn_create_accepted,
-                       type->shutdown, type->close, type->connect, type->blocking_connect,
-                       type->accept, type->write, type->writev, type->read, type->set_write_handler,
-                       type->set_read_handler, type->get_last_error, type->sync_write,
-                       type->sync_read, type->sync_readline) &&
-         may_be_function(type->init) && may_be_function(type->cleanup) &&
-         may_be_function(type->configure) && may_be_function(type->has_pending_data) &&
-         may_be_function(type->process_pending_data) && may_be_function(type->get_peer_cert)
-#ifdef AECONN_VALKEY
-         && is_function(type->close_listener) && may_be_function(type->postpone_update_state) &&
-         may_be_function(type->update_state) && may_be_function(type->get_peer_user) &&
-         may_be_function(type->integrity_checked) &&
-         (type->sync_handlers_in_update_state == 0 || type->sync_handlers_in_update_state == 1);
-#else
-         && may_be_function(type->unbind_event_loop) && is_function(type->rebind_event_loop);
-#endif
+bool is_called(const ServerType* type, TypeId id, const char* name) {
+  if (layout->numbered) return get(type, slots::get_type_number)() == static_cast<int>(id);
+  return std::strcmp(get(type, slots::get_type_name)(nullptr), name) == 0;
 }
 
-/// tcp lacks the functions that only other types need: an extra or missing member would shift the
-/// null entries.
 bool types_fit() {
   const ServerType* tcp = server.tcp();
   const ServerType* tls = server.tls();
-  if (tcp == nullptr || !is_type(tcp) || (tls != nullptr && !is_type(tls))) return false;
-  if (tcp->init != nullptr || tcp->cleanup != nullptr || tcp->configure != nullptr ||
-      tcp->has_pending_data != nullptr || tcp->process_pending_data != nullptr ||
-      tcp->get_peer_cert != nullptr)
-    return false;
-#ifdef AECONN_VALKEY
-  return tcp->get_type() == 0 && (tls == nullptr || tls->get_type() == 2);
-#else
-  return std::strcmp(tcp->get_type(nullptr), "tcp") == 0 &&
-         (tls == nullptr || std::strcmp(tls->get_type(nullptr), "tls") == 0);
-#endif
+  return tcp != nullptr && is_type(tcp, kOptional) && (tls == nullptr || is_type(tls, 0)) &&
+         is_called(tcp, TypeId::tcp, "tcp") &&
+         (tls == nullptr || is_called(tls, TypeId::tls, "tls"));
 }
 
 /// Checks a real connection of the server.
 bool connections_fit() {
-  ServerType* tcp = server.tcp();
-#ifdef AECONN_VALKEY
-  ServerConnection* c = tcp->conn_create();
-  bool fits = true;
-#else
   char mark = 0;
-  ServerConnection* c = tcp->conn_create(reinterpret_cast<ServerLoop*>(&mark));
-  bool fits = c->el == reinterpret_cast<ServerLoop*>(&mark);
-  if (fits) c->el = nullptr;
-#endif
+  auto* const mark_loop = reinterpret_cast<ServerLoop*>(&mark);
+  ServerConnection* c = new_connection(mark_loop);
+  bool fits = true;
+  if (layout->loops) {
+    fits = loop_of(c) == mark_loop;
+    if (fits) loop_of(c) = nullptr;
+  }
+  const ServerType* tcp = server.tcp();
   fits = fits && c->type == tcp && c->state == kNone && c->fd == -1 && c->flags == 0 &&
          c->refs == 0 && c->iovcnt == IOV_MAX && c->private_data == nullptr &&
-         c->conn_handler == nullptr && c->write_handler == nullptr && c->read_handler == nullptr;
+         handlers_of(c).connected == nullptr && handlers_of(c).writable == nullptr &&
+         handlers_of(c).readable == nullptr;
   if (fits) {
     c->last_errno = ENOENT;
-    fits = std::strcmp(tcp->get_last_error(c), std::strerror(ENOENT)) == 0;
+    fits = std::strcmp(get(tcp, slots::get_last_error)(c), std::strerror(ENOENT)) == 0;
     c->last_errno = 0;
   }
-  if (fits) tcp->close(c);
+  if (fits) get(tcp, slots::close)(c);
   return fits;
 }
 
 /// Listeners are in an array, in the order of the types, and still empty at this point.
 bool empty_listeners_fit() {
-#ifdef AECONN_VALKEY
-  const ServerListener *tcp = server.listener(0), *unix_ = server.listener(1);
-#else
-  const ServerListener *tcp = server.listener("tcp"), *unix_ = server.listener("unix");
-#endif
+  const ServerListener *tcp = listener_of(TypeId::tcp), *unix_ = listener_of(TypeId::unix);
   return tcp != nullptr &&
          reinterpret_cast<std::uintptr_t>(unix_) - reinterpret_cast<std::uintptr_t>(tcp) ==
-             sizeof(ServerListener);
+             listener_size();
 }
 
 /// What is laid out differently in this server, in the plural, or null.
@@ -142,33 +122,39 @@ const char* misfit() {
   return empty_listeners_fit() ? nullptr : "listeners";
 }
 
-}  // namespace
-
-std::string unfit() {
-#ifdef AECONN_VALKEY
-  // First check: builds with RDMA must get this reason instead of one about a different layout.
-  if (server.type_by_name(kOurType) != nullptr)
-    return "this Valkey is built with RDMA, whose place in the server it would take";
-#endif
-  if (const char* what = misfit())
-    return std::string(what) + " of this server are not laid out as those of its version";
-  return {};
+std::string& name_of_server() {
+  static std::string name;
+  return name;
+}
+std::string sentence(const char* what) {
+  return std::string(what) + " of this server are not laid out as those of " + name_of_server() +
+         ": it is patched, or newer than this module; use a server without the patch, a newer "
+         "aeconn, or aeconn-proxy in front of the server";
 }
 
-bool listeners_fit() {
-#ifdef AECONN_VALKEY
-  const ServerListener& tcp = *server.listener(0);
-#else
-  const ServerListener& tcp = *server.listener("tcp");
-#endif
-  if (tcp.ct == nullptr) return true;  // the server does not listen on TCP
-  return tcp.ct == server.tcp() && tcp.port > 0 && tcp.port <= 65535 && tcp.count >= 1 &&
-         tcp.count <= kMaxBind && tcp.bindaddr_count >= 0 && tcp.bindaddr_count <= kMaxBind &&
-         std::all_of(tcp.fd, tcp.fd + tcp.count, [](int fd) {
-           int listens = 0;
-           socklen_t size = sizeof listens;
-           return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
-         });
+}  // namespace
+
+std::string unfit(const std::string& name) {
+  name_of_server() = name;
+  // First check: builds with RDMA must get this reason instead of one about a different layout.
+  if (std::strcmp(layout->our_name, "rdma") == 0 && type_of(TypeId::ours) != nullptr)
+    return "this Valkey is built with RDMA, whose place in the server it would take";
+  const char* what = misfit();
+  return what == nullptr ? std::string() : sentence(what);
+}
+
+std::string listeners_unfit() {
+  const ServerListener& tcp = *listener_of(TypeId::tcp);
+  if (tcp.ct == nullptr) return {};  // the server does not listen on TCP
+  const bool fits =
+      tcp.ct == server.tcp() && tcp.port > 0 && tcp.port <= 65535 && tcp.count >= 1 &&
+      tcp.count <= kMaxBind && tcp.bindaddr_count >= 0 && tcp.bindaddr_count <= kMaxBind &&
+      std::all_of(tcp.fd, tcp.fd + tcp.count, [](int fd) {
+        int listens = 0;
+        socklen_t size = sizeof listens;
+        return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
+      });
+  return fits ? std::string() : sentence("listeners");
 }
 
 }  // namespace aeconn_redis

@@ -12,8 +12,13 @@
 #include "drop_ins/redis/host.h"
 #include "drop_ins/redis/layout.h"
 #include "drop_ins/redis/module_api.h"
+#include "drop_ins/redis/releases.h"
 
 namespace aeconn_redis { namespace {
+
+// Settings for replication through a second connection, which a child of the server writes to: of
+// Redis, on by default, and of Valkey. Releases before 8.0 have neither.
+constexpr const char* kRdbChannels[] = {"repl-rdb-channel", "dual-channel-replication-enabled"};
 
 std::string setting(Context* context, const char* name) {
   Reply* reply = api.Call(context, "CONFIG", "cc", "GET", name);
@@ -26,22 +31,35 @@ std::string setting(Context* context, const char* name) {
   return result;
 }
 
-/// Why the module cannot be loaded into this server; empty if it can.
-std::string refusal(Context* context) {
+/// What the server says of itself. Valkey also names the Redis that it is compatible with.
+Version version_of(Context* context) {
+  Version version;
+  ServerInfo* info = api.GetServerInfo(context, "server");
+  const char* found = api.ServerInfoGetFieldC(info, "valkey_version");
+  version.valkey = found != nullptr;
+  if (found == nullptr) found = api.ServerInfoGetFieldC(info, "redis_version");
+  if (found != nullptr) version.text = found;
+  api.FreeServerInfo(context, info);
+  return version;
+}
+
+/// Why the module cannot be loaded into this server; empty if it can. `missing` is a function of
+/// the module interface that the server lacks, or null.
+std::string refusal(Context* context, const char* missing) {
+  // First: what follows is only true of releases that are known.
+  const Version version = version_of(context);
+  layout = layout_for(version);
+  if (layout == nullptr)
+    return "this is " + (version.text.empty() ? "a server without a version" : version.name()) +
+           ", and the module serves " + served_releases() +
+           ": use one of these, or aeconn-proxy in front of the server";
+  if (missing != nullptr) return "this server has no RedisModule_" + std::string(missing);
   if ((api.GetContextFlags(context) & kServerStartup) == 0)
     return "it can only be loaded when the server starts: by loadmodule in its configuration, or "
-           "by "
-           "--loadmodule";
-  ServerInfo* info = api.GetServerInfo(context, "server");
-  const char* found = api.ServerInfoGetFieldC(info, kVersionField);
-  const std::string version = found == nullptr ? "" : found;
-  api.FreeServerInfo(context, info);
-  if (!version.starts_with(kVersion))
-    return "it is made for " + std::string(kServer) + " " + kVersion + "x, and this is " +
-           (version.empty() ? "another server" : version);
-  if (const char* missing = find_server())
-    return "this server does not export " + std::string(missing);
-  if (std::string why = unfit(); !why.empty()) return why;
+           "by --loadmodule";
+  if (const char* symbol = find_server())
+    return "this server does not export " + std::string(symbol);
+  if (std::string why = unfit(version.name()); !why.empty()) return why;
   const std::string threads = setting(context, "io-threads");
   if (threads != "1")
     return "connections cannot go to other threads, so io-threads has to be 1, and is " + threads;
@@ -107,13 +125,12 @@ void settings_changed(Context* context, ModuleEvent, std::uint64_t, void* data) 
   // the slow log.
   for (std::uint32_t i = 0; i < change->count; ++i) {
     const std::string_view name = change->names[i];
-#ifdef AECONN_VALKEY
     if (name == "io-threads")
       insist(context, "io-threads", "1", "connections cannot go to other threads");
-#endif
-    if (name == kRdbChannel)
-      insist(context, kRdbChannel, "no",
-             "a child of the server cannot write to a replica's connection");
+    for (const char* channel : kRdbChannels)
+      if (name == channel)
+        insist(context, channel, "no",
+               "a child of the server cannot write to a replica's connection");
     if (name == "repl-timeout") take_patience(context);
   }
 }
@@ -121,9 +138,9 @@ void settings_changed(Context* context, ModuleEvent, std::uint64_t, void* data) 
 /// end() must run last: after this event the server still writes to its replicas.
 void shutting_down(Context*, ModuleEvent, std::uint64_t, void*) { std::atexit(Host::end); }
 
-int load(Context* context, Text** arguments, int count) {
+int load(Context* context, Text** arguments, int count, const char* missing) {
   api.SetModuleAttribs(context, "aeconn", 1, 1);
-  if (const std::string why = refusal(context); !why.empty()) {
+  if (const std::string why = refusal(context, missing); !why.empty()) {
     api.Log(context, "warning", "aeconn: %s.", why.c_str());
     return 1;
   }
@@ -143,13 +160,14 @@ int load(Context* context, Text** arguments, int count) {
   api.RegisterInfoFunc(context, show);
   api.SubscribeToServerEvent(context, kConfigEvent, settings_changed);
   api.SubscribeToServerEvent(context, kShutdownEvent, shutting_down);
-  insist(context, kRdbChannel, "no", nullptr);  // on by default in Redis
+  for (const char* channel : kRdbChannels) insist(context, channel, "no", nullptr);
   take_patience(context);
+  make_our_type();
   if (server.register_type(&our_type) != kOk) {
     api.Log(context, "warning", "aeconn: the server cannot register another type of connection.");
     return 1;
   }
-  server.listener(kOurType)->ct = &our_type;
+  listener_of(TypeId::ours)->ct = &our_type;
   hook_connects();
   pthread_atfork(nullptr, nullptr, Host::forked);
   return 0;
@@ -162,7 +180,13 @@ extern "C" {
 
 int RedisModule_OnLoad(aeconn_redis::Context* context, aeconn_redis::Text** arguments,
                        int count) try {
-  return aeconn_redis::find_api(context) ? aeconn_redis::load(context, arguments, count) : 1;
+  const char* missing = aeconn_redis::find_api(context);
+  const auto& api = aeconn_redis::api;
+  // Releases before 6.0, which cannot be told why.
+  if (api.SetModuleAttribs == nullptr || api.Log == nullptr || api.GetServerInfo == nullptr ||
+      api.ServerInfoGetFieldC == nullptr || api.FreeServerInfo == nullptr)
+    return 1;
+  return aeconn_redis::load(context, arguments, count, missing);
 } catch (const std::exception& error) {
   aeconn_redis::log_warning(std::string("aeconn: ") + error.what());
   return 1;

@@ -53,7 +53,7 @@ extern ModuleApi api;
 inline constexpr int kServerStartup = 1 << 24;  // of GetContextFlags()
 // For SetModuleOptions(): the module has no data, so a replica may load its data in any way.
 inline constexpr int kHandlesIoErrors = 1 << 0, kHandlesAsyncLoad = 1 << 2;
-/// Looks up all functions; returns whether all were found.
-bool find_api(Context* context);
+/// Looks up all functions. Returns the name of the first that the server lacks, or null.
+const char* find_api(Context* context);
 
 }  // namespace aeconn_redis

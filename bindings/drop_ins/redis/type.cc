@@ -40,7 +40,9 @@ struct Link {
   std::string error;
 };
 
-Link* link_of(ServerConnection* c) noexcept { return reinterpret_cast<Link*>(c->conn_handler); }
+Link* link_of(ServerConnection* c) noexcept {
+  return reinterpret_cast<Link*>(handlers_of(c).connected);
+}
 conn::Connection* peer_of(ServerConnection* c) noexcept { return link_of(c)->peer.get(); }
 
 constexpr ae::Duration kALook = std::chrono::milliseconds(100);
@@ -48,10 +50,10 @@ ae::Duration milliseconds(long long ms) { return std::chrono::milliseconds(ms); 
 
 void free_object(ServerConnection* c) noexcept {
   const std::unique_ptr<Link> link(link_of(c));
-  c->conn_handler = nullptr;
+  handlers_of(c).connected = nullptr;
   c->state = kNone;  // its original transport has never left this state
   c->type = link->made_as;
-  c->type->close(c);
+  get(c->type, slots::close)(c);
 }
 
 /// Like the server's own types, defers a close within a handler until the handler returns. Returns
@@ -102,7 +104,7 @@ int read(ServerConnection* c, void* buffer, std::size_t size) noexcept {
   if (peer == nullptr) return errno = ENOTCONN, -1;
   ssize_t n = peer->read(buffer, size);
   // If the server loads data from a connection, it has made it blocking and removed its handler.
-  if (n < 0 && errno == EAGAIN && c->read_handler == nullptr) {
+  if (n < 0 && errno == EAGAIN && handlers_of(c).readable == nullptr) {
     const bool there = peer->sync_wait(ae::kReadable, host->patience());
     n = there ? peer->read(buffer, size) : -1;
     if (!there) errno = EAGAIN;
@@ -112,21 +114,21 @@ int read(ServerConnection* c, void* buffer, std::size_t size) noexcept {
 }
 
 int set_write_handler(ServerConnection* c, ServerHandler handler, int barrier) noexcept {
-  if (handler == c->write_handler) return kOk;
-  c->write_handler = handler;
+  if (handler == handlers_of(c).writable) return kOk;
+  handlers_of(c).writable = handler;
   c->flags = static_cast<short>(barrier ? c->flags | kWriteBarrier : c->flags & ~kWriteBarrier);
   if (peer_of(c) == nullptr) return kErr;
   conn::Connection::Handler run;
-  if (handler != nullptr) run = [c](conn::Connection&) { call(c, c->write_handler); };
+  if (handler != nullptr) run = [c](conn::Connection&) { call(c, handlers_of(c).writable); };
   peer_of(c)->set_write_handler(std::move(run), barrier ? conn::Barrier::kYes : conn::Barrier::kNo);
   return kOk;
 }
 int set_read_handler(ServerConnection* c, ServerHandler handler) noexcept {
-  if (handler == c->read_handler) return kOk;
-  c->read_handler = handler;
+  if (handler == handlers_of(c).readable) return kOk;
+  handlers_of(c).readable = handler;
   if (peer_of(c) == nullptr) return kErr;
   conn::Connection::Handler run;
-  if (handler != nullptr) run = [c](conn::Connection&) { call(c, c->read_handler); };
+  if (handler != nullptr) run = [c](conn::Connection&) { call(c, handlers_of(c).readable); };
   peer_of(c)->set_read_handler(std::move(run));
   return kOk;
 }
@@ -200,8 +202,8 @@ struct Hooked {
 };
 Hooked tcp, tls;  // the server's own types and their original functions
 
-const ServerType& before(ServerConnection* c) {
-  return c->type == tls.type ? tls.before : tcp.before;
+const ServerType* before(ServerConnection* c) {
+  return c->type == tls.type ? &tls.before : &tcp.before;
 }
 
 /// From "rdma://host" and 6379, "tls://host?ca=x" and 6379, or "unix:///path" and any port.
@@ -252,25 +254,22 @@ int connect_ours(ServerConnection* c, const std::string& url, ServerHandler hand
   }
 }
 
-#ifdef AECONN_VALKEY
-int connect(ServerConnection* c, const char* address, int port, const char* from, int multipath,
-            ServerHandler handler) noexcept {
+int connect_multipath(ServerConnection* c, const char* address, int port, const char* from,
+                      int multipath, ServerHandler handler) noexcept {
   const std::string url = url_for(address, port, handler == server.sync_with_primary);
   if (!url.empty()) return connect_ours(c, url, handler);
-  return before(c).connect(c, address, port, from, multipath, handler);
+  return get(before(c), slots::connect_multipath)(c, address, port, from, multipath, handler);
 }
-#else
 int connect(ServerConnection* c, const char* address, int port, const char* from,
             ServerHandler handler) noexcept {
   const std::string url = url_for(address, port, handler == server.sync_with_primary);
   if (!url.empty()) return connect_ours(c, url, handler);
-  return before(c).connect(c, address, port, from, handler);
+  return get(before(c), slots::connect)(c, address, port, from, handler);
 }
-#endif
 
 int blocking_connect(ServerConnection* c, const char* address, int port, long long ms) noexcept {
   const std::string url = url_for(address, port, false);
-  if (url.empty()) return before(c).blocking_connect(c, address, port, ms);
+  if (url.empty()) return get(before(c), slots::blocking_connect)(c, address, port, ms);
   try {
     const conn::Endpoint to = conn::Endpoint::parse(url);
     become_ours(c, host->registry().create(host->loop(), to), kConnecting);
@@ -282,50 +281,57 @@ int blocking_connect(ServerConnection* c, const char* address, int port, long lo
   }
 }
 
-ServerType table() {
-  ServerType type{};
-#ifdef AECONN_VALKEY
-  type.get_type = [] { return kOurType; };
-  type.close_listener = [](ServerListener* listener) { host->close_port(*listener); };
-  type.conn_create = [] { return server.tcp()->conn_create(); };
-  type.integrity_checked = [] { return 0; };
-#else
-  type.get_type = [](ServerConnection*) { return kOurType; };
-  type.conn_create = [](ServerLoop* of_server) { return server.tcp()->conn_create(of_server); };
-  type.unbind_event_loop = [](ServerConnection*) {};  // for io-threads, which are refused
-  type.rebind_event_loop = [](ServerConnection*, ServerLoop*) { return kErr; };
-#endif
-  type.accept_handler = accept_handler;
-  type.addr = addr;
-  type.is_local = is_local;
-  type.listen = listen;
-  type.shutdown = shutdown;
-  type.close = close;
-  type.connect = connect;
-  type.blocking_connect = blocking_connect;
-  type.accept = accept;
-  type.write = write;
-  type.writev = writev;
-  type.read = read;
-  type.set_write_handler = set_write_handler;
-  type.set_read_handler = set_read_handler;
-  type.get_last_error = get_last_error;
-  type.sync_write = sync_write;
-  type.sync_read = sync_read;
-  type.sync_readline = sync_readline;
-  type.get_peer_cert = get_peer_cert;
-  return type;
+void put_connects(ServerType& type) {
+  if (layout->multipath)
+    put(type, slots::connect_multipath, connect_multipath);
+  else
+    put(type, slots::connect, connect);
+  put(type, slots::blocking_connect, blocking_connect);
 }
 
 }  // namespace
 
-ServerType our_type = table();
+ServerType our_type;
+
+void make_our_type() {
+  ServerType& type = our_type = {};
+  if (layout->numbered)
+    put(type, slots::get_type_number, [] { return static_cast<int>(TypeId::ours); });
+  else
+    put(type, slots::get_type_name, [](ServerConnection*) { return layout->our_name; });
+  if (layout->loops)
+    put(type, slots::conn_create_in_loop, new_connection);
+  else
+    put(type, slots::conn_create, [] { return new_connection(nullptr); });
+  put(type, slots::close_listener, [](ServerListener* listener) { host->close_port(*listener); });
+  put(type, slots::integrity_checked, [] { return 0; });
+  put(type, slots::unbind_event_loop, [](ServerConnection*) {});  // for io-threads: refused
+  put(type, slots::rebind_event_loop, [](ServerConnection*, ServerLoop*) { return kErr; });
+  put(type, slots::accept_handler, accept_handler);
+  put(type, slots::addr, addr);
+  put(type, slots::is_local, is_local);
+  put(type, slots::listen, listen);
+  put(type, slots::shutdown, shutdown);
+  put(type, slots::close, close);
+  put_connects(type);
+  put(type, slots::accept, accept);
+  put(type, slots::write, write);
+  put(type, slots::writev, writev);
+  put(type, slots::read, read);
+  put(type, slots::set_write_handler, set_write_handler);
+  put(type, slots::set_read_handler, set_read_handler);
+  put(type, slots::get_last_error, get_last_error);
+  put(type, slots::sync_write, sync_write);
+  put(type, slots::sync_read, sync_read);
+  put(type, slots::sync_readline, sync_readline);
+  put(type, slots::get_peer_cert, get_peer_cert);
+}
 
 void become_ours(ServerConnection* object, conn::ConnectionPtr peer, ServerState state) {
   auto link = std::make_unique<Link>(object->type, std::move(peer));
   object->type = &our_type;
   object->state = state;
-  object->conn_handler = reinterpret_cast<ServerHandler>(link.release());
+  handlers_of(object).connected = reinterpret_cast<ServerHandler>(link.release());
 }
 
 conn::Connection* connection_of(ServerConnection* object) noexcept { return peer_of(object); }
@@ -339,9 +345,8 @@ void hook_connects() {
   tls.type = server.tls();
   for (Hooked* one : {&tcp, &tls}) {
     if (one->type == nullptr) continue;
-    one->before = *one->type;
-    one->type->connect = connect;
-    one->type->blocking_connect = blocking_connect;
+    std::memcpy(&one->before, one->type, layout->words() * sizeof(void*));
+    put_connects(*one->type);
   }
 }
 
