@@ -2,7 +2,6 @@
 #include "drop_ins/redis/releases.h"
 
 #include <cstdio>
-#include <iterator>
 
 namespace aeconn_redis {
 
@@ -10,8 +9,8 @@ const Layout* layout = nullptr;
 
 namespace {
 
-// What every table has: all entries up to the synchronous calls but one, then the functions for
-// pending data, and one for the peer's certificate.
+// What every table has: all entries up to the synchronous calls but one, and the two functions for
+// pending data.
 constexpr std::uint64_t kCommon = (bits(kGetType, kSyncReadline) & ~bit(kCloseListener)) |
                                   bit(kHasPendingData) | bit(kProcessPendingData);
 constexpr std::uint64_t kLoopChange = bit(kUnbindEventLoop) | bit(kRebindEventLoop);
