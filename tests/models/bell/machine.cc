@@ -49,6 +49,7 @@ bool Machine::is_new(std::uint64_t shared) {
     for (const Store& store : each.stores) {
       add(store.word);
       add(store.value);
+      add(static_cast<std::uint64_t>(store.order));
     }
   }
   return visited_.insert(std::move(state)).second;
@@ -101,11 +102,13 @@ bool Machine::run(const std::function<std::uint64_t()>& shared,
     makecontext(&each.context, &Machine::begin, 0);
   }
   for (;;) {
-    // What may happen next: a step of a processor, or a store that reaches memory.
-    std::vector<std::pair<Processor*, bool>> next;
+    // What may happen next: a step of a processor, or the store with this index reaches memory.
+    constexpr auto kStep = static_cast<std::size_t>(-1);
+    std::vector<std::pair<Processor*, std::size_t>> next;
     for (Processor& each : processors_) {
-      if (!each.done && (!each.awake || each.awake())) next.emplace_back(&each, true);
-      if (!each.stores.empty()) next.emplace_back(&each, false);
+      if (!each.done && (!each.awake || each.awake())) next.emplace_back(&each, kStep);
+      for (std::size_t i = 0; i < each.stores.size(); ++i)
+        if (may_leave(each.stores, i)) next.emplace_back(&each, i);
     }
     if (next.empty()) {
       const bool all = std::all_of(processors_.begin(), processors_.end(),
@@ -114,15 +117,29 @@ bool Machine::run(const std::function<std::uint64_t()>& shared,
       throw Violation("a wake-up is lost: an end sleeps for ever");
     }
     if (depth_ == chosen_.size() && !is_new(shared())) return false;
-    const auto [processor, steps] = next[next.size() == 1 ? 0 : choose(next.size())];
-    if (steps) {
+    const auto [processor, what] = next[next.size() == 1 ? 0 : choose(next.size())];
+    if (what == kStep) {
       processor->awake = nullptr;
       enter(*processor);
     } else {
-      memory_[processor->stores.front().word] = processor->stores.front().value;
-      processor->stores.pop_front();
+      bring_to_memory(processor->stores, what);
     }
   }
+}
+
+/// Whether no earlier store has to reach memory before this one.
+bool Machine::may_leave(const Stores& stores, std::size_t index) {
+  const bool passes =
+      stores[index].order == std::memory_order_relaxed || (mutation == Mutation::kNoRelease);
+  const auto end = stores.begin() + static_cast<std::ptrdiff_t>(index);
+  return index == 0 || (passes && std::none_of(stores.begin(), end, [&](const Store& each) {
+                          return each.word == stores[index].word;
+                        }));
+}
+
+void Machine::bring_to_memory(Stores& stores, std::size_t index) {
+  memory_[stores[index].word] = stores[index].value;
+  stores.erase(stores.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 void Machine::step() { swapcontext(&running_->context, &scheduler_); }
@@ -137,9 +154,15 @@ std::size_t Machine::add_word() {
   return memory_.size() - 1;
 }
 
-std::uint64_t Machine::load(std::size_t word) {
+std::uint64_t Machine::load(std::size_t word, std::memory_order order) {
   step();
-  const auto& stores = running_->stores;
+  Stores& stores = running_->stores;
+  if (order == std::memory_order_seq_cst) {
+    const auto last = std::find_if(stores.rbegin(), stores.rend(), [](const Store& each) {
+      return each.order == std::memory_order_seq_cst;
+    });
+    for (auto left = stores.rend() - last; left > 0; --left) bring_to_memory(stores, 0);
+  }
   const auto own = std::find_if(stores.rbegin(), stores.rend(),
                                 [&](const Store& each) { return each.word == word; });
   const std::uint64_t value = own == stores.rend() ? memory_[word] : own->value;
@@ -147,12 +170,13 @@ std::uint64_t Machine::load(std::size_t word) {
   return value;
 }
 
-void Machine::store(std::size_t word, std::uint64_t value, bool drains) {
+void Machine::store(std::size_t word, std::uint64_t value, std::memory_order order) {
   step();
-  running_->stores.push_back({word, value});
-  if (!drains) return;
-  for (const Store& each : running_->stores) memory_[each.word] = each.value;
-  running_->stores.clear();
+  running_->stores.push_back({word, value, order});
+}
+
+void Machine::before_bell() {
+  while (!running_->stores.empty()) bring_to_memory(running_->stores, 0);
 }
 
 }  // namespace bell_model

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A machine of two processors that runs code step by step. Between any two accesses of an Atomic
-// either processor may be next, or may bring the oldest store of its store buffer to memory. A
-// sequentially consistent store empties the buffer, as on x86; other stores stay in it. explore()
-// runs the code for every order of steps. What code does next depends on its steps and loads alone,
-// so that of two orders with the same loads, memory and buffers the second one is cut.
+// either processor may be next, or may bring a store from its store buffer to memory. Stores leave
+// the buffer in any order, as on AArch64, but for two rules: stores to one word keep their order,
+// and a release or sequentially consistent store leaves after all earlier ones. A sequentially
+// consistent load first brings all sequentially consistent stores to memory. Loads are in order.
+// explore() runs the code for every order of steps. What code does next depends on its steps and
+// loads alone, so that of two orders with the same loads, memory and buffers the second one is cut.
 
 #include <ucontext.h>
 
@@ -47,22 +49,27 @@ class Machine {
   void sleep(const std::function<bool()>& awake);
   /// Returns the number of a new word of memory, which holds 0.
   std::size_t add_word();
-  std::uint64_t load(std::size_t word);
-  /// Puts a store into the buffer of this processor; with `drains`, empties the buffer.
-  void store(std::size_t word, std::uint64_t value, bool drains);
+  std::uint64_t load(std::size_t word, std::memory_order order);
+  /// Puts a store into the buffer of this processor.
+  void store(std::size_t word, std::uint64_t value, std::memory_order order);
+  /// Brings all stores of this processor to memory: the lock in the kernel through which a bell
+  /// goes orders them before it.
+  void before_bell();
 
  private:
   struct Store {
     std::size_t word;
     std::uint64_t value;
+    std::memory_order order;
   };
+  using Stores = std::deque<Store>;
   struct Processor {
     ucontext_t context{};
     std::vector<char> stack = std::vector<char>(std::size_t{256} << 10);
     Code code;
     bool done = false;
     std::function<bool()> awake;  // empty: it does not sleep
-    std::deque<Store> stores;
+    Stores stores;                // that have not reached memory, in the order of the code
     std::vector<std::uint64_t> loaded;
     std::uint64_t steps = 0;
   };
@@ -70,6 +77,8 @@ class Machine {
   bool run(const std::function<std::uint64_t()>& shared, std::array<Code, kProcessors> code);
   bool is_new(std::uint64_t shared);
   std::size_t choose(std::size_t count);
+  static bool may_leave(const Stores& stores, std::size_t index);
+  void bring_to_memory(Stores& stores, std::size_t index);
   void step();
   void enter(Processor& processor);
   static void begin();
@@ -89,6 +98,7 @@ class Machine {
 enum class Mutation : std::uint8_t {
   kNone,
   kNoBarrier,  ///< a sequentially consistent store is only a release
+  kNoRelease,  ///< a sequentially consistent store may pass earlier stores
   kFlag,       ///< a wish is 0 or 1 instead of a number
 };
 extern Mutation mutation;
@@ -97,11 +107,15 @@ extern Mutation mutation;
 template <class T>
 class Atomic {
  public:
-  T load(std::memory_order) const { return static_cast<T>(Machine::now().load(word_)); }
+  T load(std::memory_order order) const {
+    return static_cast<T>(Machine::now().load(word_, order));
+  }
   void store(T value, std::memory_order order) {
-    if (mutation == Mutation::kFlag && sizeof(T) == 4 && value > 1) value = 1;
-    const bool drains = order == std::memory_order_seq_cst && mutation != Mutation::kNoBarrier;
-    Machine::now().store(word_, value, drains);
+    if (mutation == Mutation::kFlag && sizeof(T) == 4 && static_cast<std::uint64_t>(value) > 1)
+      value = T{1};
+    if (mutation == Mutation::kNoBarrier && order == std::memory_order_seq_cst)
+      order = std::memory_order_release;
+    Machine::now().store(word_, static_cast<std::uint64_t>(value), order);
   }
 
  private:

@@ -4,6 +4,7 @@
 // tests/models/run reads what is printed. The status is 1 if a rule was broken, 2 for words that
 // are not understood.
 
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -33,13 +34,13 @@ struct World {
   void write() {
     for (unsigned i = 0; i < options.bytes; ++i) {
       const char byte = static_cast<char>('a' + i);
-      while (writer.put(&byte, 1, [&] { ring(to_reader, "writer"); }) == 0) wait_for_room();
-      writer.publish([&] { ring(to_reader, "writer"); });
+      while (writer.put(&byte, 1, [&] { ring(to_reader); }) == 0) wait_for_room();
+      cells[i % options.ring].store(written[i % options.ring], std::memory_order_relaxed);
+      writer.publish([&] { ring(to_reader); });
     }
     if (!options.fin) return;
     writer.finish();
-    ++to_reader;
-    ++rung_to_reader;
+    ring(to_reader);
   }
   void wait_for_room() {
     writer.wish();
@@ -52,8 +53,12 @@ struct World {
   }
   void read() {
     for (;;) {
-      char byte = 0;
-      if (reader.get(&byte, 1, [&] { ring(to_writer, "reader"); }) == 1) {
+      if (reader.unread() == 0) (void)reader.look();
+      if (reader.unread() != 0) {
+        const std::size_t at = got % options.ring;
+        seen[at] = cells[at].load(std::memory_order_relaxed);
+        char byte = 0;
+        (void)reader.get(&byte, 1, [&] { ring(to_writer); });
         if (byte != static_cast<char>('a' + got++)) throw Violation("another byte was read");
         if (got == options.bytes && !options.fin) return;
         continue;
@@ -72,7 +77,8 @@ struct World {
       reader.unwish();
     }
   }
-  void ring(unsigned& bells, std::string_view) {
+  void ring(unsigned& bells) {
+    Machine::now().before_bell();
     ++bells;
     ++(&bells == &to_reader ? rung_to_reader : rung_to_writer);
   }
@@ -84,9 +90,12 @@ struct World {
   const Options options;
   std::unique_ptr<BasicWords<Atomic>> writers = std::make_unique<BasicWords<Atomic>>();
   std::unique_ptr<BasicWords<Atomic>> readers = std::make_unique<BasicWords<Atomic>>();
-  std::byte memory[16]{};
-  BasicWriter<Atomic> writer{*writers, *readers, memory, options.ring};
-  BasicReader<Atomic> reader{*readers, *writers, memory, options.ring};
+  // The bytes of the ring as the writer's processor and the reader's see them; in between they are
+  // stores of the machine.
+  std::array<Atomic<std::byte>, 8> cells;
+  std::array<std::byte, 8> written{}, seen{};
+  BasicWriter<Atomic> writer{*writers, *readers, written.data(), options.ring};
+  BasicReader<Atomic> reader{*readers, *writers, seen.data(), options.ring};
   unsigned to_reader = 0, to_writer = 0;  // bells that were not heard yet
   std::uint64_t rung_to_reader = 0, rung_to_writer = 0;
   unsigned got = 0;
@@ -106,6 +115,7 @@ bool parse(std::string_view word, Options& options) {
   if (key != "mutation") return false;
   if (value == "no-look") return options.looks = false, true;
   if (value == "no-barrier") return mutation = Mutation::kNoBarrier, true;
+  if (value == "no-release") return mutation = Mutation::kNoRelease, true;
   if (value == "flag") return mutation = Mutation::kFlag, true;
   return value == "none";
 }
