@@ -20,6 +20,7 @@ PROBES   ?= yes
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/aeconn
 COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
 PYTHON   ?= python3
 # The folder below PREFIX in which this interpreter looks for packages, if there is one. Evaluated where it is used.
@@ -513,7 +514,7 @@ $(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filte
 # ---- installing ---------------------------------------------------------------------------------
 D := $(DESTDIR)
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' \
-           -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g' \
+           -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g; s|@C_SONAME@|$(C_SONAME)|g' \
            -e 's|@PUBLIC_LIBS@|$(strip -laeconn $(if $(INSTALLED_SHARED),,$(LIBS)))|' \
            -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(OUT)/$(notdir $(2)) && \
        install -m 644 $(OUT)/$(notdir $(2)) $(D)$(LIBDIR)/$(2)
@@ -548,7 +549,15 @@ install-python:  ## only the Python package, where PYTHON=python3 finds it below
 	  install -m 644 $(PYTHON_FILES) "$$folder/aeconn" && tools/dist-info $(VERSION) "$$folder" $(notdir $(PYTHON_FILES))
 .PHONY: install-python
 
-install: all modules install-libraries install-python  ## into PREFIX=/usr/local, below DESTDIR= if given
+# In their folders of the tree, so that their links to each other work; links to sources become text.
+GUIDES := $(SITE_PAGES) LICENSE $(wildcard docs/*.cc $(addprefix examples/,README.md CMakeLists.txt *.cc *.py c/*.c))
+SOURCES_LINKED := ae|bindings|conn|examples/kv_server|programs|recipes|tests|tools|REUSE\.toml
+install-pages:  ## only the guides and the examples, into DOCDIR=PREFIX/share/doc/aeconn
+	@for page in $(GUIDES); do install -D -m 644 $$page $(D)$(DOCDIR)/$$page || exit 1; done
+	@sed -Ezi 's,\[([^][]*)\]\((\.\./($(SOURCES_LINKED))[^)]*|kv_server)\),\1,g' $(patsubst %,$(D)$(DOCDIR)/%,$(filter %.md,$(GUIDES)))
+.PHONY: install-pages
+
+install: all modules install-libraries install-python install-pages  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn
 	install -m 755 $(OUT)/aeconn-redis.so $(D)$(LIBDIR)/aeconn
 	@ln -sf aeconn-redis.so $(D)$(LIBDIR)/aeconn/aeconn-valkey.so
@@ -560,7 +569,7 @@ install: all modules install-libraries install-python  ## into PREFIX=/usr/local
 
 uninstall:  ## removes what install installed
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
-	rm -rf $(D)$(LIBDIR)/aeconn
+	rm -rf $(D)$(LIBDIR)/aeconn $(D)$(DOCDIR)
 	folder='$(D)$(PYTHONDIR)'; rm -rf "$$folder/aeconn" "$$folder"/aeconn-[0-9]*.dist-info
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
 	rm -f $(D)$(MANDIR)/man7/conn.7
