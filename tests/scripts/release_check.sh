@@ -11,7 +11,7 @@ done
 export PYTHONDONTWRITEBYTECODE=1
 here=$PWD copy=$work/tree
 mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/ae" "$copy/bindings/c" "$copy/bindings/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
-  cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp bindings/c/*.map "$copy/bindings/c" &&
+  mkdir "$copy/docs" && cp docs/packages.md "$copy/docs" && cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp bindings/c/*.map "$copy/bindings/c" &&
   cp ae/abi.h "$copy/ae" && cp bindings/python/aeconn/_native.py "$copy/bindings/python/aeconn" &&
   cd "$copy" && git init -q . || exit 1
 printf '/build/\n__pycache__/\n' >.gitignore
@@ -20,6 +20,9 @@ printf 'version = 1\n[[annotations]]\npath = "**"\nSPDX-License-Identifier = "BS
 version=$(sed -n 's/^VERSION *:= *//p' Makefile) minor=${version%.*}
 c=$(sed -n 's/^C_SOVERSION *:= *//p' Makefile)
 changes() { printf '# Changelog\n\n## %s\n\n### %s\n\n- All.\n\n## [0.0.9] - 2024-02-29\n\n### Added\n\n- It.\n' "$@" >CHANGELOG.md; }
+# All commits are of one day, which the changelogs have.
+export GIT_AUTHOR_DATE=2025-01-02T03:00:00Z GIT_COMMITTER_DATE=2025-01-02T03:00:00Z
+sed -i '1,/^ -- /s/^\( -- .*>  \).*/\1Thu, 02 Jan 2025 03:00:00 +0000/' debian/changelog
 commit() { git add -A && git -c user.name=x -c user.email=x@example.com commit -qm "$1"; }
 changes "[$version] - 2025-01-02" Added
 commit one
@@ -33,23 +36,36 @@ done
 : >build/pages/conn.7
 cat >build/aeconn-"$version".spdx.json <<'END2'
 {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "a",
- "documentNamespace": "https://example.com/a", "creationInfo": {"created": "2025-01-02T00:00:00Z",
+ "documentNamespace": "https://example.com/a", "creationInfo": {"created": "2025-01-02T03:00:00Z",
  "creators": ["Tool: a"]}, "packages": [{"SPDXID": "SPDXRef-a", "name": "a", "downloadLocation": "NOASSERTION",
  "filesAnalyzed": false, "licenseConcluded": "MIT", "licenseDeclared": "MIT", "copyrightText": "NONE",
  "supplier": "NOASSERTION"}], "files": [], "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT",
  "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-a"}]}
 END2
 ran() { echo "$(git rev-parse HEAD)$2 2025-01-02T03:04:05Z $3" >"build/results/$1"; }
-ran test '' '5000 passed, 0 failed'
-ran test-ci '' '300 passed, 0 failed'
+suites=$(sed -n 's/.*{DISTRIBUTIONS:-\([a-z ]*\)}; do try.*/\1/p' tools/deb)
+all_ran() {
+  ran test '' '5000 passed, 0 failed'
+  ran test-ci '' '300 passed, 0 failed'
+  for name in test-long check-aarch64 reproducible; do ran $name '' '20 passed, 0 failed'; done
+  local suite package
+  for suite in $suites; do
+    mkdir -p "build/packages/$suite"
+    for package in $(sed -n 's/^Package: //p' debian/control); do : >"build/packages/$suite/${package}_$version-1_amd64.deb"; done
+    git rev-parse HEAD >"build/packages/$suite/commit"
+  done
+}
+all_ran
+is 'there are releases to make packages for' 'bookworm trixie sid' "$suites"
 
 said=$(tools/release-check)
 is 'a tree that has all: status' 0 $?
-is 'a tree that has all: nothing is missing' "nothing is missing: git tag -a v$version" "$(tail -n 1 <<<"$said")"
+is 'a tree that has all: nothing is missing' "nothing is missing: git tag -a v$version -m 'aeconn $version'" "$(tail -n 1 <<<"$said")"
 is 'each command is named, with its last result' \
   "make test: 5000 passed, 0 failed, 2025-01-02T03:04:05Z|make test-ci: 300 passed, 0 failed, 2025-01-02T03:04:05Z" \
   "$(grep -oE 'make test(-ci)?: .*' <<<"$said" | paste -sd '|')"
-is 'what was not run is named' yes "$(grep -qx -- '-        make reproducible: not run here' <<<"$said" && echo yes)"
+is 'what was not run is named' yes "$(grep -qx -- '-        make check-recipes: not run here' <<<"$said" && echo yes)"
+is 'no earlier tag' yes "$(grep -qx 'ok       make abi: there is no earlier tag to compare with' <<<"$said" && echo yes)"
 
 lacks() {  # NAME WORDS...: with the change that was made just now; each a line that begins with MISSING
   local name=$1 missing words
@@ -71,6 +87,7 @@ for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md 
   "tools/libaeconn.map has $minor: it should have 9.8" \
   "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $c: it should have 9.7" \
   "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $c: it should have 9.7" \
+  "docs/packages.md has $minor: it should have 9.8" "docs/packages.md (libaeconn-c) has $c: it should have 9.7" \
   "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $c: it should have 9.7" \
   'debian/libaeconn9.8.install: rename debian/libaeconn[0-9]*.install' \
   'debian/libaeconn-c9.7.install: rename debian/libaeconn-c[0-9]*.install' \
@@ -83,9 +100,11 @@ lacks 'not dated' "$dirty" "CHANGELOG.md: $version is on top, with a date: what 
 changes "[$version] - soon" Added
 lacks 'another form of a date' "$dirty" 'write "[X.Y.Z] - YYYY-MM-DD", or "[Unreleased]"' "CHANGELOG.md: $version is on top"
 changes "[$version] - 2025-02-30" Added
-lacks 'a day that there is not' "$dirty" 'CHANGELOG.md: dates are days that were'
+lacks 'a day that there is not' "$dirty" 'CHANGELOG.md: dates are days that were' 'its date is that of CHANGELOG.md: it is 2025-01-02'
 changes "[$version] - 2023-01-01" Added
-lacks 'older than the one below' "$dirty" 'CHANGELOG.md: newest first'
+lacks 'older than the one below' "$dirty" 'CHANGELOG.md: newest first' 'has the date of the last commit, or a later one: write ' 'its date is that of'
+changes "[$version] - 2025-01-01" Added
+lacks 'older than the last commit' "$dirty" ': the last commit is of 2025-01-02' 'its date is that of CHANGELOG.md: it is 2025-01-02: write 2025-01-01'
 changes "[$version] - 2025-01-02" 'Known limits'
 lacks 'another kind of change' "$dirty" '"Known limits" is none of Added, Changed, Deprecated, Removed, Fixed, Security'
 sed -i '1s/unstable/UNRELEASED/' debian/changelog
@@ -101,6 +120,23 @@ lacks 'a list of contents that is none' 'is of this build, and SPDX 2.3: `make s
 sed -i 's/"dataLicense": "MIT"/"dataLicense": "CC0-1.0"/' build/aeconn-*.spdx.json
 printf '#!/bin/sh\necho "docs/a.md:3: there is no conn/b.cc"\nexit 1\n' >tests/clients/pages.sh
 lacks 'a guide that is wrong' "$dirty" 'names in the guides are those of the tree: docs/a.md:3: there is no conn/b.cc'
+for suite in $suites; do
+  lib=$(ls build/packages/"$suite"/libaeconn-dev_*)
+  mv "$lib" build/gone
+  lacks "$suite: no package" "Debian packages for $suite: there is no libaeconn-dev $version: \`make deb DISTRIBUTIONS=$suite\`, as root"
+  mv build/gone "$lib"
+  rm "build/packages/$suite/commit"
+  lacks "$suite: a failed test" "Debian packages for $suite: their tests failed: \`make deb"
+  echo 0123456789012345678901234567890123456789+changes >"build/packages/$suite/commit"
+  lacks "$suite: of another commit" "Debian packages for $suite: they are of 012345678901+changes: \`make deb"
+  git rev-parse HEAD >"build/packages/$suite/commit"
+done
+sed -i 's/2025-01-02T03:00:00Z/2025-01-01T03:00:00Z/' build/aeconn-*.spdx.json
+lacks 'a list of contents of another commit' 'the list of contents was made on this commit: `make all modules sbom`'
+sed -i 's/2025-01-01T03:00:00Z/2025-01-02T03:00:00Z/' build/aeconn-*.spdx.json
+rm build/results/check-aarch64
+lacks 'a run that is needed' 'make check-aarch64: not run here: run it on this commit'
+ran check-aarch64 '' '20 passed, 0 failed'
 ran test '' '4999 passed, 1 failed'
 lacks 'a test that failed' 'make test: 4999 passed, 1 failed, '
 ran test '+changes' '5000 passed, 0 failed'
@@ -108,7 +144,13 @@ lacks 'a run of another tree' 'make test: 5000 passed, 0 failed, 2025-01-02T03:0
 ran test '' '5000 passed, 0 failed'
 git tag "v$version"
 is 'tagged here: status' 0 "$(tools/release-check >/dev/null; echo $?)"
-echo >>Makefile && commit two && ran test '' '5000 passed, 0 failed' && ran test-ci '' '300 passed, 0 failed'
+echo >>Makefile && commit two && all_ran && ran abi '' "since v$version: 2 passed, 0 failed"
 lacks 'tagged elsewhere' "the tag v$version is free, or of this commit: it is at $(git rev-parse --short=12 HEAD~)"
+git tag -d "v$version" >/dev/null && git tag v0.0.9 HEAD~
+is 'an earlier release: status' 0 "$(tools/release-check >/dev/null; echo $?)"
+rm build/results/abi
+lacks 'nobody looked at the interface' 'make abi: not run here: run it on this commit'
+ran abi '' 'since v0.0.9: 2 passed, 0 failed' && git tag v99.0.0 HEAD~
+lacks 'a later release has a tag' "$version comes after every release that has a tag: there is v99.0.0 already: raise VERSION"
 cd "$here" || exit 1
 total
