@@ -60,10 +60,12 @@ View ReadAhead::peek(std::size_t together) {
       const ssize_t n = its_.connection().carrier_->read(unread_->data() + unread_->end, room);
       if (n > 0) {
         // A read that fills the chunk suggests that more data follows, so the next chunk is a large
-        // one. A read of less than a quarter of a small chunk suggests the opposite.
+        // one. Less than a quarter of a small chunk, in all, suggests the opposite; what a read
+        // adds to bytes that already wait does not, since it may be the short rest of a long
+        // message.
         if (static_cast<std::size_t>(n) == unread_->room())
           its_.connection().reads_fill_ = true;
-        else if (static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
+        else if (unread() + static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
           its_.connection().reads_fill_ = false;
         unread_->end += static_cast<std::uint32_t>(n);
         continue;

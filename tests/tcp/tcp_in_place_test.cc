@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What tcp copies when bytes are read and sent in place, and the number of system calls.
 
+#include <sys/ioctl.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -53,6 +55,28 @@ TEST_CASE("tcp: what was committed and what is sent leave in one call, from wher
   REQUIRE(calls.pieces[1].data == bytes);
   REQUIRE(calls.pieces[1].result == 40'010);
   RUN_UNTIL(pair.loop, value.releases == 1);
+}
+
+TEST_CASE("tcp: messages a little longer than a small chunk take one read each", "[tcp]") {
+  testing::Pair pair({.name = "tcp"});
+  const std::string message(16 * 1024 + 4, 'm');  // 4 bytes of length, 16 KiB of payload
+  SocketCalls calls;
+  const auto reads_of_a_message = [&] {
+    testing::send(pair.loop, *pair.client, message);
+    int bytes = 0;  // all of it, so that the number of reads does not depend on the kernel
+    RUN_UNTIL(pair.loop, ::ioctl(pair.server->fd(), FIONREAD, &bytes) == 0 &&
+                             bytes == static_cast<int>(message.size()));
+    calls.calls = 0;
+    const conn::View header = pair.server->peek(4);
+    REQUIRE(header.size >= 4);
+    const conn::View all = pair.server->peek(message.size());
+    REQUIRE(all.size == message.size());
+    const int reads = calls.calls;
+    pair.server->consume(all.size);
+    return reads;
+  };
+  REQUIRE(reads_of_a_message() == 2);  // the first one is not expected to be so long
+  for (int i = 0; i < 3; ++i) REQUIRE(reads_of_a_message() == 1);
 }
 
 TEST_CASE("tcp: readv is one call of as many buffers", "[tcp]") {
