@@ -510,6 +510,20 @@ $(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/li
 	$(call LINK,$(LEAN),$(VERBS_LIBS))
 $(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filter examples/kv_server/resp%,$(KV_SRC))) $(HISTOGRAM) $(STATIC)
 	$(call LINK)
+# The same server on this library and on others (bench/peers.md).
+PEERS := $(patsubst %,$(OUT)/bench/%-server,aeconn asio libuv libevent)
+$(PEERS): $(OUT)/bench/%-server: $(OUT)/obj/bench/peers/%_server.o | $(OUT)/bench/
+	$(call LINK,$(LEAN),$(PEER_LIBS) -lssl -lcrypto)
+$(OUT)/bench/aeconn-server: $(STATIC)
+$(OUT)/bench/libuv-server: PEER_LIBS := -luv
+$(OUT)/bench/libevent-server: PEER_LIBS := -levent_openssl -levent_core
+bench-peers:  ## the same servers on this library, asio, libuv and libevent: rate, CPU, system calls, instructions
+	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
+	@$(MAKE) $(OUT)/bench/request-load $(OUT)/bench/aeconn-server
+	-@$(MAKE) -k $(PEERS)
+	-@$(BENCH_RUN) peers
+	-@$(BENCH_RUN) peers-counted
+.PHONY: bench-peers
 
 # ---- installing ---------------------------------------------------------------------------------
 D := $(DESTDIR)

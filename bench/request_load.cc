@@ -45,7 +45,7 @@ void add_options(CLI::App& app, Settings& set) {
       ->check(CLI::PositiveNumber)
       ->excludes(requests);
   app.add_option("--warmup", plan.warm_up, "Seconds that are not counted");
-  app.add_option("--protocol", set.protocol, "resp, memcached or echo");
+  app.add_option("--protocol", set.protocol, "resp, memcached, echo or frames");
   app.add_option("--event-loop", set.event_loop, "libev or epoll");
   list("--command", set.commands, "Command to send (PING); may be repeated to alternate");
   list("--prepare", set.prepare, "Command to send once beforehand; may be repeated");

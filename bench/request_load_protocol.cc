@@ -99,6 +99,27 @@ class Echo final : public Protocol {
   }
 };
 
+class Frames final : public Protocol {
+ public:
+  std::string request(std::string_view command, std::string_view value) const override {
+    const std::string_view payload = command == "value" && !value.empty() ? value : command;
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      bytes += static_cast<char>(payload.size() >> shift);
+    }
+    return bytes.append(payload);
+  }
+  std::size_t reply_size(std::string_view bytes, std::string_view) const override {
+    constexpr std::size_t kHeader = 4;
+    if (bytes.size() < kHeader) return 0;
+    std::size_t size = 0;
+    for (const char byte : bytes.substr(0, kHeader)) {
+      size = size << 8 | static_cast<unsigned char>(byte);
+    }
+    return bytes.size() - kHeader < size ? 0 : kHeader + size;
+  }
+};
+
 void repeat_to(std::string& bytes, std::size_t size) {
   const std::string cycle = bytes;
   bytes.reserve(size + cycle.size());
@@ -111,8 +132,9 @@ std::unique_ptr<Protocol> make_protocol(std::string_view name) {
   if (name == "resp") return std::make_unique<Resp>();
   if (name == "memcached") return std::make_unique<Memcached>();
   if (name == "echo") return std::make_unique<Echo>();
+  if (name == "frames") return std::make_unique<Frames>();
   throw conn::Error("there is no protocol \"" + std::string(name) +
-                    "\"; known are resp, memcached, echo");
+                    "\"; known are resp, memcached, echo, frames");
 }
 
 void Script::add(const std::string& request, const std::string& reply) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Request encoding and reply framing: RESP, memcached's text protocol, echo.
+// Request encoding and reply framing: RESP, memcached's text protocol, echo, and frames: 4 bytes of
+// length, big-endian, and the payload.
 
 #include <cstddef>
 #include <memory>
@@ -21,7 +22,7 @@ class Protocol {
   virtual std::size_t reply_size(std::string_view bytes, std::string_view request) const = 0;
 };
 
-/// "resp", "memcached" or "echo". Throws conn::Error for another name.
+/// "resp", "memcached", "echo" or "frames". Throws conn::Error for another name.
 std::unique_ptr<Protocol> make_protocol(std::string_view name);
 
 /// Requests and their replies as endless streams: both repeat after the last command, and are
