@@ -520,10 +520,11 @@ $(OUT)/bench/libevent-server: PEER_LIBS := -levent_openssl -levent_core
 bench-peers:  ## the same servers on this library, asio, libuv and libevent: rate, CPU, system calls, instructions
 	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
 	@$(MAKE) $(OUT)/bench/request-load $(OUT)/bench/aeconn-server
-	-@$(MAKE) -k $(PEERS)
+	-@$(MAKE) -k bench-peers-programs
 	-@$(BENCH_RUN) peers
 	-@$(BENCH_RUN) peers-counted
-.PHONY: bench-peers
+bench-peers-programs: $(PEERS)  ## only builds them; their libraries are in Debian
+.PHONY: bench-peers bench-peers-programs
 
 # ---- installing ---------------------------------------------------------------------------------
 D := $(DESTDIR)

@@ -67,8 +67,8 @@ class Session {
   void read() {
     uv_read_start(
         stream(),
-        [](uv_handle_t* handle, std::size_t suggested, uv_buf_t* buffer) {
-          const std::span space = of(handle->data).space(suggested);
+        [](uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
+          const std::span space = of(handle->data).space();
           *buffer = uv_buf_init(reinterpret_cast<char*>(space.data()),
                                 static_cast<unsigned>(space.size()));
         },
@@ -80,10 +80,10 @@ class Session {
           }
         });
   }
-  std::span<std::byte> space(std::size_t size) {
-    if (tls_) return server_.sealed.space(size);
+  std::span<std::byte> space() {
+    if (tls_) return server_.sealed.space(peers::kReadSize);
     server_.input.restore(kept_);
-    return server_.input.space(size);
+    return server_.input.space(peers::kReadSize);
   }
 
   void received(std::size_t size) {

@@ -89,7 +89,7 @@ if start --listen tcp://127.0.0.1:0 --listen "unix://$work/kv.sock"; then
   refuses 'a reply of another length' 'a reply differs' \
     "$bench/request-load" "${urls[0]}" --command 'APPEND text value' --value-size 3 -n 50
   refuses 'an error as a reply' 'unknown command' "$bench/request-load" "${urls[0]}" --command NOPE
-  refuses 'an unknown protocol' 'resp, memcached, echo' "$bench/request-load" "${urls[0]}" --protocol nonsense
+  refuses 'an unknown protocol' 'resp, memcached, echo, frames' "$bench/request-load" "${urls[0]}" --protocol nonsense
   stop "$server"
   refuses 'nobody listens' 'refused' "$bench/request-load" "${urls[0]}"
 fi
