@@ -179,6 +179,10 @@ $(OUT)/aeconn-redis.so: $(call obj,$(MODULE_SRC)) $(STATIC) bindings/drop_ins/re
 $(OUT)/aeconn-valkey.so: $(OUT)/aeconn-redis.so
 	@ln -sf $(<F) $@
 
+memcached: $(C_SHARED)  ## Debian's memcached with `-o aeconn=URL`, into build/memcached (docs/memcached.md)
+	@AECONN_BUILD=$(OUT) bindings/drop_ins/memcached/build
+.PHONY: memcached
+
 LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
@@ -371,6 +375,10 @@ check-redis: all modules  ## redis-server's own test suite, with the module and 
 check-valkey: all modules  ## the same for valkey-server; VALKEY=folder: also tests against a Valkey built with RDMA
 	@tests/drop_ins/suite valkey
 	$(if $(VALKEY),@tests/valkey/run $(VALKEY))
+
+check-memcached: memcached  ## memcached's own test suite, with the patch and without it, over aeconn and not
+	@AECONN_BUILD=$(OUT) tests/drop_ins/memcached_suite
+.PHONY: check-memcached
 
 check-distributions:  ## unit tests, simulation, demo on other releases: DISTRIBUTIONS="trixie sid"; as root
 	@tools/packages distributions
