@@ -24,7 +24,7 @@ CACHES = ("--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608
 class CountedServer(Server):
     """A server under callgrind. Libraries are included, the kernel is not."""
 
-    def __init__(self, argv, ready, caches=CACHES, env=()):
+    def __init__(self, argv, ready, env=None, caches=CACHES):
         if not shutil.which("valgrind"):
             raise Failure("valgrind does the counting and is not installed (apt-get install valgrind)")
         self._folder = tempfile.TemporaryDirectory(prefix="aeconn-callgrind-")
@@ -32,8 +32,8 @@ class CountedServer(Server):
         self._prefix = f"--vgdb-prefix={self._folder.name}/vgdb"
         self._dumps = 0
         # An otherwise empty environment: its size would move the stack.
-        super().__init__(["env", "-i", f"PATH={os.environ['PATH']}", f"GLIBC_TUNABLES={PLAIN}", *env,
-                          "valgrind", "-q", "--tool=callgrind", *caches, self._prefix,
+        super().__init__(["env", "-i", f"PATH={os.environ['PATH']}", f"GLIBC_TUNABLES={PLAIN}",
+                          *(f"{name}={value}" for name, value in (env or {}).items()), "valgrind", "-q", "--tool=callgrind", *caches, self._prefix,
                           f"--callgrind-out-file={self._out}", *argv], ready, patience=300)
 
     def take(self):

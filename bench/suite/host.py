@@ -10,7 +10,7 @@ import json
 import resource
 import threading
 
-from . import bed
+from . import bed, python_echo
 from .figures import ratio_text
 from .processes import BUILD, Failure, Server, cores, run, status_kib
 
@@ -222,6 +222,12 @@ def co_echo(host):
                          for who, start in sides.items()])
         ratio = host.figures.ratio(row, *sides, "cpu_us")
         print(f"{row:34} coroutine echo to callback echo: server's CPU {ratio_text(ratio)}", flush=True)
+
+
+@row
+def python_streams(host):
+    """An echo server with asyncio's streams: over the Python package, asyncio, and uvloop."""
+    python_echo.rates(host)
 
 
 # ---- kv-server and redis-server -----------------------------------------------------------------

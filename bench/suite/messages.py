@@ -8,7 +8,7 @@ the microVM; on a card, what is counted here is nearly all that is left of a mes
 
 import os
 
-from . import bed
+from . import bed, python_echo
 from .callgrind import CountedServer
 from .figures import by_row
 from .processes import BUILD, Failure, run
@@ -79,13 +79,13 @@ class Messages(bed.Bed):
         print(f"{row:22} {who:16} {cost['instructions']:9.1f} instructions" +
               "".join(f"  {round(cost[metric], 1) + 0.0:.1f} {text}" for metric, text in MEMORY.items()), flush=True)
 
-    def measure(self, row, who, argv, transport, loads, shapes=SHAPES):
+    def measure(self, row, who, argv, transport, loads, shapes=SHAPES, env=None):
         """The costs of one server for {what: load}, in all shapes."""
         for shape in shapes[:1] if self.quick else shapes:
             for what, load in loads.items():
                 name = f"{row} {what} {shape_text(shape)}"
                 try:
-                    server = self.keep(who, lambda: CountedServer(argv, r"listening on|eady to accept|^[a-z]+://"))
+                    server = self.keep(who, lambda: CountedServer(argv, r"listening on|eady to accept|^[a-z]+://", env))
                     if "rdma" in transport:
                         # Under callgrind the server is slower than the client. One message at a time
                         # is only measured if the server, as on a card, sleeps before the next one.
@@ -145,6 +145,14 @@ def tcp_above(messages):
 
 
 @host
+def tcp_python(messages):
+    """Echo servers with asyncio's streams."""
+    for who in python_echo.available(messages):
+        messages.measure("python", who, python_echo.argv(who, messages.url("tcp")), "tcp", {"echo": messages.echo},
+                         [(1, 1, 64), (64, 1, 64), (1, 1, 65536)], python_echo.environment())
+
+
+@host
 def unix_echo(messages):
     echoes(messages, "unix", [BUILD / "bench/epoll-echo", messages.url("unix")])
 
@@ -197,7 +205,7 @@ def tables(figures):
         what, connections, size, unit = row.rsplit(" ", 3)
         rows.setdefault(what, {})[f"{connections} {size} {unit}"] = costs
     for what, costs in rows.items():
-        shapes = [shape for shape in SHAPES if shape_text(shape) in costs]
+        shapes = [shape for shape in (*SHAPES, (1, 1, 65536)) if shape_text(shape) in costs]
         echo = rows.get(what.rsplit(" ", 1)[0] + " echo", {})
 
         def line(name, cells):

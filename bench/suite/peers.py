@@ -122,7 +122,7 @@ class Peers(bed.Bed):
         argv = self.argv(who, transport, protocol)
 
         def start():
-            server = CountedServer(argv, READY, caches=(), env=[f"AECONN_LOOP={loop}"] if loop else [])
+            server = CountedServer(argv, READY, caches=(), env={"AECONN_LOOP": loop} if loop else None)
             self.load(who, transport, protocol, shape, size, "-n", number)  # warms it
             server.take()
             return server

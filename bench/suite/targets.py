@@ -507,6 +507,19 @@ def _(ask):
     command_row(ask, "unix", 1, 10.0, (("redis", None),))
 
 
+# ---- Python -------------------------------------------------------------------------------------
+@target("Y1", "asyncio streams over TCP: rate to asyncio's own, 64 B and 64 KiB, c=1 and c=50", "H",
+        "64 B >= 0.9, 64 KiB >= 1.0", judged=False, rows=("python-streams",))
+def _(ask):
+    rows = {f"{size} c={c}": bound for size, bound in (("64 B", 0.9), ("64 KiB", 1.0)) for c in (1, 50)}
+    names = [f"python streams tcp {row}" for row in rows]
+    ask.show(None, f"asyncio {ask.texts(names, 'asyncio', 'rps')}; uvloop {ask.texts(names, 'uvloop', 'rps')}",
+             ask.texts(names, "aeconn", "rps"))
+    for name, (row, bound) in zip(names, rows.items()):
+        ask.ratio(row, (name, "aeconn", "rps"), (name, "asyncio", "rps"), bound, at_least=True)
+        ask.ratio(f"{row}, CPU", (name, "aeconn", "cpu_us"), (name, "asyncio", "cpu_us"))
+
+
 # ---- the loop -----------------------------------------------------------------------------------
 def loop_rows(ask, bounds):
     """{row: bound}: both aeconn loops compared with bare libev; the bound applies to both."""

@@ -33,6 +33,8 @@ namespace aeconn_c {
 namespace {
 
 thread_local std::string last_error;
+/// Where aeconn_note() stores: the loop that aeconn_collect() dispatches on this thread.
+thread_local std::vector<void*>* notes = nullptr;
 
 }  // namespace
 
@@ -170,6 +172,27 @@ int aeconn_descriptor(aeconn_loop* loop) {
 int aeconn_dispatch(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
   return guarded([&] { return static_cast<int>(loop->loop.dispatch()); });
+}
+
+void aeconn_note(void* context, aeconn_conn*) {
+  if (notes != nullptr) notes->push_back(context);
+}
+
+ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count) {
+  if (loop == nullptr || contexts == nullptr) return no_handle<ssize_t>();
+  std::vector<void*>& noted = loop->noted;
+  if (loop->collected == noted.size()) {
+    noted.clear();
+    loop->collected = 0;
+    std::vector<void*>* const outer = std::exchange(notes, &noted);
+    const int ran = aeconn_dispatch(loop);
+    notes = outer;
+    if (ran < 0 && noted.empty()) return -1;
+  }
+  count = std::min(count, noted.size() - loop->collected);
+  std::copy_n(noted.data() + loop->collected, count, contexts);
+  loop->collected += count;
+  return static_cast<ssize_t>(count);
 }
 
 int aeconn_prepare(aeconn_loop* loop) {

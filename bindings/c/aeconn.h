@@ -104,6 +104,16 @@ int aeconn_descriptor(aeconn_loop* loop);
  * a handler of this loop it serves file events and other connections but no timers and no posts:
  * for a host that runs its loop during a long operation. */
 int aeconn_dispatch(aeconn_loop* loop);
+/* For hosts whose own functions are expensive to call from C, such as interpreters: they set
+ * aeconn_note() as a connection's handler, which only stores its context, and handle the contexts
+ * that aeconn_collect() returns. */
+/* A handler (aeconn_conn_fn). Stores nothing unless aeconn_collect() runs it. */
+void aeconn_note(void* context, aeconn_conn* conn);
+/* As aeconn_dispatch(), then writes the contexts that were stored meanwhile, in order, at most
+ * `count`, and returns their number. If there are more, the next calls return these, without
+ * dispatching, and the descriptor need not be readable: after `count` contexts, call again. A
+ * context may be one of a connection that was closed since. -1 as aeconn_dispatch(). */
+ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count);
 /* For a host with a hook before it sleeps: sends what was written outside handlers. Returns 1 if
  * the host may sleep on the descriptor, 0 if it must dispatch at once. Hosts without such a hook do
  * not need this call. */

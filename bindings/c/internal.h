@@ -26,6 +26,8 @@ struct aeconn_loop {
   std::unique_ptr<ae::EpollLoop> owned;                 // null if it belongs to a group
   std::thread::id thread = std::this_thread::get_id();  // used for loops of a group
   ae::EpollLoop& loop;
+  std::vector<void*> noted;  // for aeconn_collect(), of which `collected` were returned
+  std::size_t collected = 0;
 };
 
 namespace aeconn_c {

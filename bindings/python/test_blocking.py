@@ -132,8 +132,8 @@ class Numbers(unittest.TestCase):
                 (float("nan"), ValueError),
                 (1e18, OverflowError),
                 (float("inf"), OverflowError),
-                ("a word", ValueError),
-                (b"", ValueError),
+                ("a word", TypeError),
+                (b"", TypeError),
                 ([], TypeError),
             ):
                 self.assertRaises(error, connection.settimeout, value)

@@ -36,6 +36,7 @@ CALLS = {
     "adopt": None,  # creates a connection
     "cipher": lambda s: s.cipher(),
     "close": lambda s: s.close(),
+    "compression": lambda s: s.compression(),
     "detach": lambda s: os.close(s.detach()),
     "fileno": lambda s: s.fileno(),
     "getblocking": lambda s: s.getblocking(),
@@ -55,10 +56,13 @@ CALLS = {
     "recv_into": lambda s: s.recv_into(bytearray(1)),
     "recvfrom": lambda s: s.recvfrom(1),
     "recvfrom_into": lambda s: s.recvfrom_into(bytearray(1)),
+    "recvmsg": lambda s: s.recvmsg(1),
+    "recvmsg_into": lambda s: s.recvmsg_into([bytearray(1)]),
     "selected_alpn_protocol": lambda s: s.selected_alpn_protocol(),
     "send": lambda s: s.send(b"x"),
     "sendall": lambda s: s.sendall(b"x"),
     "sendfile": lambda s: s.sendfile(io.BytesIO(b"x")),
+    "sendmsg": lambda s: s.sendmsg([b"x"]),
     "setblocking": lambda s: s.setblocking(True),
     "setsockopt": lambda s: s.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 3),
     "settimeout": lambda s: s.settimeout(1),
@@ -66,7 +70,8 @@ CALLS = {
     "transport": lambda s: s.transport(),
     "version": lambda s: s.version(),
 }
-LOCAL = {"getblocking", "gettimeout", "setblocking", "settimeout"}  # do not use the connection
+# They do not use the connection.
+LOCAL = {"compression", "getblocking", "gettimeout", "setblocking", "settimeout"}
 ENDS = {"abort", "close"}
 
 
@@ -404,16 +409,16 @@ from aeconn import _native
 lib, main = _native.lib, threading.current_thread()
 inside, entered, loops, at = [], [], set(), threading.Event()
 ending, group = threading.Event(), None
-dispatch, free = lib.dispatch, lib.loop_free
-def slow(native):
+dispatch, free = lib.collect, lib.loop_free
+def slow(native, *found):
     if threading.current_thread() is main:
-        return dispatch(native)
+        return dispatch(native, *found)
     entered.append(native)
     loops.add(native)
     inside.append(native)
     at.set()
     ending.wait(0.01)
-    result = dispatch(native)
+    result = dispatch(native, *found)
     if ending.is_set():
         time.sleep(0.05)
     inside.remove(native)
@@ -422,7 +427,7 @@ def checked(native):
     if native in inside or (native in loops and threading.current_thread() is main):
         os._exit(3)
     free(native)
-lib.dispatch, lib.loop_free = slow, checked
+lib.collect, lib.loop_free = slow, checked
 atexit.register(ending.set)
 async def handle(reader, writer):
     await reader.read()

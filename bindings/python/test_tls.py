@@ -78,8 +78,8 @@ class Facts(unittest.TestCase):
                     facts = ours.version(), ours.cipher(), ours.selected_alpn_protocol()
                     self.assertEqual(facts, peer.facts)
                     self.assertEqual(ours.getpeercert(True), der)
-                    with self.assertRaises(ValueError):
-                        ours.getpeercert(False)  # type: ignore[arg-type]
+                    name = (("IP Address", "127.0.0.1"),)
+                    self.assertEqual(ours.getpeercert()["subjectAltName"], name)
 
     def test_asyncio(self) -> None:
         async def main(peer: _Peer) -> None:

@@ -51,7 +51,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
     if (const std::int64_t end = end_of(certificate); end != 0) add(key, utc(end).c_str());
   };
   add_end("certificate-ends", SSL_get_certificate(ssl));
-  add_end("peer-certificate-ends", SSL_get0_peer_certificate(ssl));
+  const X509* const peer = SSL_get0_peer_certificate(ssl);
+  add_end("peer-certificate-ends", peer);
+  // A handshake that verifies and fails makes no connection.
+  if (peer != nullptr) add("verified", SSL_get_verify_mode(ssl) == SSL_VERIFY_NONE ? "no" : "yes");
   return facts;
 }
 

@@ -14,6 +14,8 @@ def same(ours: aeconn.Socket, theirs: socket.socket) -> None:
     recv_into, recv_into = theirs.recv_into, ours.recv_into
     recvfrom, recvfrom = theirs.recvfrom, ours.recvfrom
     recvfrom_into, recvfrom_into = theirs.recvfrom_into, ours.recvfrom_into
+    recvmsg, recvmsg = theirs.recvmsg, ours.recvmsg
+    recvmsg_into, recvmsg_into = theirs.recvmsg_into, ours.recvmsg_into
     send, send = theirs.send, ours.send
     sendall, sendall = theirs.sendall, ours.sendall
     sendfile, sendfile = theirs.sendfile, ours.sendfile
@@ -37,6 +39,10 @@ def secured(ours: aeconn.Socket, theirs: ssl.SSLSocket) -> None:
     version, version = theirs.version, ours.version
     cipher, cipher = theirs.cipher, ours.cipher
     alpn, alpn = theirs.selected_alpn_protocol, ours.selected_alpn_protocol
+    compression, compression = theirs.compression, ours.compression
+    certificate: bytes | None = ours.getpeercert(True)
+    parts: dict[str, object] | None = ours.getpeercert()
+    print(certificate, parts)
 
 
 def results(ours: aeconn.Socket) -> None:

@@ -58,6 +58,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "loop_free": (None, c_void_p),
     "descriptor": (c_int, c_void_p),
     "dispatch": (c_int, c_void_p),
+    "collect": (c_ssize_t, c_void_p, c_void_p, c_size_t),
+    "note": (None, c_void_p, c_void_p),
     "post": (c_int, c_void_p, PostFn, c_void_p),
     "run": (c_int, c_void_p),
     "stop": (None, c_void_p),
@@ -66,6 +68,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "listen": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "listener_free": (None, c_void_p),
     "listener_url": (c_char_p, c_void_p, c_size_t),
+    "listener_pause": (None, c_void_p),
+    "listener_resume": (None, c_void_p),
     "connect": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "adopt": (c_void_p, c_void_p, c_char_p, c_int),
     "close": (None, c_void_p),
@@ -147,6 +151,8 @@ lib = Library()
 # NULL, which is their first argument here. No Python code then runs within C. It could otherwise
 # stop a thread in the middle of C++ code if the interpreter exits during a call.
 NOTHING = ctypes.cast(lib.set_user_data, ConnFn)
+# Stores its context for collect().
+NOTE = ctypes.cast(lib.note, ConnFn)
 _WAKE = ctypes.cast(lib.close, PostFn)
 # They stop the loop that they are given as context.
 STOP = ctypes.cast(lib.stop, PostFn)
@@ -173,7 +179,7 @@ def seconds(value: float | None) -> float | None:
     """Validates a time-out like socket.settimeout()."""
     if value is None:
         return None
-    value = float(value)
+    value = math.ldexp(value, 0)  # a float; unlike float(), not of a text
     if math.isnan(value):
         raise ValueError("Invalid value NaN (not a number)")
     if value < 0:
@@ -226,6 +232,15 @@ def _is_host(conn: int, text: str) -> bool:
     """Whether it is a host whose port is 0 (possible for the local address of rdma) and not a
     path."""
     return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith((b"unix", b"shm"))
+
+
+def kernel_socket(conn: int) -> socket.socket:
+    """The socket below the connection, duplicated: to be closed at once, since the peer sees the
+    end only when all duplicates are closed."""
+    fd = lib.fd(conn)
+    if fd < 0:
+        raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+    return socket.socket(fileno=os.dup(fd))
 
 
 def path(conn: int) -> str:

@@ -8,7 +8,6 @@ for each other, and Python's signal handlers run without delay during any wait.
 
 from __future__ import annotations
 
-import binascii
 import ctypes
 import errno
 import io
@@ -19,7 +18,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _native, _tls
@@ -132,6 +131,7 @@ class Socket:
         self._read_shut = False  # shutdown(SHUT_RD)
         self._closing = False
         self._kept_at: int | None = None  # the keeper's descriptor of this connection
+        self._known_kind: tuple[int, int] | None = None  # family and protocol
         self._files = 0  # number of open files from makefile()
         self._close_wanted = False  # close() was called and waits for these files
         self._loop = lib.loop_new()
@@ -201,6 +201,38 @@ class Socket:
         self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
     ) -> tuple[int, None]:
         return self.recv_into(buffer, nbytes, flags), None
+
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0
+    ) -> tuple[bytes, list[Any], int, None]:
+        """Like recv(): there is no ancillary data."""
+        return self.recv(bufsize, flags), [], 0, None
+
+    def recvmsg_into(
+        self, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0
+    ) -> tuple[int, list[Any], int, None]:
+        views = [_flat(each) for each in buffers]
+        data = self.recv(sum(map(len, views)), flags)
+        rest = memoryview(data)
+        for view in views:
+            part = rest[: len(view)]
+            view[: len(part)] = part
+            rest = rest[len(part) :]
+        return len(data), [], 0, None
+
+    def sendmsg(
+        self,
+        buffers: Iterable[ReadableBuffer],
+        ancdata: Iterable[Any] = (),
+        flags: int = 0,
+        address: None = None,
+    ) -> int:
+        """Like send(); ancillary data is not supported."""
+        if list(ancdata):
+            raise OSError(errno.EOPNOTSUPP, "sendmsg() has no ancillary data here")
+        if address is not None:
+            raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
+        return self.send(b"".join(buffers), flags)
 
     def _read(self, address: int, size: int) -> int:
         def step(conn: int) -> int | None:
@@ -503,13 +535,33 @@ class Socket:
             return below.getsockopt(*arguments)
 
     def _kernel_socket(self) -> socket.socket:
-        def step(conn: int) -> socket.socket:
-            fd = lib.fd(conn)
-            if fd < 0:
-                raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
-            return socket.socket(fileno=os.dup(fd))
+        return self._locked(_native.kernel_socket)
 
-        return self._locked(step)
+    @property
+    def family(self) -> int:
+        """That of the underlying socket; over rdma, that of the address."""
+        return self._kind()[0]
+
+    @property
+    def type(self) -> int:
+        return socket.SOCK_STREAM
+
+    @property
+    def proto(self) -> int:
+        return self._kind()[1]
+
+    def _kind(self) -> tuple[int, int]:
+        if self._known_kind is None:
+            try:
+                with self._kernel_socket() as below:
+                    self._known_kind = below.family, below.proto
+            except OSError as error:
+                if error.errno != errno.ENOPROTOOPT:
+                    raise
+                name = self.getpeername()
+                inet = socket.AF_INET6 if ":" in name[0] else socket.AF_INET  # type: ignore
+                self._known_kind = (inet if isinstance(name, tuple) else socket.AF_UNIX), 0
+        return self._known_kind
 
     def fileno(self) -> int:
         """Descriptor for select() and similar functions to wait for reading: readable if recv()
@@ -613,27 +665,39 @@ class Socket:
         """The certificate as PEM; "" if there is none."""
         return self._locked(lambda conn: _native.text_of(lib.peer_certificate, conn))
 
-    def getpeercert(self, binary_form: Literal[True]) -> bytes | None:
-        """As ssl.SSLSocket.getpeercert(True): the certificate as DER; None if there is none. Its
-        other form, a dict, is not supported."""
-        if not binary_form:
-            raise ValueError("only getpeercert(True) is supported: the certificate as DER")
-        pem = self.peer_certificate()
-        if not pem:
-            return None
-        return binascii.a2b_base64("".join(pem.strip().splitlines()[1:-1]))
+    def _tls(self) -> _tls.Session:
+        return _tls.Session(self.info(), self.peer_certificate())
+
+    @overload
+    def getpeercert(self, binary_form: Literal[False] = False) -> dict[str, Any] | None: ...
+    @overload
+    def getpeercert(self, binary_form: Literal[True]) -> bytes | None: ...
+    @overload
+    def getpeercert(self, binary_form: bool) -> dict[str, Any] | bytes | None: ...
+    def getpeercert(self, binary_form: bool = False) -> dict[str, Any] | bytes | None:
+        """As ssl.SSLSocket.getpeercert(): the certificate as a dict, which is empty if it was not
+        verified, or as DER; None if there is none."""
+        return self._tls().getpeercert(binary_form)
 
     def version(self) -> str | None:
         """As ssl.SSLSocket.version(): "TLSv1.3"; None without TLS."""
-        return self.info().get("tls")
+        return self._tls().version()
 
     def cipher(self) -> tuple[str, str, int] | None:
         """As ssl.SSLSocket.cipher(): the name, its protocol, and secret bits; None without TLS."""
-        return _tls.cipher(self.info())
+        return self._tls().cipher()
 
     def selected_alpn_protocol(self) -> str | None:
         """As ssl.SSLSocket.selected_alpn_protocol()."""
-        return self.info().get("alpn")
+        return self._tls().selected_alpn_protocol()
+
+    def compression(self) -> None:
+        """As ssl.SSLSocket.compression(): None, nothing is compressed."""
+
+    @property
+    def session_reused(self) -> bool:
+        """As ssl.SSLSocket.session_reused."""
+        return self._tls().session_reused
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -776,7 +840,10 @@ class Socket:
             return not poll.poll(0)
 
     def _error(self, number: int | None = None) -> OSError:
-        return _native.io_error(self._conn, number or ctypes.get_errno())
+        number = number or ctypes.get_errno()
+        if number == errno.ENOTCONN:  # it has failed before: that error again
+            number = lib.last_errno(self._conn) or number
+        return _native.io_error(self._conn, number)
 
     def _overdue(self) -> OSError:
         if self._timeout == 0 and lib.get_state(self._conn) != _native.CONNECTING:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A loop of the library attached to an asyncio loop.
+
+C only records which connections have events. Protocols are called after it has returned, each in
+the context of its transport, so their exceptions propagate as with asyncio's own transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._native import lib
+
+if TYPE_CHECKING:
+    from ._server import Server
+
+READ_SIZE = 256 * 1024
+_MOST_FOUND = 1024  # events at a time
+_Loop = Callable[[], "asyncio.AbstractEventLoop | None"]  # a weak reference
+
+
+class Called:
+    """What handles events of C, by number. The asyncio loop references it until closed, like its
+    own transports: C holds no references to Python objects."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Callable[[], object]] = {}
+        self.servers: set[Server] = set()
+        self.numbers = 0
+        self.found = (ctypes.c_size_t * _MOST_FOUND)()  # numbers from C
+        self.address = ctypes.addressof(self.found)
+
+    def keep(self, *steps: Callable[[], object]) -> int:
+        """Returns the number of the first step; those of the others follow."""
+        first = self.numbers + 1
+        for step in steps:
+            self.numbers += 1
+            self.steps[self.numbers] = step
+        return first
+
+    def let_go(self, number: int, count: int = 1) -> None:
+        for each in range(number, number + count):
+            self.steps.pop(each, None)
+
+
+def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
+    attached.thread = get_ident()
+    with attached.gate:
+        count = lib.collect(attached.native, called.address, _MOST_FOUND)
+    if count == _MOST_FOUND:  # maybe there are more
+        _soon(loop, _dispatch, attached, called)
+    _work(loop, iter(called.found[:count] if count > 0 else ()), called)
+
+
+def _work(loop: _Loop, numbers: Iterator[int], called: Called) -> None:
+    steps = called.steps
+    try:
+        for number in numbers:
+            if number in steps:
+                steps[number]()
+        for server in tuple(called.servers):
+            while server._accepted:
+                server._on_accepted(server._accepted.pop(0))
+    except BaseException:  # it leaves the loop; the rest follows in the next iteration
+        _soon(loop, _work, numbers, called)
+        raise
+
+
+def _soon(loop: _Loop, step: Callable[..., None], *arguments: Any) -> None:
+    running = loop()
+    if running is not None and not running.is_closed():
+        running.call_soon(step, loop, *arguments)
+
+
+def _free(native: int, process: int) -> None:
+    if os.getpid() == process:  # in a child after fork(), its connections belong to the parent
+        lib.loop_free(native)
+
+
+class Attached:
+    """A loop of the library, attached to an asyncio loop for that loop's lifetime."""
+
+    ended = False  # the interpreter is about to exit
+    _all: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Attached] = (
+        weakref.WeakKeyDictionary()
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.native = lib.loop_new()
+        if not self.native:
+            raise _native.set_up_error()
+        buffer = bytearray(READ_SIZE)
+        self.view = memoryview(buffer)
+        self.address = ctypes.addressof((ctypes.c_char * READ_SIZE).from_buffer(buffer))
+        self.process = os.getpid()
+        self.thread = get_ident()  # that last ran the loop
+        self._thread = threading.current_thread()
+        self.gate = threading.RLock()  # held while C may call Python; acquired for good at exit
+        # self must not reference it: that would keep the loop alive.
+        called = Called()
+        self._called = weakref.ref(called)
+        loop.add_reader(lib.descriptor(self.native), _dispatch, weakref.ref(loop), self, called)
+        self._freed = weakref.finalize(self, _free, self.native, self.process)
+        self._freed.atexit = False  # done by end()
+
+    @property
+    def called(self) -> Called:
+        called = self._called()
+        if called is None:
+            raise RuntimeError("Event loop is closed")
+        return called
+
+    def let_go(self, number: int, count: int = 1) -> None:
+        called = self._called()
+        if called is not None:
+            called.let_go(number, count)
+
+    @classmethod
+    def to(cls, loop: asyncio.AbstractEventLoop) -> Attached:
+        """That of the running loop."""
+        attached = cls._all.get(loop)
+        if attached is None or attached.process != os.getpid():
+            attached = cls._all[loop] = cls(loop)
+        attached.thread = get_ident()
+        return attached
+
+    def facts(self, conn: int) -> dict[str, str]:
+        with self.gate:
+            return _native.facts(lambda take, told: lib.info(conn, take, told))
+
+    @classmethod
+    def end(cls) -> None:
+        """Called before the interpreter exits. It stops remaining (daemon) threads when they return
+        to Python code; this ensures that they stop outside of C, with their loops still intact."""
+        cls.ended = True
+        for reference in cls._all.keyrefs():
+            loop = reference()
+            attached = cls._all.get(loop) if loop is not None else None
+            if loop is None or attached is None or attached.process != os.getpid():
+                continue
+            thread = attached._thread
+            ours = thread is threading.current_thread() or not thread.is_alive()
+            if ours and not loop.is_running():
+                attached._freed()
+            else:
+                attached.gate.acquire()
+
+
+atexit.register(Attached.end)
+
+
+def on_thread(loop: asyncio.AbstractEventLoop) -> bool:
+    return asyncio._get_running_loop() is loop or not loop.is_running()
+
+
+def check_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """Other threads must not call C, and the recorded events would change meanwhile."""
+    if not on_thread(loop):
+        raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")
