@@ -87,7 +87,6 @@ TESTS_LEFT_OUT = {
     # Servers:
     "test_start_server_1": "reads a server's _sockets and _waiters",
     "test_start_unix_server_1": "the same",
-    "test_wait_closed_race": "the same", "test_wait_closed_basic": "reads _active_count and _waiters",
 }
 
 # With tls the accepted end is a socket of the module ssl, which behaves differently.
@@ -378,7 +377,11 @@ def streams():
     module.socket = StreamsSocketModule("socket")
     buffered = importlib.import_module("test.test_asyncio.test_buffered_proto")
     events = importlib.import_module("test.test_asyncio.test_events")
+    servers = importlib.import_module("test.test_asyncio.test_server")
     good = run("asyncio's streams", [module.StreamTests])
+    if hasattr(servers, "TestServer2"):  # from Python 3.12 on
+        asyncio.set_event_loop_policy(Policy())  # the end of a module resets it
+        good = run("asyncio's servers", [servers.TestServer2]) and good
     asyncio.set_event_loop_policy(Policy())
     good = run("asyncio's buffered protocols", [buffered.BufferedProtocolSelectorTests]) and good
     if hasattr(events, "EPollEventLoopTests"):

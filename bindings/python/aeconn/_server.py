@@ -60,7 +60,7 @@ class Server(asyncio.AbstractServer):
         self._attached = Attached.to(self._loop)
         self._factory = factory
         self._context = contextvars.copy_context()
-        self._ended = self._loop.create_future()
+        self._waiters: list[asyncio.Future[None]] | None = []  # None: it has ended
         self._serving_for_ever: asyncio.Future[None] | None = None
         self._transports: weakref.WeakSet[Transport] = weakref.WeakSet()
         self._accepted: list[int] = []  # C inserts into this list
@@ -104,8 +104,12 @@ class Server(asyncio.AbstractServer):
 
     def _end_if_unused(self) -> None:
         waits = sys.version_info >= (3, 12) and self._transports
-        if not self._listener and not waits and not self._ended.done():
-            self._ended.set_result(None)
+        if self._listener or waits or self._waiters is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = None
 
     @property
     def sockets(self) -> tuple[ListeningSocket, ...]:
@@ -143,7 +147,10 @@ class Server(asyncio.AbstractServer):
         """Waits until the server is closed and, as asyncio does from Python 3.12 on, all accepted
         connections have ended."""
         check_thread(self._loop)
-        await asyncio.shield(self._ended)
+        if self._waiters is not None:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
