@@ -379,6 +379,11 @@ check-valkey: all modules  ## the same for valkey-server; VALKEY=folder: also te
 check-memcached: memcached  ## memcached's own test suite, with the patch and without it, over aeconn and not
 	@AECONN_BUILD=$(OUT) tests/drop_ins/memcached_suite
 .PHONY: check-memcached
+pgbouncer: $(C_SHARED)  ## pgbouncer of Debian's source with URLs, of this machine's release or RELEASE=trixie (docs/pgbouncer.md)
+	@AECONN_BUILD=$(OUT) bindings/drop_ins/pgbouncer/build $(RELEASE)
+check-pgbouncer: $(C_SHARED)  ## pgbouncer's own tests, with the patch and without it
+	@AECONN_BUILD=$(OUT) tests/drop_ins/pgbouncer_suite
+.PHONY: pgbouncer check-pgbouncer
 
 check-distributions:  ## unit tests, simulation, demo on other releases: DISTRIBUTIONS="trixie sid"; as root
 	@tools/packages distributions
