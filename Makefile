@@ -271,6 +271,7 @@ test:  ## all tests, inside and outside of the microVM
 	@tools/packages test
 	@$(MAKE) all modules unit-tests models $(SIM_TESTS) bench-programs $(if $(SIM_TESTS),$(OUT)/bench/messages-simulation)
 	@$(MAKE) adapter-programs
+	-@$(MAKE) -k bench-peers-programs
 	@tests/adapters/programs $(OUT) || true
 	@tests/drop_ins/servers || true
 	@tests/run $(OUT)
