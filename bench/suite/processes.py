@@ -136,7 +136,8 @@ class SystemCalls:
         libc = ctypes.CDLL(None, use_errno=True)
         # perf_event_attr: type PERF_TYPE_TRACEPOINT, size, config; the rest is zero.
         attributes = ctypes.create_string_buffer(struct.pack("IIQ", 2, 112, tracepoint), 112)
-        descriptor = libc.syscall(298, attributes, task, -1, -1, 0)  # perf_event_open, x86-64
+        perf_event_open = 298 if os.uname().machine == "x86_64" else 241  # AArch64 and all newer ones
+        descriptor = libc.syscall(perf_event_open, attributes, task, -1, -1, 0)
         if descriptor < 0:
             raise Failure(f"system calls cannot be counted: {os.strerror(ctypes.get_errno())}")
         return descriptor

@@ -104,7 +104,7 @@ TEST_CASE("rdma blocks: longer than the largest order is a slab of its own, of w
   TestPool pool({});
   Block* block = pool.acquire(BlockPool::kLargest + 1, {});
   REQUIRE(block != nullptr);
-  CHECK(block->size == BlockPool::kLargest + kUnit);
+  CHECK(block->size == BlockPool::kLargest + page_size());
   CHECK(pool.slabs() == 1);
   pool.release(block);
   CHECK_FALSE(pool.at_rest());

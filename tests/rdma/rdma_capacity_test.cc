@@ -73,6 +73,7 @@ TEST_CASE("rdma capacity: what connections take grows with them and with their w
   CHECK(need_of(1000, {}, plain).domains >= 1000);
   CHECK(need_of(1000, {}, plain).locked > one.locked);
   CHECK(need_of(1000, with("window=1m"), bound).locked >= std::uint64_t{1000} << 20);
+  CHECK(need_of(1000, with("window=4k"), bound).locked < one.locked / 2);  // with any size of pages
   CHECK(need_of(1000, with("isolation=none"), bound).keys == 0);
   CHECK(need_of(1000, with("isolation=connection"), bound).domains >= 1000);
 }

@@ -152,7 +152,8 @@ TEST_CASE("shm: without descriptors or address space there is an error", "[shm][
   CHECK(in_child([] {
           std::size_t pages = 0;
           std::ifstream("/proc/self/statm") >> pages;
-          const rlimit limit{(pages + 64) * 4096, (pages + 64) * 4096};
+          const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+          const rlimit limit{pages * page + (1 << 18), pages * page + (1 << 18)};
           setrlimit(RLIMIT_AS, &limit);
           return !conn::shm::make_memories(16 << 20).channel ? 0 : 1;
         }) == 0);

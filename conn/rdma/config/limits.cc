@@ -10,8 +10,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/remembered_text.h"
+#include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -20,6 +20,8 @@ namespace {
 // receives, the first slabs of memory, and the loop's completion queues.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
+// The smallest block of a slab, whatever the size of the machine's pages is: slabs are whole pages.
+constexpr std::uint64_t kBlock = 4096;
 // Bytes of locked memory in a protection domain that belongs to one connection: its memory to send
 // from, and its receives.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
@@ -107,7 +109,8 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                           (settings.isolation == Isolation::kAuto && !traits.binds_keys);
   const bool own_receives = own_domain || !traits.shares_receives;
   const bool keys = !own_domain && settings.isolation != Isolation::kNone;
-  const std::uint64_t window = std::bit_ceil(round_to_pages(settings.window));
+  const auto block = [](std::uint64_t bytes) { return std::bit_ceil(std::max(bytes, kBlock)); };
+  const std::uint64_t window = block(settings.window);
   const std::uint64_t receives = own_receives ? settings.receive_queue : 0;
   Need need;
   need.queue_pairs = connections;
@@ -120,8 +123,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                                                       : 1 + connections * window / kSlab);
   // Windows are allocated from slabs that hold a whole number of them; the last slab may be half
   // empty.
-  const std::uint64_t own =
-      own_receives ? std::bit_ceil(round_to_pages(receives * kControlSize)) : 0;
+  const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
   need.locked = kLoopLocked + settings.shared_receive_queue * kControlSize +
                 (connections == 0 ? 0 : kSlab) +
                 connections * (window + own + (own_domain ? kOwnLocked : 0));
