@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # aeconn. `make help` lists options and targets.
 #
-#   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
+#   CONFIG=release|debug|asan|tsan|coverage|aarch64   release builds into build/, the others into build/CONFIG/
 #   TLS=no RDMA=no                   build without that transport
 #   RDMA=link                        link libibverbs and librdmacm instead of loading them when rdma is first used
 #   PROBES=no                        build without USDT probes (docs/tracing.md)
@@ -51,7 +51,9 @@ FLAGS_tsan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=thread
 FLAGS_fuzz    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 # gcc's options: no inlining, so that counts belong to lines; no asserts, because tests cannot take their branches.
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
-$(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage))
+# tests/aarch64/run names the compiler and its sysroot. What is compiled runs once, in an emulator.
+FLAGS_aarch64 := -O0 -g1 -D_GLIBCXX_ASSERTIONS
+$(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage, aarch64))
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
@@ -392,7 +394,11 @@ check-distributions:  ## unit tests, simulation, demo on other releases: DISTRIB
 deb:  ## Debian packages in clean roots, into build/packages: DISTRIBUTIONS="bookworm trixie sid"; as root
 	@tools/packages distributions
 	@tools/deb
-.PHONY: check-distributions deb
+check-aarch64:  ## compiled for AArch64: unit tests, simulation, programs in an emulator (docs/testing.md)
+	@tools/packages aarch64
+	@tests/aarch64/run --build
+	@tests/aarch64/run
+.PHONY: check-distributions deb check-aarch64
 
 bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
