@@ -28,16 +28,6 @@ start_behind() {
 }
 start_behind || { total; exit; }
 behind_tls=${urls[2]%%\?*}
-databases="own = host=$work/pg/far dbname=postgres
-tcp = host=tcp://127.0.0.1:$behind_port dbname=postgres
-unix = host=unix://$work/pg/behind dbname=postgres
-tls = host=$behind_tls?ca=$work/pg/server.pem dbname=postgres
-shm = host=shm://$work/pg/behind.shm dbname=postgres
-several = host=tcp://127.0.0.1:$behind_port,unix://$work/pg/behind dbname=postgres
-list = host=shm|tcp://127.0.0.1:$behind_port?shm-path=$work/pg/behind.shm dbname=postgres
-down = host=tcp://127.0.0.1:1 dbname=postgres
-stranger = host=$behind_tls?ca=$work/pg/other.pem dbname=postgres
-misspelt = host=tsl://127.0.0.1:$behind_port dbname=postgres"
 
 the_server() {  # where psql reaches pgbouncer by a transport: sets `host` and `port`
   host=$work/pg/$1 port=5432
@@ -53,6 +43,16 @@ for release in ${AECONN_RELEASES:-bookworm}; do
   choose_pgbouncer "$release" || continue
   # Since 1.23 SIGTERM waits for clients.
   case $("$program" --version) in 'PgBouncer 1.1'*) fast=TERM code=1 ;; *) fast=QUIT code=0 ;; esac
+  databases="own = host=$work/pg/far dbname=postgres
+tcp = host=tcp://127.0.0.1:$behind_port dbname=postgres
+unix = host=unix://$work/pg/behind dbname=postgres
+tls = host=$behind_tls?ca=$work/pg/server.pem dbname=postgres
+shm = host=shm://$work/pg/behind.shm dbname=postgres
+several = host=tcp://127.0.0.1:$behind_port,unix://$work/pg/behind dbname=postgres
+list = host=shm|tcp://127.0.0.1:$behind_port?shm-path=$work/pg/behind.shm dbname=postgres
+down = host=tcp://127.0.0.1:1 dbname=postgres
+stranger = host=$behind_tls?ca=$work/pg/other.pem dbname=postgres
+misspelt = host=tsl://127.0.0.1:$behind_port dbname=postgres"
   write_ini main <<END
 client_login_timeout = 15
 unix_socket_dir = $work/pg/own
