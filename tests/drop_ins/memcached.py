@@ -218,7 +218,7 @@ def burst():
         for thread in threads:
             thread.join()
         inside = answers.count(b"MN\r\n")
-        assert 20 <= inside <= 29 and all(a in (b"MN\r\n", TOO_MANY) for a in answers), (inside, answers)
+        assert 20 <= inside <= 28 and all(a in (b"MN\r\n", TOO_MANY) for a in answers), (inside, answers)
         assert fits_again(server)
 
 
@@ -309,6 +309,8 @@ def ends():
             for _ in range(3):
                 load(sign)
     for url in LISTEN:
+        if "rdma" in url:
+            continue  # the emulated processors take longer than memcached waits
         with case(f"SIGUSR1: {url.partition(':')[0]}: what memcached has written arrives"), Server([url]) as server:
             written(server)
 
@@ -440,7 +442,8 @@ def main():
         statistics(server)
         all_workers(server)
     connection_limit()
-    burst()
+    if "rdma" not in "".join(LISTEN):
+        burst()
     idle()
     certificates()
     ends()
