@@ -126,7 +126,7 @@ assert judge("T1a", s).verdict == "met" and judge("R1", s).verdict == "met"
 assert judge("T2", s).verdict == "measured: within"
 f.add("receiver not ready", "device", 0, send_rnr_err=1)
 assert judge("R1", s).verdict.startswith("not met")
-assert len(judge_all(s)) == 36 and len(judge_all(Sources())) == 36
+assert len(judge_all(s)) == 37 and len(judge_all(Sources())) == 37
 END
 py 'a target of both loops is missed by either' <<'END'
 from suite.figures import Figures
