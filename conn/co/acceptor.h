@@ -16,6 +16,7 @@
 #include "conn/endpoint.h"
 #include "conn/listener.h"
 #include "conn/registry.h"
+#include "conn/stopping.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
@@ -44,8 +45,9 @@ class Next final : public Wait {
 /// Holds up to `backlog` accepted connections until next() takes them. When it holds that many it
 /// pauses its listener, and further connections stay in the listener's own backlog. Destroying it
 /// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams that
-/// next() has returned stay open. It must not be used after the loop's end.
-class Acceptor {
+/// next() has returned stay open. It must not be used after the loop's end. When the server stops
+/// (conn/stop.h) it calls close().
+class Acceptor : private StopWatcher {
  public:
   /// Default for the maximum number of accepted connections held.
   static constexpr std::size_t kBacklog = 128;
@@ -55,21 +57,30 @@ class Acceptor {
            std::size_t backlog = kBacklog)
       : backlog_(backlog == 0 ? 1 : backlog),
         asking_(loop),
-        listener_(registry.listen(
-            loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
+        listener_(registry.listen(loop, at,
+                                  [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {
+    Stopping::of(loop).add(*this);
+  }
   /// Listens on the URL `url`. Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
            std::size_t backlog = kBacklog)
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor() override = default;
+  /// Stops listening. next() still returns the connections that were accepted before, and then
+  /// empty streams.
+  void close() noexcept {
+    listener_.reset();
+    asking_.dismiss_all();
+  }
   /// Waits for the next connection. Returns an empty stream if the time-out expires, if the
-  /// acceptor is destroyed meanwhile, and at once if another task already waits. It must be awaited
-  /// before the acceptor is destroyed.
+  /// acceptor is closed or destroyed meanwhile, and at once if another task already waits. It must
+  /// be awaited before the acceptor is destroyed.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
-  /// Returns the listener, for example to query its endpoints.
+  /// Returns the listener, for example to query its endpoints. Not to be called after close().
   Listener& listener() const noexcept { return *listener_; }
   /// Returns the number of accepted connections that next() has not taken yet.
   std::size_t waiting() const noexcept { return arrivals_.size(); }
@@ -77,6 +88,7 @@ class Acceptor {
  private:
   friend class detail::Next;
 
+  void on_stop() override { close(); }
   void arrived(ConnectionPtr arrival) {
     if (!asking_.empty()) {
       auto& next = static_cast<detail::Next&>(asking_.take_first());
@@ -98,13 +110,13 @@ class Acceptor {
     } catch (const std::bad_alloc&) {
       return;
     }
-    if (arrivals_.size() >= backlog_) listener_->pause();
+    if (arrivals_.size() >= backlog_ && listener_ != nullptr) listener_->pause();
   }
   ConnectionPtr take() {
     if (arrivals_.empty()) return nullptr;
     ConnectionPtr first = std::move(arrivals_.front());
     arrivals_.pop_front();
-    if (arrivals_.size() + 1 == backlog_) listener_->resume();
+    if (arrivals_.size() + 1 == backlog_ && listener_ != nullptr) listener_->resume();
     return first;
   }
 
@@ -125,7 +137,7 @@ inline Next::~Next() {
 
 inline bool Next::await_ready() {
   arrival_ = acceptor_->take();
-  return arrival_ != nullptr || !acceptor_->asking_.empty();
+  return arrival_ != nullptr || acceptor_->listener_ == nullptr || !acceptor_->asking_.empty();
 }
 
 }  // namespace detail

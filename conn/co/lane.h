@@ -160,6 +160,18 @@ class Lane {
     if (watch_ == nullptr) disarm();
   }
 
+  /// Ends the wait of the waiting operation at `deadline`, unless its own time-out is earlier. If
+  /// there is no memory for a timer the wait goes on.
+  void end_by(ae::TimePoint deadline) noexcept {
+    ae::EventLoop* const loop = connection_->loop();
+    if (waiting_ == nullptr || waiting_->deadline_ <= deadline || loop == nullptr) return;
+    try {
+      set_timer(*loop, deadline);
+      waiting_->deadline_ = deadline;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
   /// Stops serving the connection, which is about to be closed or handed over. Cancels the
   /// operation that waits for it (ECANCELED).
   void leave_connection() noexcept {
@@ -255,14 +267,18 @@ class Lane {
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (operation.limit_ >= ae::TimePoint::max() - now) return;
     const ae::TimePoint deadline = now + operation.limit_;
+    set_timer(*loop, deadline);
+    operation.deadline_ = deadline;
+  }
+  /// Makes the timer expire at `deadline` at the latest.
+  void set_timer(ae::EventLoop& loop, ae::TimePoint deadline) {
     if (timer_ == 0) {
-      timer_ = loop->add_time_event(deadline, [this] { return on_time(); });
+      timer_ = loop.add_time_event(deadline, [this] { return on_time(); });
       due_ = deadline;
     } else if (deadline < due_) {
-      loop->again(timer_, deadline);
+      loop.again(timer_, deadline);
       due_ = deadline;
     }
-    operation.deadline_ = deadline;
   }
 
   /// Ends the waiting operation if its deadline has passed. If the deadline is later than the one

@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <coroutine>
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <system_error>
+#include <utility>
 
 #include "ae/abi.h"
 #include "conn/co/lane.h"
 #include "conn/co/result.h"
 #include "conn/connection.h"
+#include "conn/stopping.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
@@ -116,7 +121,7 @@ class ReadLine final : public Operation {
   std::size_t size_ = 0;
 };
 
-class Peek final : public Operation {
+class Peek : public Operation {
  public:
   Peek(Lane& lane, std::size_t& shown, std::size_t together, ae::Duration limit) noexcept
       : Operation(lane, limit), shown_(&shown), together_(together == 0 ? 1 : together) {}
@@ -128,7 +133,7 @@ class Peek final : public Operation {
     return result;
   }
 
- private:
+ protected:
   // Marks the operation as late: the coroutine resumes later, and another operation may read the
   // shown bytes before that, so they are looked up again then.
   bool look() override {
@@ -146,9 +151,49 @@ class Peek final : public Operation {
     return false;
   }
 
+ private:
   std::size_t* shown_;
   std::size_t together_;
   View view_;
+};
+
+/// Waits for the first byte of a request, or for the stop of the server.
+class NextRequest final : public Peek, private StopWatcher {
+ public:
+  NextRequest(Lane& lane, std::size_t& shown, Stopping* stopping, ae::Duration limit) noexcept
+      : Peek(lane, shown, 1, begun(stopping) ? std::min(limit, kLastLook) : limit),
+        stopping_(stopping) {}
+  NextRequest(NextRequest&& other) noexcept : Peek(std::move(other)), stopping_(other.stopping_) {}
+  NextRequest& operator=(NextRequest&&) = delete;
+
+  template <class Awaiting>
+  bool await_suspend(std::coroutine_handle<Awaiting> awaiting) noexcept {
+    if (!Peek::await_suspend(awaiting)) return false;
+    if (stopping_ != nullptr && !stopping_->begun()) stopping_->add(*this);
+    return true;
+  }
+  Peeked await_resume() noexcept {
+    if (error_ == std::errc::timed_out && begun(stopping_)) error_ = std::errc::operation_canceled;
+    return Peek::await_resume();
+  }
+
+ private:
+  /// How long a session still waits for a request that is on its way when the stop begins.
+  static constexpr ae::Duration kLastLook = std::chrono::milliseconds(1);
+
+  static bool begun(const Stopping* stopping) noexcept {
+    return stopping != nullptr && stopping->begun();
+  }
+  bool advance() override {
+    if (stopping_ == nullptr || !stopping_->hurries()) return Peek::advance();
+    error_ = std::errc::operation_canceled;
+    return true;
+  }
+  void on_stop() override {
+    if (lane_ != nullptr) lane_->end_by(std::chrono::steady_clock::now() + kLastLook);
+  }
+
+  Stopping* stopping_;
 };
 
 class Write final : public Operation {

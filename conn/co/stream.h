@@ -48,6 +48,7 @@ class Stream {
     idle_limit_ = other.idle_limit_;
     at_once_ = 0;
     shown_ = 0;
+    stopping_ = nullptr;
     reader_.take_connection(connection_.get());
     writer_.take_connection(connection_.get());
     return *this;
@@ -88,6 +89,16 @@ class Stream {
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
   }
+  /// Waits for the next request of a session: until the peer has sent at least one byte, which it
+  /// shows as peek() does. Fails with ECANCELED if the server stops (conn/stop.h) and nothing has
+  /// arrived: so a session that calls it between requests ends after the one under way. When half
+  /// of the stop's limit is over it fails even if more has arrived. The first call for a loop may
+  /// throw std::bad_alloc.
+  [[nodiscard]] detail::NextRequest next_request(ae::Duration limit = kIdleLimit) {
+    ae::EventLoop* const loop = connection_ != nullptr ? connection_->loop() : nullptr;
+    if (stopping_ == nullptr && loop != nullptr) stopping_ = &Stopping::of(*loop);
+    return {reader_, shown_, loop != nullptr ? stopping_ : nullptr, limit_of(limit)};
+  }
   /// Marks the first `size` bytes that peek() returned as read.
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
@@ -120,6 +131,7 @@ class Stream {
   [[nodiscard]] ConnectionPtr release() noexcept {
     reader_.leave_connection();
     writer_.leave_connection();
+    stopping_ = nullptr;
     return std::move(connection_);
   }
   /// Takes the connection out of the stream, as release() does, and aborts it
@@ -138,6 +150,7 @@ class Stream {
   unsigned at_once_ = 0;
   detail::Lane reader_, writer_;
   std::size_t shown_ = 0;  // number of bytes that peek() returned and that are not consumed yet
+  Stopping* stopping_ = nullptr;  // that of the connection's loop; null before next_request()
 };
 
 }}}  // namespace conn::co

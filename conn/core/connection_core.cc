@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/core/connection_core.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <cerrno>
 
 #include "conn/connection_type.h"
@@ -66,6 +69,7 @@ void ConnectionCore::leave_set() noexcept {
   if (rare_ && rare_->path) unqueue(*rare_->path);
   if (rare_) rare_->idle.reset();
   unlink();
+  if (served_ && set_ != nullptr) set_->leave_served();
   set_ = nullptr;
   leave_counters();
 }
@@ -139,6 +143,28 @@ void ConnectionCore::carrier_changed() noexcept {
   queue_close();
 }
 
+// Ends the connection by an abort, although the program owns it: the program learns of a failure,
+// and its close() then does what abort() does.
+void ConnectionCore::cut(const Failure& why) noexcept {
+  if (given_up() || inherited()) return;
+  aborts_ = true;
+  try {
+    fail(why);
+  } catch (const std::bad_alloc&) {  // of copying the reason
+    fail(out_of_memory());
+  }
+  watch_or_fail();
+}
+
+std::size_t ConnectionCore::output_here() const noexcept {
+  std::size_t size = in_place_ != nullptr ? in_place_->output().waiting() : 0;
+  int queued = 0;
+  const int fd = carrier_->fd();
+  if (fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
+    size += static_cast<std::size_t>(queued);
+  return size;
+}
+
 std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& layer) {
   ConnectionCore& core = of(*connection);
   if (core.inherited()) throw Error("the connection below belongs to the parent process");
@@ -179,6 +205,11 @@ void ConnectionCore::set_origin(Origin origin) {
 
 void ConnectionCore::state_changed(State from) noexcept {
   count_state(from);
+  if (!served_ && from == State::kNone && set_ != nullptr &&
+      (state_ == State::kAccepting || state_ == State::kConnected)) {
+    served_ = true;
+    set_->enter_served();
+  }
   switch (state_) {
     case State::kConnected: {
       const std::string_view name = type_.name();

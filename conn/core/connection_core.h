@@ -162,6 +162,10 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void arrive(ae::EventLoop& loop) noexcept;
   void watch_idle() noexcept;
   void fail_idle(ae::Duration time) noexcept;
+  void cut(const Failure& why) noexcept;
+  /// Output that has not left this machine, as far as it is known: what waits above the carrier,
+  /// and what the kernel holds for a socket.
+  std::size_t output_here() const noexcept;
   /// Whether the close handler's event (the peer's end of stream, or a failure) has happened.
   bool close_due() const noexcept;
   void queue_close() noexcept;
@@ -180,6 +184,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
   bool reads_fill_ = false;
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
+  bool served_ = false;     // whether a peer opened it, see ConnectionSet::served()
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;

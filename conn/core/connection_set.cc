@@ -131,6 +131,21 @@ void ConnectionSet::after_fork() noexcept {
   }
 }
 
+void ConnectionSet::cut_served(const Failure& why, std::size_t& connections,
+                               std::uint64_t& bytes) noexcept {
+  // No connection is destroyed during this loop: no handler runs, and released connections wait in
+  // the event loop's list of deferred objects.
+  for (const auto& [type, kind] : kinds_) {
+    for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
+      if (!each->served_ || each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased)
+        continue;
+      ++connections;
+      bytes += each->output_here();
+      each->cut(why);
+    }
+  }
+}
+
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
   // Data is sent first: layers need the transport below, whose per-loop state may be destroyed
@@ -154,7 +169,8 @@ bool ConnectionSet::abandon(Kind& kind) noexcept {
 /// time (option end-linger) is over.
 bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
                           ae::TimePoint until) noexcept {
-  if (connection.ending_ == ConnectionCore::Ending::kReleased || connection.inherited())
+  if (connection.ending_ == ConnectionCore::Ending::kReleased || connection.inherited() ||
+      (connection.aborts_ && !connection.given_up()))
     return true;
   const ae::Duration linger = connection.carrier_->end_linger();
   if (linger <= ae::Duration::zero()) return true;

@@ -4,6 +4,9 @@
 // they can be closed when the loop is destroyed, and counts for each type. Used by the core and by
 // transports; host programs do not need it.
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +14,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
+#include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
@@ -74,6 +78,21 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// long as the loop exists.
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
+  // Served connections are those that a peer opened: accepted, or adopted. They count from the
+  // beginning of their set-up until they are destroyed, so that one that the program has closed
+  // counts while it still delivers.
+
+  /// Returns the number of served connections on this loop.
+  std::size_t served() const noexcept { return served_; }
+  /// Sets the function that is called whenever served() becomes 0; null removes it. It must not
+  /// throw, nor use connections.
+  void when_none_served(std::function<void()> none) noexcept { none_served_ = std::move(none); }
+  /// Aborts all served connections for the reason `why`: their peers see a cut as after
+  /// Connection::abort(), the program learns of it as of a failure, and closes them. Adds their
+  /// number to `connections`, and to `bytes` the output that had not left this machine, as far as
+  /// it is known: what waits above the transport, and what the kernel holds for a socket.
+  void cut_served(const Failure& why, std::size_t& connections, std::uint64_t& bytes) noexcept;
+
   /// Drains all connections, then ends those of `type` and those over it (Transport::is_over()) as
   /// the end of the loop does. For a transport whose per-loop state may be destroyed before this
   /// set: the loop destroys its locals in reverse order of creation.
@@ -101,7 +120,14 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
+  void enter_served() noexcept { ++served_; }
+  void leave_served() noexcept {
+    if (--served_ == 0 && none_served_) none_served_();
+  }
+
   LoopEndWatcher* watchers_ = nullptr;
+  std::size_t served_ = 0;
+  std::function<void()> none_served_;
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;

@@ -47,6 +47,12 @@ class PendingOutput {
 
   /// Whether there is output that has not been handed to the carrier yet.
   bool waits() const noexcept { return next_ != last_; }
+  /// Number of bytes that have not been handed to the carrier yet.
+  std::size_t waiting() const noexcept {
+    std::size_t size = 0;
+    for (std::size_t i = next_; i != last_; ++i) size += at(i).size;
+    return size;
+  }
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
   /// Whether the program was notified of all output, so that no release function is left to call.
   bool all_told() const noexcept { return first_ == last_; }

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/stop.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "ae/core/fork.h"
+#include "conn/core/connection_set.h"
+#include "conn/error.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+/// Signals that arrive so soon after the first are the same request: timeout(1) and terminals
+/// signal a process and its group.
+constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
+
+/// Posts `fn` again and again until there is memory for it. Returns false if the loop has ended.
+bool post_surely(const ae::Poster& poster, const std::function<void()>& fn) {
+  for (;;) {
+    try {
+      return poster.post(fn);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+/// The state that the loops share with the Stop. Members without a remark are used on the thread of
+/// the controlling loop.
+struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private LoopEndWatcher {
+  Core(ae::Loops& loops, Settings its_settings, std::function<void()> its_end)
+      : settings(std::move(its_settings)), end(std::move(its_end)) {
+    if (settings.ends) end = std::move(settings.ends);
+    for (std::size_t i = 0; i < loops.size(); ++i)
+      parts.push_back({loops.loop(i), loops.poster(i)});
+  }
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core() override {
+    if (fd >= 0) close(fd);
+  }
+
+  void watch(const std::function<void()>& start);
+  void restore_signals() const noexcept;
+  void start(ae::EventLoop& loop);
+  AcceptHandler keep(ae::EventLoop& loop, AcceptHandler handler);
+  void on_signal();
+  void on_request();
+  void begin();
+  void drained();
+  void cut();
+  void finish();
+  /// Runs `fn` with the Stopping of each loop, on its thread. Returns how many loops run it.
+  std::size_t on_parts(const std::function<void(Stopping&)>& fn, const std::function<void()>& gone);
+  /// Runs `fn` on the controlling thread.
+  void control_runs(std::function<void()> fn) const { (void)post_surely(controller, fn); }
+  void on_loop_end() noexcept override { leave(); }
+  void leave() noexcept;
+
+  struct Part {
+    ae::EventLoop* loop;
+    ae::Poster poster;
+  };
+  Settings settings;
+  std::function<void()> end;
+  std::vector<Part> parts;           // constant
+  ae::EventLoop* control = nullptr;  // null before start(), and once this object has left the loop
+  ae::Poster controller;             // constant
+  std::thread::id thread;            // constant: the controlling thread
+  int fd = -1;                       // signalfd; -1: no signals
+  sigset_t before{};                 // the signal mask of the constructing thread
+  std::atomic<bool> signalled{false};
+  std::atomic<Phase> phase{Phase::kServing};
+  std::atomic<bool> kept{false};  // whether a loop keeps accept handlers
+  ae::TimePoint asked{};          // time of the first request
+  ae::TimerId limit_timer = 0;
+  std::size_t undrained = 0;  // number of loops that still have sessions
+  std::size_t uncut = 0;      // number of loops that have not said what they have cut
+  bool cutting = false;
+  const ae::MadeHere made_here;
+  mutable ae::Mutex mutex;             // guards the following
+  std::vector<ListenerPtr> listeners;  // emptied when the stop begins
+  Left left;
+};
+
+AcceptHandler Stop::Core::keep(ae::EventLoop& loop, AcceptHandler handler) {
+  const auto shared = std::make_shared<const AcceptHandler>(std::move(handler));
+  Stopping::of(loop).keep(shared);
+  kept = true;
+  return [shared](ConnectionPtr arrival) { (*shared)(std::move(arrival)); };
+}
+
+// --- signals -------------------------------------------------------------------------------------
+
+/// Begins to catch the signals; `start` calls start() on the controlling thread.
+void Stop::Core::watch(const std::function<void()>& start) {
+  if (settings.signals.empty()) return start();
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int each : settings.signals) sigaddset(&set, each);
+  fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  if (fd < 0) throw Error("signalfd: " + errno_text(errno));
+  pthread_sigmask(SIG_BLOCK, &set, &before);
+  try {
+    start();
+  } catch (...) {
+    restore_signals();
+    throw;
+  }
+}
+
+void Stop::Core::restore_signals() const noexcept {
+  if (fd >= 0 && !signalled) pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Stop::Core::start(ae::EventLoop& loop) {
+  control = &loop;
+  controller = loop.poster();
+  thread = std::this_thread::get_id();
+  ConnectionSet::of(loop).add(*this);
+  if (fd < 0) return;
+  loop.add_file_event(fd, ae::kReadable, [self = this](int, ae::Mask) {
+    const std::shared_ptr<Core> alive = self->shared_from_this();
+    self->on_signal();
+  });
+}
+
+void Stop::Core::leave() noexcept {
+  stop_watching();
+  ae::EventLoop* const loop = std::exchange(control, nullptr);
+  if (loop == nullptr) return;
+  if (fd >= 0) loop->remove_file_event(fd, ae::kReadable);
+  if (limit_timer != 0) loop->remove_time_event(std::exchange(limit_timer, 0));
+}
+
+void Stop::Core::on_signal() {
+  signalfd_siginfo info;
+  while (read(fd, &info, sizeof info) == sizeof info) {
+    signalled = true;
+    on_request();
+  }
+}
+
+void Stop::Core::on_request() {
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  if (phase == Phase::kServing) {
+    asked = now;
+    return begin();
+  }
+  if (phase == Phase::kDraining && now - asked >= kSameRequest) cut();
+}
+
+// --- the phases ----------------------------------------------------------------------------------
+
+std::size_t Stop::Core::on_parts(const std::function<void(Stopping&)>& fn,
+                                 const std::function<void()>& gone) {
+  std::size_t count = 0;
+  for (const Part& part : parts)
+    count += post_surely(part.poster, [fn, gone, &part, self = shared_from_this()] {
+      // A function also runs while its loop is being destroyed, where nothing must be begun.
+      if (part.poster.open())
+        fn(Stopping::of(*part.loop));
+      else
+        gone();
+    });
+  return count;
+}
+
+void Stop::Core::begin() {
+  phase = Phase::kDraining;
+  if (settings.begins) settings.begins();
+  std::vector<ListenerPtr> stopped;
+  {
+    const std::lock_guard lock(mutex);
+    stopped.swap(listeners);
+  }
+  stopped.clear();
+  const ae::TimePoint none = ae::TimePoint::max();
+  const bool limited = settings.limit < none - asked;
+  if (limited && control != nullptr)
+    limit_timer = control->add_time_event(settings.limit, [this] {
+      limit_timer = 0;
+      cut();
+      return ae::kNoMore;
+    });
+  const auto one_drained = [self = shared_from_this()] {
+    self->control_runs([self] { self->drained(); });
+  };
+  const ae::TimePoint hurry = limited ? asked + settings.limit / 2 : none;
+  undrained =
+      on_parts([one_drained, hurry](Stopping& stopping) { stopping.begin(hurry, one_drained); },
+               one_drained);
+  if (undrained == 0) finish();  // all loops have ended
+}
+
+/// One loop has no session left, or has ended.
+void Stop::Core::drained() {
+  if (--undrained == 0 && !cutting) finish();
+}
+
+void Stop::Core::cut() {
+  if (phase != Phase::kDraining || std::exchange(cutting, true)) return;
+  const auto answer = [self = shared_from_this()](Left more) {
+    {
+      const std::lock_guard lock(self->mutex);
+      self->left.connections += more.connections;
+      self->left.bytes += more.bytes;
+    }
+    self->control_runs([self] {
+      if (--self->uncut == 0) self->finish();
+    });
+  };
+  uncut =
+      on_parts([answer](Stopping& stopping) { answer(stopping.cut()); }, [answer] { answer({}); });
+  if (uncut == 0) finish();
+}
+
+void Stop::Core::finish() {
+  if (phase.exchange(Phase::kEnded) == Phase::kEnded) return;
+  if (control != nullptr && limit_timer != 0)
+    control->remove_time_event(std::exchange(limit_timer, 0));
+  end();
+}
+
+// --- what the program has ------------------------------------------------------------------------
+
+Stop::Stop(ae::EventLoop& loop, Settings settings)
+    : only_(std::make_unique<ae::LoopList>(std::vector<ae::EventLoop*>{&loop})),
+      loops_(*only_),
+      core_(std::make_shared<Core>(*only_, std::move(settings), [&loop] { loop.stop(); })) {
+  core_->watch([&] { core_->start(loop); });
+}
+
+Stop::Stop(ae::LoopGroup& loops, Settings settings)
+    : loops_(loops),
+      core_(std::make_shared<Core>(loops, std::move(settings), [&loops] { loops.stop(); })) {
+  core_->watch([&] {
+    loops.on_each([this](ae::EventLoop& loop, std::size_t index) {
+      if (index == 0) core_->start(loop);
+    });
+  });
+}
+
+Stop::Stop(ae::EventLoop& control, ae::Loops& serving, Settings settings)
+    : loops_(serving),
+      core_(std::make_shared<Core>(serving, std::move(settings), [&control] { control.stop(); })) {
+  core_->watch([&] { core_->start(control); });
+}
+
+Stop::~Stop() {
+  const std::shared_ptr<Core> core = core_;
+  core->phase = Phase::kEnded;
+  std::vector<ListenerPtr> listeners;
+  {
+    const std::lock_guard lock(core->mutex);
+    listeners.swap(core->listeners);
+  }
+  listeners.clear();
+  if (core->thread == std::this_thread::get_id()) {
+    core->leave();
+  } else if (!core->made_here.inherited()) {
+    (void)post_surely(core->controller, [core] { core->leave(); });
+  }
+  if (core->made_here.inherited()) return;
+  if (core->kept && only_ != nullptr) {
+    if (core->controller.open()) Stopping::of(*core->parts.front().loop).forget();
+  } else if (core->kept) {
+    try {
+      loops_.on_each([](ae::EventLoop& loop, std::size_t) { Stopping::of(loop).forget(); });
+    } catch (const std::exception&) {
+      // A loop has ended, and its handlers with it.
+    }
+  }
+  core->restore_signals();
+}
+
+void Stop::add(ListenerPtr listener) {
+  const std::lock_guard lock(core_->mutex);
+  if (core_->phase == Phase::kServing) core_->listeners.push_back(std::move(listener));
+}
+
+AcceptHandler Stop::keep(AcceptHandler handler) {
+  if (only_ == nullptr)
+    throw ae::LoopError(
+        "Stop::keep(): a server on several loops keeps the function that makes each "
+        "loop's accept handler, not one handler");
+  return core_->keep(*core_->parts.front().loop, std::move(handler));
+}
+
+std::function<AcceptHandler(ae::EventLoop&, std::size_t)> Stop::keep(
+    std::function<AcceptHandler(ae::EventLoop&, std::size_t)> make) {
+  return [make = std::move(make), core = core_](ae::EventLoop& loop, std::size_t index) {
+    return core->keep(loop, make(loop, index));
+  };
+}
+
+void Stop::request() {
+  (void)post_surely(core_->controller, [core = core_] { core->on_request(); });
+}
+
+Stop::Phase Stop::phase() const noexcept { return core_->phase; }
+
+Stop::Left Stop::left() const noexcept {
+  const std::lock_guard lock(core_->mutex);
+  return core_->left;
+}
+
+}}  // namespace conn

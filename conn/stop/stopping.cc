@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/stopping.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "conn/core/connection_set.h"
+#include "conn/error.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+// The timer is moved to now when the last connection ends; until then it only exists, so that
+// moving it needs no memory.
+constexpr ae::Duration kFarAway = std::chrono::hours(1);
+
+}  // namespace
+
+// --- who is told ---------------------------------------------------------------------------------
+
+void StopWatcher::stop_watching() noexcept {
+  if (link_ == nullptr) return;
+  *link_ = next_;
+  if (next_ != nullptr) next_->link_ = link_;
+  link_ = nullptr;
+}
+
+StopHook::StopHook(ae::EventLoop& loop, std::function<void()> begins) : begins_(std::move(begins)) {
+  Stopping::of(loop).add(*this);
+}
+
+/// Destroys the kept handlers before the loop's connections end.
+class Stopping::End final : public LoopEndWatcher {
+ public:
+  explicit End(Stopping& of_whom) : stopping_(of_whom) {}
+  void on_loop_end() noexcept override { stopping_.forget(); }
+
+ private:
+  Stopping& stopping_;
+};
+
+Stopping& Stopping::of(ae::EventLoop& loop) {
+  static const char key = 0;
+  ConnectionSet& connections = ConnectionSet::of(loop);  // created first, to outlive this object
+  std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
+  if (!slot) slot = std::make_unique<Stopping>(loop, connections);
+  return static_cast<Stopping&>(*slot);
+}
+
+Stopping::Stopping(ae::EventLoop& loop, ConnectionSet& connections)
+    : loop_(loop), connections_(connections), end_(std::make_unique<End>(*this)) {
+  connections_.add(*end_);
+}
+
+Stopping::~Stopping() {
+  connections_.when_none_served(nullptr);
+  if (timer_ != 0) loop_.remove_time_event(timer_);
+  while (watchers_ != nullptr) watchers_->stop_watching();
+}
+
+void Stopping::add(StopWatcher& watcher) {
+  if (begun_)
+    loop_.add_time_event(ae::Duration::zero(), [this] {
+      tell();
+      return ae::kNoMore;
+    });
+  watcher.next_ = watchers_;
+  watcher.link_ = &watchers_;
+  if (watchers_ != nullptr) watchers_->link_ = &watcher.next_;
+  watchers_ = &watcher;
+}
+
+void Stopping::tell() {
+  while (watchers_ != nullptr) {
+    StopWatcher& watcher = *watchers_;
+    watcher.stop_watching();
+    watcher.on_stop();
+  }
+}
+
+// --- the stop ------------------------------------------------------------------------------------
+
+void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) {
+  if (begun_) return;
+  drained_ = std::move(drained);
+  timer_ = loop_.add_time_event(kFarAway, [this]() -> ae::Duration {
+    if (connections_.served() != 0) return kFarAway;
+    timer_ = 0;
+    connections_.when_none_served(nullptr);
+    std::exchange(drained_, nullptr)();
+    return ae::kNoMore;
+  });
+  connections_.when_none_served([this] { loop_.again(timer_, ae::Duration::zero()); });
+  hurries_from_ = hurries_from;
+  begun_ = true;
+  if (connections_.served() == 0) loop_.again(timer_, ae::Duration::zero());
+  tell();
+}
+
+Stopping::Left Stopping::cut() noexcept {
+  Failure why = out_of_memory();
+  why.code = std::make_error_code(std::errc::operation_canceled);
+  try {
+    why.text = "the server was stopped before the connection ended";
+  } catch (const std::bad_alloc&) {
+    // The failure keeps the text about memory; its code is right.
+  }
+  Left left;
+  connections_.cut_served(why, left.connections, left.bytes);
+  return left;
+}
+
+void Stopping::keep(std::shared_ptr<const AcceptHandler> handler) {
+  kept_.push_back(std::move(handler));
+}
+
+void Stopping::forget() noexcept {
+  const auto handlers = std::exchange(kept_, {});
+  static_cast<void>(handlers);  // destroyed here, while kept_ is empty: they may run any code
+}
+
+}}  // namespace conn
