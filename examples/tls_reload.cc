@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A TLS echo server that reloads its certificate and key on SIGHUP. New connections use the new
 // certificate; existing ones keep theirs and continue. If the new files are invalid, it reports
-// that and keeps the old ones.
+// that and keeps the old ones. SIGTERM and SIGINT end the server gracefully.
 //
 //   ./tls_reload tls://127.0.0.1:7000 server.pem server.key
 //   cp renewed.pem server.pem; cp renewed.key server.key; kill -HUP PID
@@ -17,6 +17,7 @@
 
 #include "ae/libev_loop.h"
 #include "conn/co.h"
+#include "conn/stop.h"
 #include "conn/transports/transports.h"
 
 namespace co = conn::co;
@@ -24,7 +25,8 @@ using namespace std::chrono_literals;
 
 co::Task<> echo(co::Stream peer) {
   std::array<char, 16 * 1024> buffer;
-  while (const co::Result got = co_await peer.read(buffer, 60s)) {
+  while (co_await peer.next_request(60s)) {  // false also when the server stops
+    const co::Result got = co_await peer.read(buffer);
     if (!co_await peer.write({buffer.data(), got.size}, 60s)) co_return;
   }
 }
@@ -53,6 +55,7 @@ int main(int argc, char** argv) try {
   tls.configure(files);
 
   ae::LibevLoop loop;
+  conn::Stop stop(loop);
   const int hangups = signal_descriptor(SIGHUP);
   loop.add_file_event(hangups, ae::kReadable, [&](int fd, ae::Mask) {
     signalfd_siginfo info;
@@ -73,6 +76,7 @@ int main(int argc, char** argv) try {
   co::Scope scope;  // declared after all that its tasks use: destroyed first
   scope.spawn(accept(acceptor, scope));
   loop.run();
+  return stop.status();
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';
   return 1;

@@ -197,6 +197,22 @@ void NetworkServer::continue_later(Client& client, Session::Progress progress) {
   watch(client);
 }
 
+/// Takes what idle clients have sent meanwhile, and closes those that have sent nothing; the others
+/// are closed when their requests have been answered.
+void NetworkServer::begin_stop() {
+  stops_ = true;
+  listeners_.clear();
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, client] : clients_) ids.push_back(id);
+  for (const std::uint64_t id : ids) {  // a request may end or move another client
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) continue;
+    Client& client = *found->second;
+    if (client.connection->has_read_handler()) read(client);
+    drop_if_finished(client);
+  }
+}
+
 std::size_t NetworkServer::run_later() {
   const std::size_t dropped = done_.size();
   for (Client* client : std::exchange(done_, {})) drop(*client);
@@ -406,10 +422,12 @@ struct ServerOnLoops::Part {
   NetworkServer network;
 };
 
-ServerOnLoops::ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together)
+ServerOnLoops::ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together,
+                             conn::Stop& stop)
     : loops_(loops),
       registry_(registry),
       together_(together),
+      stop_(stop),
       shared_(std::make_shared<Shared>(loops)) {
   std::vector<ae::Poster> posters;
   for (std::size_t i = 0; i < loops.size(); ++i) posters.push_back(loops.poster(i));
@@ -435,9 +453,10 @@ std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, st
 }
 
 void ServerOnLoops::listen(const std::string& url) {
-  add(conn::listen(registry_, loops_, url, accepting()));
-  const auto missing = listeners_.back()->not_served();
+  auto listener = conn::listen(registry_, loops_, url, accepting());
+  const auto missing = listener->not_served();
   if (!missing.empty() && together_.log) together_.log(url + ": " + conn::describe(missing));
+  add(std::move(listener));
 }
 
 void ServerOnLoops::listen(int fd, const service::Activated& speaks) {
@@ -446,26 +465,19 @@ void ServerOnLoops::listen(int fd, const service::Activated& speaks) {
 }
 
 conn::MakeAcceptHandler ServerOnLoops::accepting() {
-  return [this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
+  return stop_.keep([this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
     return [here = part(loop, index)](conn::ConnectionPtr connection) {
       here->network.accept(std::move(connection));
     };
-  };
-}
-
-void ServerOnLoops::add(conn::ListenerGroupPtr listener) {
-  listeners_.push_back(std::move(listener));
-  listeners_.back()->on_refused([&together = together_](const conn::Failure& why) {
-    together.log_limited("refused: " + why.text);
   });
 }
 
-std::vector<std::string> ServerOnLoops::urls() const {
-  std::vector<std::string> urls;
-  for (const auto& listener : listeners_) {
-    for (const auto& endpoint : listener->endpoints()) urls.push_back(endpoint.to_string());
-  }
-  return urls;
+void ServerOnLoops::add(conn::ListenerGroupPtr listener) {
+  listener->on_refused([&together = together_](const conn::Failure& why) {
+    together.log_limited("refused: " + why.text);
+  });
+  for (const auto& endpoint : listener->endpoints()) urls_.push_back(endpoint.to_string());
+  stop_.add(std::move(listener));
 }
 
 }  // namespace kv

@@ -13,13 +13,15 @@
 #include "ae/loops.h"
 #include "conn/listener_group.h"
 #include "conn/registry.h"
+#include "conn/stop.h"
 #include "programs/service/systemd.h"
 #include "server_state.h"
 #include "session.h"
 
 namespace kv {
 
-/// The clients of one loop.
+/// The clients of one loop. When the server stops (conn::Stop) it stops listening, and closes each
+/// client when its requests have been answered.
 class NetworkServer : private ae::Source {
  public:
   /// Borrows all three.
@@ -65,9 +67,10 @@ class NetworkServer : private ae::Source {
   void send_output(Client& client);
   void send_values(Client& client);
   void value_released(Client& client) noexcept;
-  static bool finished(const Client& client) {
+  bool finished(const Client& client) const {
     if (client.failed || client.session.killed()) return true;
-    const bool ends = client.session.wants_close() || (client.ended && !client.busy);
+    const bool last = client.ended || (stops_ && !client.session.midway());
+    const bool ends = client.session.wants_close() || (last && !client.busy);
     return ends && !client.session.output_waits();
   }
   /// A finished client is dropped soon, outside of its handlers.
@@ -77,6 +80,7 @@ class NetworkServer : private ae::Source {
     client.done = true;
   }
   void drop(Client& client);
+  void begin_stop();
 
   bool has_pending() const override { return !busy_.empty() || !done_.empty(); }
   std::size_t process_pending() override { return has_pending() ? run_later() : 0; }
@@ -91,17 +95,20 @@ class NetworkServer : private ae::Source {
   std::vector<Client*> done_, busy_;
   std::vector<Client*> running_;  ///< those of busy_ whose turn it is; null: it has moved
   ae::TimerId ticker_;
+  bool stops_ = false;
+  const conn::StopHook stop_hook_{loop_, [this] { begin_stop(); }};
 };
 
 /// The clients of several loops: each loop has a Server and its clients, on its own thread. Each
 /// URL has one listener; a new connection goes to the loop with the fewest.
 class ServerOnLoops {
  public:
-  /// Borrows all three, which must outlive the loops. `together` must be for as many loops.
-  ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together);
+  /// Borrows all; the first three must outlive the loops. `together` must be for as many loops.
+  /// `stop` gets the listeners, and keeps the clients until it is destroyed.
+  ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together,
+                conn::Stop& stop);
   ServerOnLoops(const ServerOnLoops&) = delete;
   ServerOnLoops& operator=(const ServerOnLoops&) = delete;
-  /// Closes all clients. Must not be called on a thread of the loops.
   ~ServerOnLoops();
 
   /// Throws conn::Error.
@@ -109,7 +116,7 @@ class ServerOnLoops {
   /// Takes over a listening socket. If it throws conn::Error the socket still belongs to the
   /// caller.
   void listen(int fd, const service::Activated& speaks);
-  std::vector<std::string> urls() const;
+  const std::vector<std::string>& urls() const { return urls_; }
   /// The handler runs on the thread of a loop whose clients have ended because the loop or the
   /// listeners ended.
   void on_loop_left(std::function<void()> handler);
@@ -124,8 +131,9 @@ class ServerOnLoops {
   ae::Loops& loops_;
   const conn::Registry& registry_;
   Together& together_;
+  conn::Stop& stop_;
   const std::shared_ptr<Shared> shared_;
-  std::vector<conn::ListenerGroupPtr> listeners_;
+  std::vector<std::string> urls_;
 };
 
 }  // namespace kv

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 
 #include "ae/loop_group.h"
 #include "ae/loop_names.h"
 #include "command.h"
+#include "conn/stop.h"
 #include "conn/transports/transports.h"
 #include "conn/url/option_table.h"
 #include "conn/url/spin_option.h"
@@ -87,9 +89,14 @@ struct TlsSettings {
   }
 };
 
-void end_service(ae::EventLoop& loop) {
-  service::notify("STOPPING=1");
-  loop.stop();
+/// How long clients may take after a signal to get replies that are under way.
+conn::Stop::Settings stopping() {
+  return {.limit = std::chrono::seconds(3), .begins = [] { service::notify("STOPPING=1"); }};
+}
+
+void report(const conn::Stop::Left& left) {
+  if (left.connections == 0) return;
+  write_log(fmt::format("{} clients are cut, with {} bytes unsent", left.connections, left.bytes));
 }
 
 /// Where clients connect: URLs, and sockets that systemd opened.
@@ -127,8 +134,8 @@ void serve(const kv::Config& config, TlsSettings& tls, const Places& places, con
   together.log = write_log;
   together.request_shutdown = [&loop] { loop.stop(); };
   kv::Server server(together, 0);
-  const service::Signals signals(
-      loop, [&] { end_service(loop); }, [&] { tls.reload(); });
+  const conn::Stop stop(loop, stopping());
+  const service::Signals signals(loop, nullptr, [&] { tls.reload(); });
   kv::NetworkServer network(loop, registry, server);
   kv::MetricsServer metrics(loop, registry, [&] {
     const kv::Figures figures = kv::figures_of(server);
@@ -137,6 +144,7 @@ void serve(const kv::Config& config, TlsSettings& tls, const Places& places, con
   places.listen(metrics);
   places.listen(network);
   loop.run();
+  report(stop.left());
 }
 
 /// Serves on several loops, each on its own thread; the main thread waits for signals and their
@@ -149,8 +157,6 @@ void serve_on(std::size_t count, const kv::Config& config, TlsSettings& tls, con
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
-  const service::Signals signals(
-      loop, [&] { end_service(loop); }, [&] { tls.reload(); });
   std::unique_ptr<kv::Together> together;  // outlives the loops
   ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
@@ -158,7 +164,9 @@ void serve_on(std::size_t count, const kv::Config& config, TlsSettings& tls, con
   together->log = write_log;
   together->request_shutdown = end;
   {
-    kv::ServerOnLoops server(loops, registry, *together);
+    conn::Stop stop(loop, loops, stopping());
+    const service::Signals signals(loop, nullptr, [&] { tls.reload(); });
+    kv::ServerOnLoops server(loops, registry, *together, stop);
     server.on_loop_left(end);
     kv::MetricsServer metrics(loop, registry, [&] {
       std::vector<kv::Figures> figures(loops.size());
@@ -170,6 +178,7 @@ void serve_on(std::size_t count, const kv::Config& config, TlsSettings& tls, con
     places.listen(metrics);
     places.listen(server);
     loop.run();
+    report(stop.left());
   }
   loops.stop();
   loops.run();
@@ -295,12 +304,14 @@ int main(int argc, char** argv) try {
            {manual::kPlaces,
             "It keeps what it is given in memory, and is an example of the library more than a "
             "database: nothing is written to disk."},
-       .sections = {{"SIGNALS",
-                     {"SIGINT and SIGTERM end it, after replies that are under way. SIGHUP reads "
-                      "certificates and keys again."}},
-                    {"EXIT STATUS",
-                     {"0 after a signal or SHUTDOWN; 1 for a mistake, with one line "
-                      "on standard error that says which."}}},
+       .sections =
+           {{"SIGNALS",
+             {"SIGINT and SIGTERM end it, after replies that are under way, which get three "
+              "seconds; a second signal ends it at once. SIGHUP reads certificates and "
+              "keys again."}},
+            {"EXIT STATUS",
+             {"0 after a signal or SHUTDOWN; 1 for a mistake, with one line "
+              "on standard error that says which."}}},
        .examples =
            {{"TCP and RDMA on one address, four loops:",
              "kv-server --listen tcp://10.0.0.1:6379 --listen rdma://10.0.0.1:6379 --loops 4"},

@@ -98,6 +98,8 @@ class Session {
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
+  /// Whether a request has arrived in part, or was not executed yet.
+  bool midway() const noexcept { return waiting_input() != 0; }
   /// Whether the connection is to be closed once the output was sent.
   bool wants_close() const noexcept { return closing_; }
   /// Whether the connection is to be closed at once, whatever is pending.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Delivers SIGINT, SIGTERM and optionally SIGHUP as events of the loop.
+// Delivers SIGINT, SIGTERM and SIGHUP as events of the loop, for programs that end at once, and
+// SIGHUP for those that conn::Stop ends.
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -18,14 +19,16 @@ namespace service {
 class Signals {
  public:
   /// Begins to catch the signals: `asked_to_end` runs for SIGINT and SIGTERM, `hung_up` for SIGHUP.
-  /// Without `hung_up`, SIGHUP keeps its previous disposition.
+  /// Without one of them its signals keep their previous disposition.
   Signals(ae::EventLoop& loop, std::function<void()> asked_to_end,
           std::function<void()> hung_up = nullptr)
       : loop_(loop), asked_to_end_(std::move(asked_to_end)), hung_up_(std::move(hung_up)) {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    if (asked_to_end_) {
+      sigaddset(&set, SIGINT);
+      sigaddset(&set, SIGTERM);
+    }
     if (hung_up_) sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, &before_);
     fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);

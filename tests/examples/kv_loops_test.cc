@@ -40,18 +40,25 @@ class LoopsServer {
       group.stop();
       shut_down = true;
     };
-    server = std::make_unique<kv::ServerOnLoops>(group, registry, together);
+    stop = std::make_unique<conn::Stop>(group, conn::Stop::Settings{.signals = {}});
+    server = std::make_unique<kv::ServerOnLoops>(group, registry, together, *stop);
     server->on_loop_left([this] { ++left; });
     server->listen(url);
     address = conn::Endpoint::parse(server->urls().front());
   }
-  ~LoopsServer() { server.reset(); }
+  ~LoopsServer() { close(); }
+  /// Stops listening and closes all clients.
+  void close() {
+    server.reset();
+    stop.reset();
+  }
 
   const conn::Registry registry = testing::test_registry();
   kv::Together together;
   std::atomic<bool> shut_down{false};
   std::atomic<std::size_t> left{0};
   ae::LoopGroup group;
+  std::unique_ptr<conn::Stop> stop;
   std::unique_ptr<kv::ServerOnLoops> server;
   conn::Endpoint address;
 };
@@ -383,7 +390,8 @@ TEST_CASE("kv loops: every transport is served on every loop", "[kv][loops][rdma
     testing::Site site(transport);
     kv::Together together({}, 2);
     ae::LoopGroup group({.loops = 2});
-    kv::ServerOnLoops server(group, site.registry, together);
+    conn::Stop stop(group, {.signals = {}});
+    kv::ServerOnLoops server(group, site.registry, together, stop);
     server.listen(site.fresh().to_string());
     const conn::Endpoint at = conn::Endpoint::parse(server.urls().front());
     std::set<std::string> loops;
@@ -445,7 +453,7 @@ TEST_CASE("kv loops: the listeners may end before the loops, and clients with th
   LoopsServer server(2);
   Client client(server.address);
   REQUIRE(client.call({"SET", "a", "1"}) == "+OK\r\n");
-  server.server.reset();
+  server.close();
   CHECK(client.ended());
   CHECK(server.left == 2);
 }
@@ -495,7 +503,8 @@ TEST_CASE("kv loops: a client that pipelines is moved back and forth, and no rep
     testing::Site site(transport);
     kv::Together together({}, 3);
     ae::LoopGroup group({.loops = 3});
-    kv::ServerOnLoops server(group, site.registry, together);
+    conn::Stop stop(group, {.signals = {}});
+    kv::ServerOnLoops server(group, site.registry, together, stop);
     server.listen(site.fresh().to_string());
     const conn::Endpoint at = conn::Endpoint::parse(server.urls().front());
     const conn::ConnectionPtr admin = site.connect(at), client = site.connect(at);
