@@ -75,7 +75,7 @@ for source in examples/*.cc examples/*.py examples/c/*.c docs/echo_server.cc doc
   case $source in examples/*) link=${source#examples/} ;; *) link=../$source ;; esac
   is "examples/README.md has $source" yes "$(grep -qF "]($link)" examples/README.md && echo yes)"
 done
-for name in client tls_reload loop_group graceful_stop on_libuv on_asio hiredis_client; do
+for name in client tls_reload loop_group graceful_stop rpc_server rpc_client on_libuv on_asio hiredis_client; do
   there $name || continue
   refuses "$name without arguments is one sentence and status 1" "^usage: $name" "$work/$name"
 done
@@ -127,11 +127,11 @@ there echo_server && echoes echo_server 143 "$work/echo_server"
 there echo_server_co && echoes echo_server_co 143 "$work/echo_server_co"
 there on_libuv && echoes on_libuv 0 "$work/on_libuv"
 there on_asio && echoes on_asio 0 "$work/on_asio"
-for name in tls_reload loop_group graceful_stop on_libuv on_asio; do
+for name in tls_reload loop_group graceful_stop rpc_server on_libuv on_asio; do
   there $name || continue
   case $name in
     tls_reload) rest=("$work/none.pem" "$work/none.key") ;;
-    loop_group) rest=(2) ;;
+    loop_group | rpc_server) rest=(2) ;;
     *) rest=() ;;
   esac
   refuses "$name: a bad URL" nonsense "$work/$name" nonsense "${rest[@]}"
@@ -212,6 +212,7 @@ elif there tls_reload; then
     abort
     is 'tls_reload: a peer that is none of TLS does not end it' after "$(ask "?ca=$work/second.pem" after)"
     stop "$server"
+    is 'tls_reload: its status after SIGTERM' 0 "$status"
   fi
   refuses 'tls_reload: no certificate' "$work/none.pem" "$work/tls_reload" tls://127.0.0.1:0 "$work/none.pem" "$work/none.key"
 fi
@@ -256,6 +257,146 @@ END
   is 'graceful_stop: its status' 0 "$status"
   is 'graceful_stop: it had no need of its deadline' "$at" "$(cat "$log")"
 fi
+
+if there graceful_stop && launch "$work/graceful_stop" tcp://127.0.0.1:0; then
+  # A peer whose answers have no room, so that its session cannot end.
+  timeout 60 python3 - "$at" "$server" <<'END' >"$work/stuck" 2>&1
+import os, signal, socket, sys, time
+host, port = sys.argv[1].split("://")[1].rsplit(":", 1)
+server = int(sys.argv[2])
+peer = socket.create_connection((host, int(port)))
+peer.settimeout(0.5)
+try:
+    while True:
+        peer.sendall(b"x" * 65536)
+except TimeoutError:
+    pass
+def listens():
+    try:
+        socket.create_connection((host, int(port))).close()
+        return True
+    except ConnectionRefusedError:
+        return False
+os.kill(server, signal.SIGTERM)
+while listens():
+    time.sleep(0.01)
+time.sleep(0.2)  # signals closer together count as one
+os.kill(server, signal.SIGINT)
+try:
+    peer.settimeout(30)
+    while peer.recv(65536):
+        pass
+    print("ended")
+except ConnectionResetError:
+    print("reset")
+END
+  is 'graceful_stop: a second signal cuts a peer that does not read' reset "$(cat "$work/stuck")"
+  ended "$server"
+  is 'graceful_stop: its status then' 1 "$status"
+  has 'graceful_stop: and it says so' '^1 connections are cut, with [1-9][0-9]* bytes unsent$' "$(cat "$log")"
+fi
+
+# ---- rpc_server, rpc_client ----------------------------------------------------------------------
+for url in tcp://127.0.0.1:0 "unix://$work/rpc.sock"; do
+  there rpc_server && there rpc_client && launch "$work/rpc_server" "$url" 3 || continue
+  is "rpc: five hundred requests over ${url%%:*}" "$(seq -f 'REQUEST %g' 500 | sort)" \
+    "$(seq -f 'request %g' 500 | tr '\n' '\0' | timeout 60 xargs -0 "$work/rpc_client" "$at" 2>&1 | sort)"
+  stop "$server"
+  is 'rpc: the status of the server' 0 "$status"
+done
+if there rpc_server && launch "$work/rpc_server" tcp://127.0.0.1:0 2; then
+  said=$(timeout 60 python3 - "$at" "$server" <<'END' 2>&1
+import os, signal, socket, struct, sys
+host, port = sys.argv[1].split("://")[1].rsplit(":", 1)
+def connect():
+    return socket.create_connection((host, int(port)))
+def frame(number, text, patience=60000):
+    return struct.pack("!III", len(text), number, patience) + text
+def answer(peer):
+    def exactly(size):
+        got = b""
+        while len(got) < size:
+            more = peer.recv(size - len(got))
+            if not more:
+                raise EOFError
+            got += more
+        return got
+    size, number, status = struct.unpack("!III", exactly(12))
+    return number, status, exactly(size).decode()
+bad = connect()
+bad.sendall(struct.pack("!III", 1 << 31, 1, 1000))
+print("a size that cannot be:", bad.recv(1))
+one = connect()
+for byte in frame(1, b"in pieces"):  # each in a segment of its own
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.sendall(bytes([byte]))
+print(answer(one))
+one.sendall(frame(2, b"sleep 3000") + frame(3, b"sleep 20000", 50) + frame(4, b"x" * 65524))
+print(*(f"{n} {status} {len(text)}" for n, status, text in (answer(one), answer(one))))
+idle = connect()
+idle.sendall(frame(5, b"sleep 0"))
+print(answer(idle))
+os.kill(int(sys.argv[2]), signal.SIGTERM)
+print("an idle peer:", idle.recv(1))
+print("a request under way:", answer(one), one.recv(1))
+END
+  )
+  is 'rpc: frames in pieces, too long, too late, and under way at SIGTERM' "a size that cannot be: b''
+(1, 0, 'IN PIECES')
+4 0 65524 3 1 0
+(5, 0, 'SLEEP 0')
+an idle peer: b''
+a request under way: (2, 0, 'SLEEP 3000') b''" "$said"
+  ended "$server"
+  is 'rpc: the status of the server that had one under way' 0 "$status"
+fi
+if there rpc_client && launch "$work/rpc_server" "unix://$work/again.sock" 2; then
+  mapfile -t requests < <(seq -f 'sleep %g' 500 531)  # 32 of half a second, eight at a time
+  timeout 60 "$work/rpc_client" "$at" "${requests[@]}" >"$work/answered" 2>&1 &
+  asking=$!
+  servers+=("$asking")
+  has_answers() { [ -s "$work/answered" ] || ! kill -0 "$asking" 2>/dev/null; }
+  soon has_answers
+  stop "$server"
+  is 'rpc: the status of the server that was asked all the time' 0 "$status"
+  is 'rpc_client: it has more to ask when the server has gone' yes "$([ "$(wc -l <"$work/answered")" -lt 32 ] && echo yes)"
+  launch "$work/rpc_server" "unix://$work/again.sock" 2
+  ended "$asking"
+  is 'rpc_client: it goes on when the server is there again' "$(seq -f 'SLEEP %g' 500 531)" "$(sort "$work/answered")"
+  is 'rpc_client: its status' 0 "$status"
+  stop "$server"
+fi
+
+# ---- kv-server -----------------------------------------------------------------------------------
+for loops in 1 3; do
+  start --listen tcp://127.0.0.1:0 --loops $loops || continue
+  timeout 60 python3 - "${urls[0]##*:}" "$server" <<'END' >"$work/stopped" 2>&1
+import os, signal, socket, sys
+port, server = int(sys.argv[1]), int(sys.argv[2])
+peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+for peer in peers:
+    peer.sendall(b"PING\r\n")
+    assert peer.recv(100) == b"+PONG\r\n"
+big, half, idle = peers
+big.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8000000\r\n" + b"x" * 8000000 + b"\r\n")
+assert big.recv(10) == b"+OK\r\n"
+big.sendall(b"GET a\r\n" * 3)
+half.sendall(b"*2\r\n$4\r\nECHO\r\n$5\r\nhel")
+assert big.recv(3) == b"$80"
+os.kill(server, signal.SIGTERM)
+print("idle:", idle.recv(1))
+half.sendall(b"lo\r\n")
+print("half a request:", half.recv(100), half.recv(1))
+size = 3
+while more := big.recv(1 << 20):
+    size += len(more)
+print("replies under way:", size)
+END
+  is "kv-server, loops $loops: what is under way at SIGTERM is answered" \
+    "idle: b''"$'\n'"half a request: b'\$5\\r\\nhello\\r\\n' b''"$'\n''replies under way: 24000036' "$(cat "$work/stopped")"
+  ended "$server"
+  is "kv-server, loops $loops: its status" 0 "$status"
+done
 
 # ---- hiredis_client -----------------------------------------------------------------------------
 if there hiredis_client && start --listen tcp://127.0.0.1:0 --listen "unix://$work/kv.sock"; then

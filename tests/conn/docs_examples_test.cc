@@ -112,6 +112,14 @@ co::Task<> either(ae::EventLoop& loop, co::Stream peer, std::size_t& read) {
   read = got.size;
 }
 
+co::Task<> lines(co::Stream peer) {
+  std::array<char, 1024> line;
+  while (co_await peer.next_request(60s)) {
+    const co::Result got = co_await peer.read_line(line, 10s);
+    if (!got || !co_await peer.write({line.data(), got.size})) co_return;
+  }
+}
+
 co::Task<> echo(co::Stream peer) {
   std::array<char, 64> buffer;
   while (const co::Result got = co_await peer.read(buffer)) {
@@ -230,7 +238,7 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   const std::string here =
       without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
   const std::vector<std::string> found = examples("coroutines.md");
-  REQUIRE(found.size() == 8);
+  REQUIRE(found.size() == 9);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(here.find(without_spaces(each)) != std::string::npos);
@@ -254,6 +262,12 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   RUN_UNTIL(other.loop, seen == "abcde");
   other.client.reset();
   RUN_UNTIL(other.loop, scope.empty());
+  testing::Pair third({.name = "unix"});
+  scope.spawn(lines(std::move(third.server)));
+  testing::send(third.loop, *third.client, "f\n");
+  REQUIRE(testing::receive(third.loop, *third.client, 1) == "f");
+  conn::Stopping::of(third.loop).begin(ae::TimePoint::max(), [] {});
+  RUN_UNTIL(third.loop, scope.empty());
 }
 
 TEST_CASE("docs: coroutines.md, both directions at once, and a pool of connections", "[docs][co]") {
@@ -333,6 +347,17 @@ TEST_CASE("docs: add-a-transport.md has all of the transport local, in at most 2
 }
 
 // tests/clients/c_interface.sh compiles and runs them.
+// Compiled and run by tests/clients/examples.sh.
+TEST_CASE("docs: rpc.md shows three files of examples/, whole", "[docs]") {
+  const std::vector<std::string> found = examples("rpc.md");
+  const std::array<std::string, 3> names{"rpc.h", "rpc_server.cc", "rpc_client.cc"};
+  REQUIRE(found.size() == names.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::string file = contents(kTree / "examples" / names[i]);
+    CHECK(found[i] == file.substr(file.find('\n') + 1));  // without the line of the licence
+  }
+}
+
 TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   std::string programs;
   for (const std::string name : {"echo_server.c", "echo_client.c"})
