@@ -4,6 +4,7 @@
 // be used on the thread of the connection's loop.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@
 #include "conn/error.h"
 #include "conn/peer_credentials.h"
 #include "conn/state.h"
+
+struct sockaddr_storage;  // of <sys/socket.h>
 
 namespace conn { inline namespace AECONN_ABI {
 
@@ -45,9 +48,15 @@ class AECONN_API ConnectionFacts {
   int fd() const noexcept;
   /// This end's "10.0.0.1:6379" or Unix socket path; "": unknown.
   std::string local_address() const;
-  std::string peer_address() const;      ///< address of the peer, in the format of local_address()
-  Address local_host_port() const;       ///< local_address() split into host and port
-  Address peer_host_port() const;        ///< peer_address() split into host and port
+  std::string peer_address() const;  ///< address of the peer, in the format of local_address()
+  Address local_host_port() const;   ///< local_address() split into host and port
+  Address peer_host_port() const;    ///< peer_address() split into host and port
+  /// Writes this end's address to `to` as getsockname(2) would: of rdma too, whose connections are
+  /// no sockets. Returns its size; 0, with family AF_UNSPEC: unknown, as after the end.
+  std::size_t local_sockaddr(sockaddr_storage& to) const noexcept;
+  /// Writes the peer's address like local_sockaddr(): behind a proxy that is trusted the client's;
+  /// the peer of a Unix socket often has no name, only the family.
+  std::size_t peer_sockaddr(sockaddr_storage& to) const noexcept;
   std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown
   /// The way to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
   /// connection was never established.

@@ -5,6 +5,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/kit/resolver.h"
 
 namespace conn { inline namespace AECONN_ABI {
 State ConnectionFacts::state() const noexcept { return ConnectionCore::of(*this).state_; }
@@ -54,6 +55,18 @@ std::string ConnectionFacts::peer_address() const {
 Address ConnectionFacts::local_host_port() const { return split_address(local_address()); }
 
 Address ConnectionFacts::peer_host_port() const { return split_address(peer_address()); }
+
+std::size_t ConnectionFacts::local_sockaddr(sockaddr_storage& to) const noexcept {
+  const SocketAddress address = ConnectionCore::of(*this).carrier_->local_sockaddr();
+  to = address.storage;
+  return address.size;
+}
+
+std::size_t ConnectionFacts::peer_sockaddr(sockaddr_storage& to) const noexcept {
+  const SocketAddress address = ConnectionCore::of(*this).carrier_->peer_sockaddr();
+  to = address.storage;
+  return address.size;
+}
 
 std::optional<bool> ConnectionFacts::is_local() const {
   return ConnectionCore::of(*this).carrier_->is_local();

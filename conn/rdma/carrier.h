@@ -34,6 +34,8 @@ class RdmaCarrier final : public LinkedCarrier {
 
   std::string local_address() const override { return link_.path.local().to_string(); }
   std::string peer_address() const override { return link_.path.peer().to_string(); }
+  SocketAddress local_sockaddr() const noexcept override { return link_.path.local(); }
+  SocketAddress peer_sockaddr() const noexcept override { return link_.path.peer(); }
   std::optional<bool> is_local() const override { return link_.path.is_local(); }
   std::vector<std::pair<std::string, std::string>> info() const override;
 

@@ -328,9 +328,15 @@ bool ShmCarrier::join(ae::EventLoop& loop) {
 
 // --- facts ---------------------------------------------------------------------------------------
 
-std::string ShmCarrier::local_address() const {
-  return socket_ ? tcp::local_address_of(socket_.get()).to_string() : std::string();
+SocketAddress ShmCarrier::local_sockaddr() const noexcept {
+  return socket_ ? tcp::local_address_of(socket_.get()) : SocketAddress{};
 }
+
+SocketAddress ShmCarrier::peer_sockaddr() const noexcept {
+  return socket_ ? tcp::peer_address_of(socket_.get()) : SocketAddress{};
+}
+
+std::string ShmCarrier::local_address() const { return local_sockaddr().to_string(); }
 
 std::string ShmCarrier::peer_address() const {
   if (!socket_) return {};

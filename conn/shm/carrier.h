@@ -29,6 +29,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
 
   std::string local_address() const override;
   std::string peer_address() const override;
+  SocketAddress local_sockaddr() const noexcept override;
+  SocketAddress peer_sockaddr() const noexcept override;
   std::optional<bool> is_local() const override { return true; }
   std::optional<PeerCredentials> peer_credentials() const override;
   ae::Duration idle_timeout() const noexcept override { return settings_->socket->idle_timeout; }

@@ -5,6 +5,8 @@
 #include <cassert>
 #include <cerrno>
 
+#include "conn/kit/resolver.h"
+
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
@@ -144,6 +146,9 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
 // --- defaults of a carrier -----------------------------------------------------------------------
 
 CarrierBase::~CarrierBase() = default;
+
+SocketAddress CarrierFacts::local_sockaddr() const noexcept { return {}; }
+SocketAddress CarrierFacts::peer_sockaddr() const noexcept { return {}; }
 
 ssize_t Carrier::write(const void* buffer, std::size_t size) {
   const iovec vector{const_cast<void*>(buffer), size};

@@ -35,6 +35,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 class Carrier;
 class ConnectionType;
+struct SocketAddress;
 
 /// Describes how a connection came to its present carrier, as text for people; see
 /// CarrierHost::set_origin().
@@ -268,6 +269,10 @@ class AECONN_API CarrierFacts : public CarrierBase {
   /// Address of this end of the connection; "": unknown.
   virtual std::string local_address() const = 0;
   virtual std::string peer_address() const = 0;  ///< address of the peer; "": unknown
+  /// The addresses of both ends for socket calls (conn/kit/resolver.h); unset, the default:
+  /// unknown.
+  virtual SocketAddress local_sockaddr() const noexcept;
+  virtual SocketAddress peer_sockaddr() const noexcept;  ///< that of the peer
   /// Whether the peer is on this host; no value: unknown.
   virtual std::optional<bool> is_local() const = 0;
   /// File descriptor that only this connection uses, or -1.

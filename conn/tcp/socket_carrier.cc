@@ -544,11 +544,19 @@ int SocketCarrier::release_descriptor() noexcept {
 
 // --- facts about the connection ------------------------------------------------------------------
 
-std::string SocketCarrier::local_address() const {
+std::string SocketCarrier::local_address() const { return local_sockaddr().to_string(); }
+
+SocketAddress SocketCarrier::local_sockaddr() const noexcept {
   if (!fd_) return {};
   SocketAddress local = local_address_of(fd_.get());
   if (is_vsock()) set_own_cid(local, peer_address_of(fd_.get()));
-  return local.to_string();
+  return local;
+}
+
+SocketAddress SocketCarrier::peer_sockaddr() const noexcept {
+  if (client_) return client_->get();
+  if (is_inet()) return peer_.get();
+  return fd_ ? peer_address_of(fd_.get()) : SocketAddress{};
 }
 
 std::string SocketCarrier::peer_address() const {

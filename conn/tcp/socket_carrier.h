@@ -32,6 +32,8 @@ class SocketCarrier final : public Carrier {
   int fd() const noexcept override { return fd_.get(); }
   std::string local_address() const override;
   std::string peer_address() const override;
+  SocketAddress local_sockaddr() const noexcept override;
+  SocketAddress peer_sockaddr() const noexcept override;
   std::optional<bool> is_local() const override;
   std::optional<PeerCredentials> peer_credentials() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "conn/kit/resolver.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/facts.h"
 #include "conn/tls/peer_user.h"
@@ -408,6 +409,16 @@ std::string TlsCarrier::local_address() const {
 std::string TlsCarrier::peer_address() const {
   const Carrier* const below = session_.below().open();
   return below != nullptr ? below->peer_address() : "";
+}
+
+SocketAddress TlsCarrier::local_sockaddr() const noexcept {
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->local_sockaddr() : SocketAddress{};
+}
+
+SocketAddress TlsCarrier::peer_sockaddr() const noexcept {
+  const Carrier* const below = session_.below().open();
+  return below != nullptr ? below->peer_sockaddr() : SocketAddress{};
 }
 
 std::optional<bool> TlsCarrier::is_local() const {

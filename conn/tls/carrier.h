@@ -42,6 +42,8 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   }
   std::string local_address() const override;
   std::string peer_address() const override;
+  SocketAddress local_sockaddr() const noexcept override;
+  SocketAddress peer_sockaddr() const noexcept override;
   std::optional<bool> is_local() const override;
   std::optional<PeerCredentials> peer_credentials() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;
