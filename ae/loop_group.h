@@ -52,6 +52,7 @@ class AECONN_API LoopGroup final : public Loops {
   Poster poster(std::size_t index) const override;
   EventLoop* loop(std::size_t index) const noexcept override;
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
+  std::thread::id thread(std::size_t index) const override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
 
   /// Ends every loop after its current iteration, together with its connections, as if its run()

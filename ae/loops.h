@@ -36,6 +36,17 @@ class AECONN_API Loops {
   /// LoopError if a loop has ended (`fn` has then run on the others), or if called on the thread of
   /// one of the loops, which would wait for itself. May be called on any other thread.
   virtual void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) = 0;
+  /// Runs `fn` like on_each(), but may also be called on the loops' own threads, also on several at
+  /// once, and inside handlers. There it runs `fn` at once for the loops of the calling thread, and
+  /// while it waits for the others, it serves what they ask of its own loops; no handler runs. So
+  /// `fn` must only look at its loop: it must not wait, run handlers, or begin or end anything.
+  /// Throws like on_each(), but not for the thread.
+  void ask_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn);
+  /// Runs `fn` like ask_each(), for loop `index` alone, which must be less than size().
+  void ask(std::size_t index, const std::function<void(EventLoop& loop)>& fn);
+  /// Returns the id of the thread that runs loop `index`; the id of no thread if that is not known
+  /// yet. Throws LoopError in a child of fork() if the thread is its parent's. Any thread.
+  virtual std::thread::id thread(std::size_t index) const;
   /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
   /// uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
   virtual void set_near(const void* /*whose*/, const std::vector<int>& /*processors*/) {}
@@ -53,6 +64,8 @@ class AECONN_API LoopList final : public Loops {
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
   EventLoop* loop(std::size_t index) const noexcept override { return entries_[index].loop; }
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
+  /// Known once the loop has run an iteration since the list was made.
+  std::thread::id thread(std::size_t index) const override { return *entries_[index].thread; }
 
  private:
   struct Entry {

@@ -103,8 +103,8 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
                                                          Spread spread = Spread::fewest(),
                                                          const Options& options = {});
 
-/// Calls ConnectionType::statistics() for each loop on its thread and waits. It must not be called
-/// on one of these threads.
+/// Calls ConnectionType::statistics() for each loop on its thread and waits, like
+/// ae::Loops::ask_each(). Any thread, also those of the loops.
 [[nodiscard]] AECONN_API std::vector<Statistics> statistics(const ConnectionType& type,
                                                             ae::Loops& loops);
 

@@ -79,6 +79,7 @@ class LoopGroup::Member {
   // The loop; null until it has been created. Used only on the loop's own thread; other threads
   // only pass the pointer to functions that they post to that thread.
   EventLoop* loop = nullptr;
+  std::thread::id id;  // the loop's thread; set once the loop has been created
 
  private:
   void run() noexcept;
@@ -131,9 +132,12 @@ struct LoopGroup::Core {
     for (const auto& member : members) member->join();
   }
   void place();
-  void refuse_own_thread(const LoopGroup& group, const char* what) const {
+  void refuse_child(const char* what) const {
     if (made_here.inherited())
       throw LoopError(std::string(what) + " in a child of fork(): the threads are its parent's");
+  }
+  void refuse_own_thread(const LoopGroup& group, const char* what) const {
+    refuse_child(what);
     if (group_of_this_thread == &group)
       throw LoopError(std::string(what) + " on a thread of the group would wait for itself");
   }
@@ -167,6 +171,7 @@ void LoopGroup::Member::run() noexcept {
     if (!made) throw LoopError("make() gave no loop");
     loop = made.get();
     poster = made->poster();
+    id = std::this_thread::get_id();
     core_.ready();
     was_ready = true;
     made->run();
@@ -245,6 +250,11 @@ void LoopGroup::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) 
   run_on_each(
       size(), [this](std::size_t i) { return poster(i); },
       [this](std::size_t i) -> EventLoop& { return *loop(i); }, fn);
+}
+
+std::thread::id LoopGroup::thread(std::size_t index) const {
+  core_->refuse_child("thread()");
+  return core_->members[index]->id;
 }
 
 void LoopGroup::set_near(const void* whose, const std::vector<int>& processors) {

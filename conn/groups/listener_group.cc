@@ -222,7 +222,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
 
 std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops) {
   std::vector<Statistics> all(loops.size());
-  loops.on_each(
+  loops.ask_each(
       [&](ae::EventLoop& loop, std::size_t index) { all[index] = type.statistics(loop); });
   return all;
 }

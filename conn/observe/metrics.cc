@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <optional>
 
 #include "conn/error.h"
 #include "conn/histogram.h"
-#include "conn/listener_group.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
@@ -402,10 +402,13 @@ std::string metrics(const Registry& registry, ae::EventLoop& loop) {
 }
 
 std::string metrics(const Registry& registry, ae::Loops& loops) {
+  std::vector<std::vector<SchemeStatistics>> of_loops(loops.size());
+  loops.ask_each([&](ae::EventLoop& loop, std::size_t index) {
+    of_loops[index] = scheme_statistics(registry, loop);
+  });
   std::vector<SchemeStatistics> all;
-  for (const ConnectionType* type : registry.types_and_lists())
-    for (Statistics& each : statistics(*type, loops))
-      all.push_back({std::string(type->name()), std::move(each)});
+  for (std::vector<SchemeStatistics>& each : of_loops)
+    std::move(each.begin(), each.end(), std::back_inserter(all));
   return metrics(all);
 }
 

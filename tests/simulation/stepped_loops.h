@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "ae/loops.h"
@@ -28,6 +29,7 @@ class SteppedLoops final : public ae::Loops {
   ae::Poster poster(std::size_t index) const override { return posters_[index]; }
   /// Null once the loop has ended.
   ae::EventLoop* loop(std::size_t index) const noexcept override { return loops_[index].get(); }
+  std::thread::id thread(std::size_t) const override { return std::this_thread::get_id(); }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
   /// The processors that were announced as near and not taken back.

@@ -3,6 +3,7 @@
 // Several event loops on one thread: running one of them runs all.
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "ae/loops.h"
@@ -22,6 +23,7 @@ class SharedLoops final : public ae::Loops {
   std::size_t size() const noexcept override { return loops_.size(); }
   ae::Poster poster(std::size_t index) const override { return loops_[index]->poster(); }
   ae::EventLoop* loop(std::size_t index) const noexcept override { return loops_[index]; }
+  std::thread::id thread(std::size_t) const override { return std::this_thread::get_id(); }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override {
     for (std::size_t i = 0; i < loops_.size(); ++i) fn(*loops_[i], i);
   }
