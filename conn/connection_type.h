@@ -46,9 +46,8 @@ struct Capabilities {
 /// Names and values of counters, as statistics() returns them.
 using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;
 
-/// A transport, as programs see it. Several loops, each on its own thread, may share one. Call
-/// configure() before the first use; while loops run, only if the transport's own configure()
-/// allows that. The object must outlive its connections and listeners.
+/// A transport, as programs see it. Several loops, each on its own thread, may share one. The
+/// object must outlive its connections and listeners.
 class AECONN_API ConnectionType {
  public:
   ConnectionType(const ConnectionType&) = delete;
@@ -59,9 +58,10 @@ class AECONN_API ConnectionType {
   /// The operations and properties that this transport supports.
   Capabilities capabilities() const noexcept;
 
-  /// Sets the default options of every endpoint of this type. Throws Error, and changes nothing,
-  /// for an unknown key or a bad value. May be called again to reconfigure the type: new
-  /// connections use the new values.
+  /// Sets the default options of every endpoint of this type, in place of earlier ones. Throws
+  /// Error, and changes nothing, for an unknown key or a bad value. May be called again: new
+  /// connections use the new values, and tls reads all files again, also those that endpoints of
+  /// listeners name. While loops run on other threads, only types of tls may be configured.
   void configure(const Options& options);
   /// Returns the table of options that configure() and URLs accept; null if the transport has none.
   const OptionTable* option_table() const noexcept;
@@ -72,6 +72,12 @@ class AECONN_API ConnectionType {
   /// Checks `endpoint` for this type as configure() and listen() would. Throws Error if it is not
   /// valid.
   void check(const Endpoint& endpoint) const;
+
+  /// Checks `endpoint` like check(), and reads the files that a listener on it needs, such as keys
+  /// of tls: for a program that gives up its privileges before it listens. listen() with the same
+  /// options then reads no file, but configure() and reload=auto do. The type keeps what was read
+  /// until it is destroyed. Throws Error like listen(). Any thread for types of tls.
+  void prepare(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
   /// for example if the port is in use.

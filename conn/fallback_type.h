@@ -48,6 +48,8 @@ class AECONN_API FallbackType final : public Transport {
   /// there is none.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
+  /// Prepares each scheme of the list that is available.
+  void prepare(const Endpoint& endpoint) const override;
   /// Listens on all available schemes. Throws Error if none is available; if only some are,
   /// Listener::not_served() reports the others. For port 0 all schemes use the same port.
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,

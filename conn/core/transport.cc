@@ -27,6 +27,10 @@ const OptionRow* ConnectionType::find_option(std::string_view key) const noexcep
 
 void ConnectionType::check(const Endpoint& endpoint) const { Transport::of(*this).check(endpoint); }
 
+void ConnectionType::prepare(const Endpoint& endpoint) const {
+  Transport::of(*this).prepare(endpoint);
+}
+
 ListenerPtr ConnectionType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const {
   return Transport::of(*this).listen(loop, endpoint, std::move(accepted));
@@ -102,6 +106,8 @@ std::unique_ptr<Memory> Transport::register_memory(ae::EventLoop&,
                                                    std::span<std::byte> bytes) const {
   return std::make_unique<Memory>(bytes);
 }
+
+void Transport::prepare(const Endpoint& endpoint) const { check(endpoint); }
 
 std::vector<Capacity> Transport::capacity(const Endpoint& endpoint,
                                           std::uint64_t connections) const {

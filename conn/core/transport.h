@@ -48,6 +48,8 @@ class AECONN_API Transport : public ConnectionType {
   /// Returns an option of the transport or of a type below it; null: none. The default searches
   /// option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
+  /// Reads the files of a listener; see ConnectionType::prepare(). The default calls check().
+  virtual void prepare(const Endpoint& endpoint) const;
   /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error: the
   /// transport has no connections with a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;

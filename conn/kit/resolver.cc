@@ -24,6 +24,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -46,7 +47,9 @@ class ResolverCategory final : public std::error_category {
 };
 
 const ResolverCategory& resolver_category() {
-  static const ResolverCategory category;
+  // Never destroyed: threads may use it while the process exits.
+  alignas(ResolverCategory) static std::byte room[sizeof(ResolverCategory)];
+  static const ResolverCategory& category = *new (room) ResolverCategory;
   return category;
 }
 

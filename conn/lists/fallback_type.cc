@@ -84,7 +84,7 @@ class FallbackListener final : public Listener {
 const OptionTable& list_options() {
   constexpr ae::Duration kLongest = 24h;
   constexpr OptionSide kConnecting = OptionSide::kConnecting;
-  static const OptionTable table(
+  static const auto& table = *new OptionTable(
       "a list of schemes",
       {{"",
         {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
@@ -207,6 +207,11 @@ void FallbackType::configure(const Options& options) {
 void FallbackType::check(const Endpoint& endpoint) const {
   (void)times(endpoint);
   (void)candidates_for(endpoint);
+}
+
+void FallbackType::prepare(const Endpoint& endpoint) const {
+  for (const Candidate& candidate : candidates_for(endpoint))
+    if (candidate.type != nullptr) candidate.type->prepare(candidate.to);
 }
 
 ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -8,7 +8,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 DialLimit& DialLimit::of_process() {
-  static DialLimit one(32);
+  static auto& one = *new DialLimit(32);
   return one;
 }
 

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 const OptionTable& option_table() {
   using Row = OptionRow;
   constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
-  static const OptionTable table = [] {
+  static const auto& table = *new OptionTable([] {
     const Settings d;
     std::vector<OptionRow> rows;
     for (const char* const name :
@@ -41,7 +41,7 @@ const OptionTable& option_table() {
     const std::vector<OptionRow> spin = spin_rows();
     rows.insert(rows.end(), spin.begin(), spin.end());
     return OptionTable("shm", {{"", std::move(rows)}});
-  }();
+  }());
   return table;
 }
 

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
 // Returns a Settings object with the default of every option, as the member initializers set it.
 const Settings& defaults() {
-  static const Settings all;
+  static const auto& all = *new Settings;
   return all;
 }
 
@@ -158,7 +158,7 @@ SocketAddress parse_source(OptionReader& options) {
 const OptionTable& tcp_options() {
   using Row = OptionRow;
   constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
-  static const OptionTable table(
+  static const auto& table = *new OptionTable(
       "tcp",
       {{"",
         {backlog(), accept_batch(), max_connections(),
@@ -205,7 +205,7 @@ const OptionTable& tcp_options() {
 const OptionTable& unix_options() {
   constexpr std::string_view kDelivered =
       "leave it out, what was written is with the peer's kernel already";
-  static const OptionTable table(
+  static const auto& table = *new OptionTable(
       "unix",
       {{"",
         {backlog(), accept_batch(), max_connections(),
@@ -225,7 +225,7 @@ const OptionTable& unix_options() {
 }
 
 const OptionTable& vsock_options() {
-  static const OptionTable table(
+  static const auto& table = *new OptionTable(
       "vsock",
       {{"",
         {backlog(), accept_batch(), max_connections(),

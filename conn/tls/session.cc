@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <new>
 #include <utility>
 
@@ -108,7 +109,8 @@ bool Session::flush(ae::TimePoint until) {
 }
 
 const Failure& Session::why_below() const noexcept {
-  static const Failure none;
+  alignas(Failure) static std::byte room[sizeof(Failure)];
+  static const Failure& none = *new (room) Failure;  // allocates nothing, and is never destroyed
   return engine_->wire_failed() ? below_.carrier().why_ended() : none;
 }
 

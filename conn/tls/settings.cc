@@ -194,8 +194,8 @@ std::vector<Row> rows_of_both(const Settings& d) {
 }  // namespace
 
 const OptionTable& tls_options() {
-  static const Settings d;  // object that holds the defaults of all options
-  static const OptionTable table(
+  static const auto& d = *new Settings;  // object that holds the defaults of all options
+  static const auto& table = *new OptionTable(
       "tls",
       {{"Who we are, and whom we trust", trust_rows(d)},
        {"What is spoken", protocol_rows(d)},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/type.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 
 #include "ae/core/fork.h"
@@ -21,17 +23,28 @@ class TlsType::Contexts {
     const std::lock_guard lock(mutex_);
     below_ = std::move(options);
   }
+  /// Keeps the files of `source` in memory for listeners to come.
+  void keep(std::shared_ptr<const ContextSource> source) {
+    const std::lock_guard lock(mutex_);
+    if (std::find(prepared_.begin(), prepared_.end(), source) == prepared_.end())
+      prepared_.push_back(std::move(source));
+  }
 
  private:
   mutable ae::Mutex mutex_;
   Options below_;
+  std::vector<std::shared_ptr<const ContextSource>> prepared_;
 };
 
 TlsType::TlsType(const ConnectionType& below)
     : below_(below),
       name_(below.name() == "tcp" ? "tls" : "tls+" + std::string(below.name())),
       contexts_(std::make_unique<Contexts>()),
-      table_(tls_options()) {}
+      table_(tls_options()) {
+  // Threads may use TLS until the process has gone: exit(3) must leave OpenSSL as it is. No effect
+  // if the program has used OpenSSL before.
+  (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
 TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
@@ -145,6 +158,12 @@ void TlsType::check(const Endpoint& endpoint) const {
       text.erase(0, prefix.size());
     throw Error(where + text);
   }
+}
+
+void TlsType::prepare(const Endpoint& endpoint) const {
+  check(endpoint);
+  below_.prepare(below_endpoint(endpoint));
+  contexts_->keep(source_for(endpoint.to_string(), endpoint.options));
 }
 
 std::shared_ptr<const ContextSource> TlsType::source_for(const std::string& where,

@@ -47,6 +47,7 @@ class AECONN_API TlsType final : public Transport {
   /// it.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
+  void prepare(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;

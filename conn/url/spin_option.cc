@@ -67,7 +67,7 @@ ae::Spin spin_from(OptionReader& options) {
 }
 
 const OptionTable& spin_options() {
-  static const OptionTable table("spin", {{"", spin_rows()}}, former_spin_options());
+  static const auto& table = *new OptionTable("spin", {{"", spin_rows()}}, former_spin_options());
   return table;
 }
 

@@ -142,14 +142,15 @@ std::uint64_t half_of_memory() noexcept {
 }
 
 const OptionTable& Settings::options() {
-  static const Settings d;  // settings that hold the default value of every option
-  static const OptionTable table("rdma",
-                                 {{"Windows and queues", window_rows(d)},
-                                  {"Times", time_rows(d)},
-                                  {"Devices, addresses, listeners", place_rows(d)},
-                                  {"The network under a connection", Fabric::rows()},
-                                  {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}},
-                                 former_options());
+  static const auto& d = *new Settings;  // settings that hold the default value of every option
+  static const auto& table =
+      *new OptionTable("rdma",
+                       {{"Windows and queues", window_rows(d)},
+                        {"Times", time_rows(d)},
+                        {"Devices, addresses, listeners", place_rows(d)},
+                        {"The network under a connection", Fabric::rows()},
+                        {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}},
+                       former_options());
   return table;
 }
 

@@ -97,7 +97,7 @@ std::string devices_text(const std::vector<DeviceHere>& devices) {
 }
 
 std::string devices_text() {
-  static RememberedText known;
+  static auto& known = *new RememberedText;
   return known.get([] { return devices_text(devices_here(local_addresses())); });
 }
 

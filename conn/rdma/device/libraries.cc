@@ -32,7 +32,8 @@ struct Library {
 
 // Loads both libraries, libibverbs first, because librdmacm needs it.
 const std::array<Library, 2>& both() {
-  static const std::array<Library, 2> loaded{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
+  static const auto& loaded =
+      *new std::array<Library, 2>{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
   return loaded;
 }
 

@@ -10,10 +10,12 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 
 #include "ae/core/fork.h"
 
@@ -83,8 +85,11 @@ std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
   // The result is kept for a second: counting the mappings takes milliseconds if there are many,
   // and failures come in bursts.
-  static ae::Mutex mutex;
-  static std::string known;
+  // Neither is destroyed: threads may use them while the process exits.
+  alignas(ae::Mutex) static std::byte mutex_room[sizeof(ae::Mutex)];
+  static ae::Mutex& mutex = *new (mutex_room) ae::Mutex;
+  alignas(std::string) static std::byte room[sizeof(std::string)];
+  static std::string& known = *new (room) std::string;
   static std::chrono::steady_clock::time_point until{};
   const std::lock_guard lock(mutex);
   const auto now = std::chrono::steady_clock::now();

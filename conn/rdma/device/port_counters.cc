@@ -30,7 +30,7 @@ struct Known {
 };
 
 Known& known() {
-  static Known all;
+  static auto& all = *new Known;
   return all;
 }
 

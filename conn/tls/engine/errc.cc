@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine/errc.h"
 
+#include <cstddef>
+#include <new>
 #include <string>
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -43,7 +45,9 @@ class Category final : public std::error_category {
 }  // namespace
 
 const std::error_category& category() noexcept {
-  static const Category one;
+  // Never destroyed: threads may use it while the process exits.
+  alignas(Category) static std::byte room[sizeof(Category)];
+  static const Category& one = *new (room) Category;
   return one;
 }
 
