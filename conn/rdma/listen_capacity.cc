@@ -20,4 +20,15 @@ void record_capacity(LoopState& state, const Settings& settings, std::uint64_t w
   state.statistics().limits_too_low = low;
 }
 
+std::string why_none_can_be_served(LoopState& state, const Settings& settings) {
+  std::string why;
+  const auto& contexts = state.devices().contexts();
+  if (contexts.empty()) return too_little_memory(nullptr, settings);
+  for (const auto& context : contexts) {
+    why = too_little_memory(&context->device(), settings);
+    if (why.empty()) break;
+  }
+  return why;
+}
+
 }}}  // namespace conn::rdma

@@ -161,6 +161,8 @@ void ListenerCore::listen(const Endpoint& endpoint) {
     if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   }
   if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
+  if (const std::string why = why_none_can_be_served(*state_, settings_); !why.empty())
+    throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   constexpr std::uint64_t kUsual = 1000;
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
   record_capacity(*state_, settings_,

@@ -186,6 +186,39 @@ Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settin
   return capacity;
 }
 
+std::uint64_t locked_by_one(const Device* device, const Settings& settings) {
+  std::uint64_t receives = 0;
+  if (device != nullptr) {
+    const ibv_device_attr& most = device->limits();
+    const bool alone =
+        settings.isolation == Isolation::kConnection ||
+        (settings.isolation == Isolation::kAuto && device->binding() == Device::Binding::kNo);
+    const bool shared = !alone && device->shares_receives() && most.max_srq > 0;
+    receives = shared ? std::min({settings.shared_receive_queue,
+                                  static_cast<std::uint32_t>(std::max(most.max_srq_wr, 0)),
+                                  device->max_cq() / 2})
+                      : settings.receive_queue;
+  }
+  return round_to_pages(settings.window) + round_to_pages(receives * kControlSize);
+}
+
+std::string too_little_memory(const Device* device, const Settings& settings,
+                              const LimitSources& from) {
+  const std::uint64_t least = locked_by_one(device, settings);
+  for (const Limit& limit : process_limits({}, from)) {
+    if (limit.what != &Need::locked) continue;
+    // Memory that this library has locked already may have room for the connection.
+    const std::uint64_t used = registered_bytes() == 0 ? limit.used : 0;
+    if (used <= limit.most && least <= limit.most - used) continue;
+    return fmt::format(
+        "no connection could be served: {}: {} KiB, {} KiB used, and the first "
+        "connection needs {} KiB; {}",
+        limit.name, limit.most / 1024, used / 1024, (least + 1023) / 1024,
+        capacity_of(limit, 1, settings, {}).raise);
+  }
+  return {};
+}
+
 std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
                                  const Settings& settings) {
   const DeviceTraits traits{device.binding() != Device::Binding::kNo,
@@ -202,7 +235,8 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  static RememberedText known;  // reading the limits is slow if there are many mappings
+  static auto& known =
+      *new RememberedText;  // reading the limits is slow if there are many mappings
   return known.get([&] {
     // A limit counts as nearly reached if it allows fewer than this many more connections: the
     // numbers are estimates, which may be wrong by a few connections.

@@ -66,6 +66,13 @@ std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr&
 Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
                      const DeviceTraits& traits);
 
+/// Returns the bytes of locked memory without which no connection can be served: a receive window,
+/// and the receives for control messages. `device`: null if it is not known yet.
+std::uint64_t locked_by_one(const Device* device, const Settings& settings);
+/// Returns why a listener could serve no connection, as a sentence, if the limit on locked memory
+/// is too low for one; empty if it is not.
+std::string too_little_memory(const Device* device, const Settings& settings,
+                              const LimitSources& from = {});
 /// Returns, for each limit of the process and of the device, how many connections it allows and
 /// what `connections` connections need of it.
 std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
