@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface over ae::EpollLoop and conn::Registry: the library, loops and listeners.
-// Connections are in connection.cc and redial.cc; internal.h has what they share.
-
-#include <sched.h>
+// The C interface over ae::EpollLoop and conn::Registry: the library, loops and listeners. Groups
+// of loops are in group.cc, connections in connection.cc and redial.cc; internal.h has what they
+// share.
 
 #include <algorithm>
 #include <cstring>
@@ -10,24 +9,11 @@
 #include <functional>
 #include <new>
 
-#include "ae/loop_group.h"
 #include "c/internal.h"
 #include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
-#include "conn/listener_group.h"
 #include "conn/metrics.h"
 #include "conn/transports/transports.h"
-
-struct aeconn_listener {
-  conn::ListenerPtr listener;
-  std::vector<std::string> urls;
-};
-
-struct aeconn_group {
-  // Each is made on its loop's thread; other threads read them only once `group` is set.
-  std::vector<std::unique_ptr<aeconn_loop>> loops;
-  std::unique_ptr<ae::LoopGroup> group;
-};
 
 namespace aeconn_c {
 namespace {
@@ -91,14 +77,12 @@ std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept
   return text.size();
 }
 
-}  // namespace aeconn_c
-
-using namespace aeconn_c;
-
-namespace {
-
-conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
-  return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
+conn::Statistics statistics_of(ae::EpollLoop& loop, const char* scheme) {
+  if (scheme != nullptr) return registry().require(scheme).statistics(loop);
+  const ae::LoopTimes times = loop.times();
+  return {{"busy_ns", static_cast<std::uint64_t>(times.busy.count())},
+          {"spun_ns", static_cast<std::uint64_t>(times.spun.count())},
+          {"slept_ns", static_cast<std::uint64_t>(times.slept.count())}};
 }
 
 aeconn_listener* made(conn::ListenerPtr listener) {
@@ -108,12 +92,14 @@ aeconn_listener* made(conn::ListenerPtr listener) {
   return result.release();
 }
 
-constexpr std::size_t kMostLoops = 4096;
+}  // namespace aeconn_c
 
-/// Whether this is one of the threads that the group would have to wait for.
-bool on_its_thread(const aeconn_group& group) noexcept {
-  return std::any_of(group.loops.begin(), group.loops.end(),
-                     [](const auto& loop) { return loop->thread == std::this_thread::get_id(); });
+using namespace aeconn_c;
+
+namespace {
+
+conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
+  return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
 }
 
 }  // namespace
@@ -135,6 +121,15 @@ int aeconn_configure(const char* scheme, const char* options) {
   if (scheme == nullptr || options == nullptr) return no_handle();
   return guarded([&] {
     registry().require(scheme).configure(conn::Options::parse(options));
+    return 0;
+  });
+}
+
+int aeconn_prepare_url(const char* url) {
+  if (url == nullptr) return no_handle();
+  return guarded([&] {
+    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
+    registry().require(endpoint.scheme).prepare(endpoint);
     return 0;
   });
 }
@@ -161,6 +156,7 @@ aeconn_loop* aeconn_loop_new() {
 }
 
 void aeconn_loop_free(aeconn_loop* loop) {
+  const NoCancel held;
   if (loop != nullptr && loop->owned != nullptr) delete loop;  // a group's loop is the group's
 }
 
@@ -265,126 +261,13 @@ void aeconn_unwatch(aeconn_loop* loop, int fd, int directions) {
 
 int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, void* context) {
   if (loop == nullptr || fn == nullptr) return no_handle();
-  return guarded([&] {
-    const auto tell = [&](const char* name, auto value) {
-      fn(context, name, std::to_string(value).c_str());
-    };
-    if (scheme != nullptr) {
-      for (const auto& [name, value] : registry().require(scheme).statistics(loop->loop))
-        tell(name.c_str(), value);
-      return 0;
-    }
-    const ae::LoopTimes times = loop->loop.times();
-    tell("busy_ns", times.busy.count());
-    tell("spun_ns", times.spun.count());
-    tell("slept_ns", times.slept.count());
-    return 0;
-  });
+  return guarded([&] { return tell(statistics_of(loop->loop, scheme), fn, context), 0; });
 }
 
 int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context) {
   if (loop == nullptr || fn == nullptr) return no_handle();
   return guarded([&] {
     const std::string text = conn::metrics(registry(), loop->loop);
-    fn(context, text.c_str(), text.size());
-    return 0;
-  });
-}
-
-// --- several loops -------------------------------------------------------------------------------
-
-aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin) {
-  return guarded([&] {
-    if (loops == 0) {
-      cpu_set_t ours;
-      loops = sched_getaffinity(0, sizeof ours, &ours) == 0
-                  ? static_cast<std::size_t>(std::max(CPU_COUNT(&ours), 1))
-                  : 1;
-    }
-    if (loops > kMostLoops)
-      throw conn::Error("a group of " + std::to_string(loops) +
-                        " loops: " + std::to_string(kMostLoops) + " is the limit");
-    auto group = std::make_unique<aeconn_group>();
-    group->loops.resize(loops);
-    ae::LoopGroup::Config config;
-    config.loops = loops;
-    if (name != nullptr) config.name = name;
-    config.pin = pin != 0;
-    config.make = [&all = group->loops](std::size_t index) {
-      auto loop = std::make_unique<ae::EpollLoop>();
-      all[index] = std::make_unique<aeconn_loop>(*loop);
-      return loop;
-    };
-    group->group = std::make_unique<ae::LoopGroup>(std::move(config));
-    return group.release();
-  });
-}
-
-void aeconn_group_free(aeconn_group* group) {
-  if (group == nullptr || on_its_thread(*group)) return;
-  group->group.reset();  // waits; handlers may still use the handles meanwhile
-  delete group;
-}
-
-size_t aeconn_group_size(const aeconn_group* group) {
-  return group == nullptr ? 0 : group->loops.size();
-}
-
-int aeconn_group_post(aeconn_group* group, size_t index, aeconn_loop_fn fn, void* context) {
-  if (group == nullptr || fn == nullptr) return no_handle();
-  if (index >= group->loops.size()) return failed(EINVAL, "the group has no such loop");
-  return guarded([&] {
-    group->group->poster(index).post(
-        [fn, context, loop = group->loops[index].get()] { fn(context, loop); });
-    return 0;
-  });
-}
-
-void aeconn_group_stop(aeconn_group* group) {
-  if (group != nullptr) guarded([&] { return group->group->stop(), 0; });
-}
-
-int aeconn_group_wait(aeconn_group* group) {
-  if (group == nullptr) return no_handle();
-  return guarded([&] { return group->group->run(), 0; });
-}
-
-aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url, aeconn_spread spread,
-                                     aeconn_group_accept_fn accepted, void* context) {
-  if (group == nullptr || url == nullptr || accepted == nullptr)
-    return no_handle<aeconn_listener*>();
-  return guarded([&] {
-    conn::Spread rule = conn::Spread::fewest();
-    if (spread == AECONN_ROUND_ROBIN) rule = conn::Spread::round_robin();
-    if (spread == AECONN_KERNEL) rule = conn::Spread::kernel();
-    const auto make = [&](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
-      return [accepted, context, loop = group->loops[index].get()](ConnectionPtr connection) {
-        accepted(context, loop, handle(connection.release()));
-      };
-    };
-    return made(conn::listen(registry(), *group->group, url, make, std::move(rule)));
-  });
-}
-
-int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_t* open,
-                          uint64_t* assigned) {
-  if (listener == nullptr) return no_handle();
-  return guarded([&] {
-    const auto* const of_a_group =
-        dynamic_cast<const conn::ListenerGroup*>(listener->listener.get());
-    if (of_a_group == nullptr) return failed(EINVAL, "the listener is not one of a group");
-    const std::vector<conn::ListenerGroup::Share> shares = of_a_group->shares();
-    if (index >= shares.size()) return failed(EINVAL, "the group has no such loop");
-    if (open != nullptr) *open = shares[index].open;
-    if (assigned != nullptr) *assigned = shares[index].assigned;
-    return 0;
-  });
-}
-
-int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context) {
-  if (group == nullptr || fn == nullptr) return no_handle();
-  return guarded([&] {
-    const std::string text = conn::metrics(registry(), *group->group);
     fn(context, text.c_str(), text.size());
     return 0;
   });
@@ -411,7 +294,10 @@ aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
   });
 }
 
-void aeconn_listener_free(aeconn_listener* listener) { delete listener; }
+void aeconn_listener_free(aeconn_listener* listener) {
+  const NoCancel held;
+  delete listener;
+}
 
 const char* aeconn_listener_url(const aeconn_listener* listener, size_t index) {
   if (listener == nullptr || index >= listener->urls.size()) return nullptr;

@@ -12,13 +12,14 @@
  *     replace or remove anything, including what they were called for. They are level-triggered:
  *     called again while there is something to read or capacity to write.
  *
- * Threads: a loop and everything on it belongs to the thread that dispatches it. aeconn_post() may
- * be called from any thread. aeconn_error() is per thread.
+ * Threads: a loop and everything on it belongs to the thread that dispatches it. What any thread
+ * may call says so: aeconn_post(), and the functions of a group and of its listeners.
+ * aeconn_error() is per thread. docs/c-threads.md is about servers with several threads.
  *
- * Ownership: what is returned by a function whose name ends in _new, or by aeconn_listen, _connect,
- * _adopt or _register, belongs to the caller until _free or aeconn_close(). Free a loop last; what
- * is on it ends with it, but must still be given back. How long a text stays valid is described at
- * each function.
+ * Ownership: what is returned by a function whose name ends in _new, or by aeconn_group_of,
+ * _listen, _connect, _adopt or _register, belongs to the caller until _free or aeconn_close(). Free
+ * a loop last; what is on it ends with it, but must still be given back. How long a text stays
+ * valid is described at each function.
  *
  * A NULL handle is an error in functions that can report one; other functions ignore it. */
 
@@ -27,6 +28,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -67,9 +69,16 @@ const char* aeconn_error(void);
 /* 1 if this build and machine support the transport; 0 if not, and aeconn_error() says why. */
 int aeconn_has_transport(const char* scheme);
 /* Sets default options for every URL of a transport, "cert=c.pem&key=k.pem", and replaces earlier
- * ones. They apply to the whole process: call it before other threads use the transport. Returns 0,
- * or -1 with errno and a sentence; on failure nothing changes. */
+ * ones, for new connections of the whole process. For a transport of tls it may be called at any
+ * time and on any thread, and also reads every file again that the URL of a listener names, even if
+ * no option changes: so a program takes new certificates. For other transports, and lists with
+ * them, call it before other threads use the transport. Returns 0, or -1 with errno and a sentence;
+ * on failure nothing changes. */
 int aeconn_configure(const char* scheme, const char* options);
+/* Reads the files that a listener on this URL needs, such as keys, and keeps them: call it before
+ * the process gives up its privileges, if it listens later. Listening with the same URL then opens
+ * none of them; aeconn_configure() and reload=auto do. 0, or -1 with errno and a sentence. */
+int aeconn_prepare_url(const char* url);
 
 /* Called once with a NUL-terminated text of `size` bytes, which is valid during the call. */
 typedef void (*aeconn_text_fn)(void* context, const char* text, size_t size);
@@ -93,7 +102,8 @@ void aeconn_on_signal(int (*fn)(void* context), void* context);
 
 /* NULL with errno and a sentence if the kernel gives no descriptor. */
 aeconn_loop* aeconn_loop_new(void);
-/* Must not be called from inside a handler. */
+/* Must not be called from inside a handler, nor while another thread is inside a call of the loop.
+ * Any thread, once the one that dispatched it has ended or will not use it again. */
 void aeconn_loop_free(aeconn_loop* loop);
 /* Descriptor of the loop, readable (POLLIN) exactly while aeconn_dispatch() has something to do.
  * Poll it level-triggered in your own event loop. It belongs to the loop: do not read or close it.
@@ -151,24 +161,36 @@ int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context);
 
 /* --- several loops --------------------------------------------------------------------------- */
 
+/* A group is loops that share ports. Its functions, and those of its listeners, may be called from
+ * any thread unless they say otherwise. */
+
 /* Starts loops on threads of their own; 0 means one for each processor that the process may use.
  * Threads are named "NAME-INDEX" ("loop" if name is NULL); with `pin` each is bound to a processor.
  * NULL with errno and a sentence. */
 aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin);
-/* Ends all loops with everything on them and waits for that. On a thread of the group it does
- * nothing. */
+/* A group of at least one loop that threads of the program run, "workers". It may be made before or
+ * while they run. Free its listeners first: that waits until each loop has run an iteration or was
+ * freed. Then free the group, before or after its loops. */
+aeconn_group* aeconn_group_of(aeconn_loop* const* loops, size_t count);
+/* Ends the loops that aeconn_group_new() started, with everything on them, and waits for that: on a
+ * thread of the group it does nothing. Loops of aeconn_group_of() remain the program's. */
 void aeconn_group_free(aeconn_group* group);
 size_t aeconn_group_size(const aeconn_group* group);
+/* The number of a loop in its group, as a handler needs it that has the loop alone; (size_t)-1 if
+ * it is not one of the group. */
+size_t aeconn_group_index(const aeconn_group* group, const aeconn_loop* loop);
 /* Runs `fn` on the thread of loop `index` with that loop's handle, which is valid as long as the
  * loop, must not be freed, and is for calls on that thread. May be called from any thread. Returns
  * 0, or -1 with errno ENOMEM, or EINVAL if there is no such loop. Posts after the loop's end do not
  * run. */
 typedef void (*aeconn_loop_fn)(void* context, aeconn_loop* loop);
 int aeconn_group_post(aeconn_group* group, size_t index, aeconn_loop_fn fn, void* context);
-/* Makes each loop end after its current iteration. May be called from any thread. */
+/* Makes each loop end after its current iteration; of aeconn_group_of(), each aeconn_run() return.
+ */
 void aeconn_group_stop(aeconn_group* group);
 /* Returns when all loops have ended: 0, or -1 with errno and a sentence if a handler written in C++
- * threw; EINVAL on a thread of the group. */
+ * threw; EINVAL on a thread of the group, and for one of aeconn_group_of(), whose threads the
+ * program joins. */
 int aeconn_group_wait(aeconn_group* group);
 
 /* How connections are distributed over the loops of a group. */
@@ -179,17 +201,35 @@ enum aeconn_spread {
 };
 /* Receives a connection on the thread of its loop, where it stays. */
 typedef void (*aeconn_group_accept_fn)(void* context, aeconn_loop* loop, aeconn_conn* conn);
-/* Listens on one port for all loops. Returns once it is listening; `accepted` may be called on
- * several threads at once. Call it on any thread except the group's. Free the listener before the
- * group. */
+/* Listens on one port for all loops, which must run: it returns once it is listening, when each
+ * loop has run an iteration. `accepted` may be called on several threads at once. Call it on any
+ * thread except the group's. aeconn_listener_pause() and _resume() act at once on the calling
+ * thread's loop, on the others in their next iteration. Free the listener before the group. */
 aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url,
                                      enum aeconn_spread spread, aeconn_group_accept_fn accepted,
                                      void* context);
+/* Chooses the loop of a connection that arrives: returns its number. `connections` has, for each
+ * loop, how many it has or will get; UINT64_MAX if the loop has ended. Any other number leaves the
+ * choice to AECONN_FEWEST. Runs on a thread of the group, one call at a time, and must not use
+ * loops, listeners or connections. `peer` is valid during the call. */
+typedef size_t (*aeconn_choose_fn)(void* context, const char* peer, const uint64_t* connections,
+                                   size_t loops);
+/* As aeconn_group_listen(), but the program chooses the loop, for example by a queue of workers
+ * that are free. What it has chosen waits until that loop's thread dispatches, however long: up to
+ * 128 connections for each loop; while one has so many, the next ones stay in the backlog. */
+aeconn_listener* aeconn_group_listen_by(aeconn_group* group, const char* url,
+                                        aeconn_choose_fn choose, aeconn_group_accept_fn accepted,
+                                        void* context);
 /* For a listener of aeconn_group_listen(): how many connections loop `index` has open, and how many
  * it was ever assigned; either pointer may be NULL. 0, or -1 with errno EINVAL. */
 int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_t* open,
                           uint64_t* assigned);
-/* As aeconn_metrics(), summed over the loops. Waits for them: do not call it on their threads. */
+/* As aeconn_statistics(), of loop `index`, and as aeconn_metrics(), summed over the loops. Both
+ * wait until each loop has answered between two handlers, and may also be called inside a handler,
+ * on several threads at once. A loop that its thread dispatches no more must be freed, or they wait
+ * for it. -1 with errno EINVAL and a sentence if a loop has ended. */
+int aeconn_group_statistics(aeconn_group* group, size_t index, const char* scheme,
+                            aeconn_fact_fn fn, void* context);
 int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context);
 
 /* --- listening ------------------------------------------------------------------------------- */
@@ -325,6 +365,13 @@ int aeconn_fd(const aeconn_conn* conn);
  * `host` is the path and `*port` is 0; `port` may be NULL. */
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
+/* The addresses as getsockname(2) and getpeername(2) give them, also over rdma, whose connections
+ * are no sockets; behind a proxy that is trusted (proxy-protocol) the peer is the client. `*size`
+ * is the room at `address`, and then the size of the address, which is cut if there is less room.
+ * 0, or -1 with errno: ENOTCONN if the address is unknown, as after the end of a connection;
+ * EINVAL. */
+int aeconn_local_sockaddr(const aeconn_conn* conn, struct sockaddr* address, socklen_t* size);
+int aeconn_peer_sockaddr(const aeconn_conn* conn, struct sockaddr* address, socklen_t* size);
 /* 1: the peer is on this host; 0: it is not; -1: unknown. */
 int aeconn_is_local(const aeconn_conn* conn);
 /* The peer's certificate as PEM; "" if there is none. Copies as aeconn_local(). */

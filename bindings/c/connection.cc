@@ -3,6 +3,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "adapters/descriptor.h"
 #include "c/internal.h"
 #include "conn/fallback_type.h"
@@ -14,6 +17,17 @@ struct aeconn_memory {
 };
 
 namespace {
+
+/// Copies as getpeername(2): what fits, and the size of the whole.
+int copy_address(const sockaddr_storage& from, std::size_t length, sockaddr* to, socklen_t* size) {
+  if (length == 0) {
+    errno = ENOTCONN;
+    return -1;
+  }
+  std::memcpy(to, &from, std::min<std::size_t>(length, *size));
+  *size = static_cast<socklen_t>(length);
+  return 0;
+}
 
 /// A path is not split: a peer may bind a Unix socket to a name that looks like host and port.
 std::size_t address(const Connection& its, const std::string& text, char* host, std::size_t size,
@@ -63,10 +77,12 @@ aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd) {
 }
 
 void aeconn_close(aeconn_conn* conn) {
+  const NoCancel held;
   if (conn != nullptr) of(conn)->close();
 }
 
 void aeconn_abort(aeconn_conn* conn) {
+  const NoCancel held;
   if (conn != nullptr) of(conn)->abort();
 }
 
@@ -121,6 +137,7 @@ ssize_t aeconn_writev(aeconn_conn* conn, const iovec* vectors, int count) {
 }
 
 void aeconn_flush(aeconn_conn* conn) {
+  const NoCancel held;
   if (conn != nullptr) of(conn)->flush();
 }
 
@@ -257,6 +274,18 @@ size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* p
     return static_cast<ssize_t>(address(*of(conn), of(conn)->peer_address(), host, size, port));
   });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
+}
+
+int aeconn_local_sockaddr(const aeconn_conn* conn, sockaddr* address, socklen_t* size) {
+  if (conn == nullptr || address == nullptr || size == nullptr) return no_handle();
+  sockaddr_storage its;
+  return copy_address(its, of(conn)->local_sockaddr(its), address, size);
+}
+
+int aeconn_peer_sockaddr(const aeconn_conn* conn, sockaddr* address, socklen_t* size) {
+  if (conn == nullptr || address == nullptr || size == nullptr) return no_handle();
+  sockaddr_storage its;
+  return copy_address(its, of(conn)->peer_sockaddr(its), address, size);
 }
 
 int aeconn_is_local(const aeconn_conn* conn) {

@@ -4,6 +4,8 @@
 // its sentence for aeconn_error() and sets errno. The handle of a connection is the Connection
 // itself.
 
+#include <pthread.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,11 +24,15 @@
 struct aeconn_loop {
   aeconn_loop() : owned(std::make_unique<ae::EpollLoop>()), loop(*owned) {}
   explicit aeconn_loop(ae::EpollLoop& of_a_group) : loop(of_a_group) {}
-  std::unique_ptr<ae::EpollLoop> owned;                 // null if it belongs to a group
-  std::thread::id thread = std::this_thread::get_id();  // used for loops of a group
+  std::unique_ptr<ae::EpollLoop> owned;  // null if it belongs to a group
   ae::EpollLoop& loop;
   std::vector<void*> noted;  // for aeconn_collect(), of which `collected` were returned
   std::size_t collected = 0;
+};
+
+struct aeconn_listener {
+  conn::ListenerPtr listener;
+  std::vector<std::string> urls;
 };
 
 namespace aeconn_c {
@@ -43,9 +48,23 @@ int number_of(const std::error_code& code) noexcept;
 /// Reports the exception being handled through failed(). Returns -1.
 int caught() noexcept;
 
+/// Delays pthread_cancel() until the thread has left the library: what it unwinds, system calls of
+/// functions that are noexcept, would end the process.
+class NoCancel {
+ public:
+  NoCancel() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  NoCancel(const NoCancel&) = delete;
+  NoCancel& operator=(const NoCancel&) = delete;
+  ~NoCancel() { pthread_setcancelstate(before_, nullptr); }
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 /// Runs `body`; returns -1 or null if it throws.
 template <class Body>
 auto guarded(Body&& body) noexcept -> decltype(body()) {
+  const NoCancel held;
   try {
     return body();
   } catch (...) {
@@ -97,6 +116,16 @@ inline ae::Mask mask_of(int directions) noexcept {
 }
 static_assert(int{AECONN_READABLE} == int{ae::kReadable} &&
               int{AECONN_WRITABLE} == int{ae::kWritable});
+
+/// Tells statistics by name.
+inline void tell(const conn::Statistics& all, aeconn_fact_fn fn, void* context) {
+  for (const auto& [name, value] : all) fn(context, name.c_str(), std::to_string(value).c_str());
+}
+/// Those of one transport on a loop, or of the loop itself if `scheme` is null. On its thread.
+conn::Statistics statistics_of(ae::EpollLoop& loop, const char* scheme);
+
+/// The listener's handle. Throws std::bad_alloc.
+aeconn_listener* made(conn::ListenerPtr listener);
 
 inline void tell(const std::vector<conn::Skipped>& not_taken, aeconn_fact_fn fn, void* context) {
   for (const conn::Skipped& each : not_taken)

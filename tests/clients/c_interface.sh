@@ -23,6 +23,11 @@ compile() {  # COMPILER
     "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c "examples/c/echo_$name.c" \
       -o "$folder/$1-$name" -L"$build" -laeconn-c || return 1
   done
+  "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/threaded_server.c \
+    -o "$folder/$1-threads" -L"$build" -laeconn-c -pthread
+}
+threads() {  # COMPILER
+  mkdir "$folder/$1-keys" && timeout 300 python3 tests/clients/threaded_server.py "$folder/$1-threads" "$folder/$1-keys"
 }
 exchange() {  # COMPILER URL
   local line='' tries
@@ -53,17 +58,22 @@ only_ours() {
   grep -qx 'aeconn_listen@@AECONN_0[.]2' "$folder/names" && grep -qx 'aeconn_abort@@AECONN_0[.]3' "$folder/names" &&
     ! grep -vx 'aeconn_[a-z_]*@@AECONN_[0-9.]*' "$folder/names"
 }
+# Threads may serve until the process has gone: what exit(3) destroyed, they would still use.
+nothing_ends() { ! nm -A -u "$build/libaeconn.a" | grep __cxa_atexit; }
 declared() { grep -oE '\baeconn_[a-z_]+\(' bindings/c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }
 
 check 'the library shows its interface and nothing else' only_ours
 check 'and all of it' all_there
+check 'exit(3) destroys nothing of the library' nothing_ends
 for compiler in gcc clang; do
   check "$compiler compiles the programs as C11 without a warning" compile "$compiler"
   check "$compiler: an echo over tcp" exchange "$compiler" tcp://127.0.0.1:0
   check "$compiler: an echo over a Unix socket" exchange "$compiler" "unix://$folder/$compiler"
 done
+check 'the server of docs/c-threads.md, its workers, ways of stopping and privileges' threads gcc
 check 'a wrong URL is one sentence' sentence "$folder/gcc-server" smoke://1 'smoke'
+check 'a wrong URL of the server with threads is one sentence' sentence "$folder/gcc-threads" - smoke://1 'smoke'
 check 'a server that is not there is one sentence' sentence "$folder/gcc-client" tcp://127.0.0.1:1 'refused'
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -370,6 +370,17 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   }
 }
 
+// tests/clients/c_interface.sh compiles and runs it.
+TEST_CASE("docs: the C of c-threads.md stands in its program", "[docs]") {
+  std::string program = without_spaces(contents(kTree / "examples" / "c" / "threaded_server.c"));
+  const std::vector<std::string> found = examples("c-threads.md", "c");
+  REQUIRE(found.size() == 10);
+  for (const std::string& each : found) {
+    INFO(each);
+    CHECK(program.find(without_spaces(each)) != std::string::npos);
+  }
+}
+
 // tests/adapters/loops.sh runs them, but the one of descriptors, which is here.
 TEST_CASE("docs: the C++ of adapters.md stands in the programs of its tests", "[docs]") {
   std::string programs;
