@@ -3,6 +3,7 @@
 // What the kernel reports about RDMA on this machine, read from /sys, /proc and /dev without
 // special privileges. The rows (rows.h) judge these facts and read nothing else.
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -69,10 +70,12 @@ struct Facts {
   std::map<std::string, unsigned> mtu;  ///< MTU by network interface
   std::vector<LocalAddress> addresses;  ///< local addresses, without loopback
   std::vector<int> processors;          ///< processors on which this process may run
+  /// How many descriptors this process may open (RLIMIT_NOFILE), and could if it asked for more.
+  std::uint64_t descriptors = 0, most_descriptors = 0;
 };
 
 /// Reads the facts of this machine. `root`: the folder that contains /sys and /dev. Addresses and
-/// processors are those of the process.
+/// processors and limits are those of the process.
 Facts read_facts(const std::filesystem::path& root = "/");
 
 /// Returns the IP address that a RoCE GID encodes; no value if it encodes none.

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -173,6 +174,10 @@ Facts read_facts(const fs::path& root) {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
     for (int each = 0; each < CPU_SETSIZE; ++each)
       if (CPU_ISSET(each, &allowed)) facts.processors.push_back(each);
+  if (rlimit limit{}; ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    facts.descriptors = limit.rlim_cur;
+    facts.most_descriptors = limit.rlim_max;
+  }
   return facts;
 }
 

@@ -25,7 +25,8 @@ Verdict gids(const Facts& facts);       ///< presence, and whether they are usab
 Verdict addresses(const Facts& facts);  ///< which address belongs to which device
 Verdict marking(const Facts& facts);    ///< settings of rdma_cm: RoCE version, type of service
 // Rows about the machine, in rows_machine.cc
-Verdict processors(const Facts& facts);  ///< locality to the device, and number
+Verdict processors(const Facts& facts);   ///< locality to the device, and number
+Verdict descriptors(const Facts& facts);  ///< how many connections the limit of descriptors allows
 /// Compares a limit with `asked_for` connections. A limit that allows some but not all of them is a
 /// failure only if `all` is set.
 Verdict limit(const conn::Capacity& capacity, std::uint64_t asked_for, bool all);

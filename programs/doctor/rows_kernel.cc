@@ -150,9 +150,9 @@ Verdict ports(const Facts& facts) {
 }
 
 std::span<const Row> rows() noexcept {
-  static constexpr std::array<Row, 11> kRows{build,   libraries, modules,   device_files,
-                                             devices, ports,     gids,      addresses,
-                                             packets, marking,   processors};
+  static constexpr std::array<Row, 12> kRows{build,   libraries, modules,    device_files,
+                                             devices, ports,     gids,       addresses,
+                                             packets, marking,   processors, descriptors};
   return kRows;
 }
 

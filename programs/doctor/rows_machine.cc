@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -30,6 +31,29 @@ Verdict processors(const Facts& facts) {
     if (remedy.empty()) remedy = "give it a second one (taskset, cpuset of a container)";
   }
   return {kRow, remedy.empty() ? Level::kOk : Level::kNote, text, remedy};
+}
+
+Verdict descriptors(const Facts& facts) {
+  constexpr const char* kRow = "descriptors";
+  constexpr std::uint64_t kOthers = 16;  // of a process with one loop: docs/limits.md
+  const auto number = [](std::uint64_t limit) {
+    return limit == RLIM_INFINITY ? std::string("any number") : std::to_string(limit);
+  };
+  if (facts.descriptors == RLIM_INFINITY)
+    return {.row = kRow, .text = "this process may open any number of descriptors"};
+  const std::uint64_t room = facts.descriptors - std::min(facts.descriptors, kOthers);
+  Verdict verdict{.row = kRow,
+                  .text = fmt::format(
+                      "this process may open {} descriptors (RLIMIT_NOFILE), and raise that to {}: "
+                      "room for {} connections of tcp, unix, vsock, shm and tls over them, or {} "
+                      "that become descriptors; rdma needs none for each",
+                      facts.descriptors, number(facts.most_descriptors), room, room / 3)};
+  if (room >= 256) return verdict;
+  verdict.level = Level::kNote;
+  verdict.remedy =
+      "ulimit -n 65536, LimitNOFILE=65536 of a systemd unit, or --ulimit nofile=65536 "
+      "of a container";
+  return verdict;
 }
 
 Verdict limit(const conn::Capacity& capacity, std::uint64_t asked_for, bool all) {

@@ -116,6 +116,18 @@ TEST_CASE("endpoint: bytes may be written as %XX", "[conn][endpoint]") {
     CHECK(hosts.hosts[2].name == "::1");
     CHECK(hosts.port == 1);
   }
+  // Option parsers of hosts cut at commas: a URL can do without any.
+  const Endpoint whole = Endpoint::parse(
+      "rdma|tcp://10.0.0.1%2C-[::1]:1?cert=a.pem%2Cb.pem&key%2C=c&proxy-protocol=10.0.0.0/8%2c::1");
+  CHECK(whole.hosts.size() == 2);
+  CHECK(whole.hosts[1].optional);
+  CHECK(whole.options.text("cert", "") == "a.pem,b.pem");
+  CHECK(whole.options.text("key,", "") == "c");
+  CHECK(whole.options.text("proxy-protocol", "") == "10.0.0.0/8,::1");
+  CHECK(Endpoint::parse("shm|tcp://h:1?shm-path=/run/a%2Cb").options.text("shm-path", "") ==
+        "/run/a,b");
+  CHECK(Endpoint::parse("unix:/run/a%2cb").path == "/run/a,b");
+  CHECK(conn::Options::parse("cert=a%2Cb&ciphers=x%2Cy").text("ciphers", "") == "x,y");
   for (const char* url : {"unix:///a%", "unix:///a%4", "unix:///a%4g", "tcp://h:1?a=%",
                           "tcp://h:1?%zz=1", "tcp://h%2:1"}) {
     CAPTURE(url);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // aeconn-doctor: its rows, computed from made-up facts, and reading of facts from a made-up folder.
 // Facts from a real kernel are tested in tests/softroce/long_case_doctor.sh.
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -57,6 +59,8 @@ Facts good() {
                      {"eth1", address("10.0.0.1")},
                      {"eth1", address("fe80::1:2ff:fe03:405")}};
   facts.processors = {0, 1};
+  facts.descriptors = 1024;
+  facts.most_descriptors = 524288;
   return facts;
 }
 
@@ -252,6 +256,22 @@ TEST_CASE("doctor: processors that are few or far", "[doctor]") {
        "numactl --cpunodebind=1");
   facts.processors = {1};
   says(doctor::processors(facts), Level::kNote, "on 1 processor;", "second one");
+}
+
+TEST_CASE("doctor: descriptors, and the connections that they allow", "[doctor]") {
+  Facts facts = good();
+  says(doctor::descriptors(facts), Level::kOk,
+       "may open 1024 descriptors (RLIMIT_NOFILE), and raise that to 524288: room for 1008 "
+       "connections");
+  facts.descriptors = 64;
+  says(doctor::descriptors(facts), Level::kNote, "or 16 that become descriptors", "LimitNOFILE=");
+  facts.descriptors = 10;
+  says(doctor::descriptors(facts), Level::kNote, "room for 0 connections", "ulimit -n");
+  facts.descriptors = RLIM_INFINITY;
+  says(doctor::descriptors(facts), Level::kOk, "any number");
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(doctor::read_facts().descriptors == limit.rlim_cur);
 }
 
 TEST_CASE("doctor: a limit without room for all is a failure only where all were asked for",

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The table of descriptors in docs/limits.md, and what the process has open.
+
+#include <dirent.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace testing {
+
+/// Descriptors that the process has open.
+inline std::size_t count_descriptors() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  std::size_t count = 0;
+  while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
+  return count - 1;  // that of the folder
+}
+
+/// Counts what is opened from its construction on.
+class Opened {
+ public:
+  /// What was opened since the last call.
+  int more() {
+    const std::size_t now = count_descriptors();
+    return static_cast<int>(now) - static_cast<int>(std::exchange(before_, now));
+  }
+
+ private:
+  std::size_t before_ = count_descriptors();
+};
+
+/// The number in the row of the page's table that begins with `what`.
+inline int told_of(const std::string& what) {
+  const auto tree = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  std::ifstream page(tree / "docs" / "limits.md");
+  const std::string begin = "| " + what + " | ";
+  for (std::string line; std::getline(page, line);)
+    if (line.starts_with(begin)) return std::stoi(line.substr(begin.size()));
+  throw std::runtime_error("docs/limits.md has no row of descriptors for " + what);
+}
+
+}  // namespace testing
