@@ -57,7 +57,7 @@ class AECONN_API Stop {
     /// Called at the end in place of ending the loops, for a program that runs them by other means.
     std::function<void()> ends = {};
   };
-  using Left = Stopping::Left;
+  using Left = Stopping::Left;  ///< number of connections and bytes that were aborted
 
   /// For a server on one loop. To be called on its thread, like the destructor, and before the
   /// program starts other threads that do not block the signals. Throws conn::Error if the kernel

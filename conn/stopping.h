@@ -3,8 +3,11 @@
 // What a loop knows of the stop of its server (conn/stop.h): whether it has begun, and whom to
 // tell.
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -56,7 +59,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
  public:
   /// Returns the one Stopping of `loop`. Throws std::bad_alloc, only at the first call for a loop.
   static Stopping& of(ae::EventLoop& loop);
-  Stopping(ae::EventLoop& loop, ConnectionSet& connections);  ///< called by of()
+  Stopping(ae::EventLoop& loop, ConnectionSet& connections);  ///< called by of(), not by programs
   ~Stopping() override;
 
   /// Whether the server has begun to stop: a session should end when it has answered the request
