@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 /* Time for peers to read what closed connections have left to send, when memcached stops. */
-#define AECONN_DRAIN_SECONDS 4
+#define AECONN_DRAIN_SECONDS 10
 
 /* The addresses of a connection. `peer` is as large as memcached's own field. */
 struct aeconn_place {
