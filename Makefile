@@ -585,7 +585,7 @@ install-python:  ## only the Python package, where PYTHON=python3 finds it below
 .PHONY: install-python
 
 # In their folders of the tree, so that their links to each other work; links to sources become text.
-GUIDES := $(SITE_PAGES) LICENSE $(wildcard docs/*.cc $(addprefix examples/,README.md CMakeLists.txt *.cc *.py c/*.c))
+GUIDES := $(SITE_PAGES) LICENSE $(wildcard docs/*.cc $(addprefix examples/,README.md CMakeLists.txt *.cc *.h *.py c/*.c))
 SOURCES_LINKED := ae|bindings|conn|examples/kv_server|programs|recipes|tests|tools|REUSE\.toml
 install-pages:  ## only the guides and the examples, into DOCDIR=PREFIX/share/doc/aeconn
 	@for page in $(GUIDES); do install -D -m 644 $$page $(D)$(DOCDIR)/$$page || exit 1; done

@@ -48,7 +48,7 @@ check 'the README has 110 lines at most' test "$(wc -l <README.md)" -le 110
 check 'every page of docs/ is in docs/pages.md' bash -c 'for page in docs/*.md; do
   name=${page#docs/}; [ "$name" = pages.md ] || grep -qF "]($name)" docs/pages.md || { echo "$name"; exit 1; }; done'
 # The same on several loops: applies the diff shown on that page.
-awk '/^```diff$/ {inside = 1; next} /^```$/ {inside = 0} inside' docs/server.md >"$work/lines"
+awk '/^```diff$/ {inside = ++n == 1; next} /^```$/ {inside = 0} inside' docs/server.md >"$work/lines"
 awk -v lines="$work/lines" '
   BEGIN {while ((getline line <lines) > 0) if (line ~ /^-/) old = substr(line, 2); else new[old] = substr(line, 2)}
   $0 in new {$0 = new[$0]; changed++}

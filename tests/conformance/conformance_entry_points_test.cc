@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -96,6 +97,7 @@ const std::vector<Entry>& entries() {
          p.type.configure({{"no-such-option", "1"}});
        }},
       {"check", [](Place& p) { p.type.check(p.fresh()); }},
+      {"prepare", [](Place& p) { p.type.prepare(p.fresh()); }},
       {"capacity", [](Place& p) { (void)p.type.capacity(p.fresh(), 10); }},
       {"statistics", [](Place& p) { (void)p.type.statistics(p.loop); }},
       {"counters", [](Place& p) { (void)p.type.counters(p.loop); }},
@@ -132,6 +134,16 @@ const std::vector<Entry>& entries() {
       {"info", [](Place& p) { (void)p.client->info(); }},
       {"is_local", [](Place& p) { (void)p.client->is_local(); }},
       {"local_address", [](Place& p) { (void)p.client->local_address(); }},
+      {"local_sockaddr",
+       [](Place& p) {
+         sockaddr_storage to{};
+         (void)p.client->local_sockaddr(to);
+       }},
+      {"peer_sockaddr",
+       [](Place& p) {
+         sockaddr_storage to{};
+         (void)p.client->peer_sockaddr(to);
+       }},
       {"peer_address", [](Place& p) { (void)p.client->peer_address(); }},
       {"peer_certificate", [](Place& p) { (void)p.client->peer_certificate(); }},
       {"peer_user", [](Place& p) { (void)p.client->peer_user(); }},

@@ -72,12 +72,13 @@ TEST_CASE("tls prepare: without it the files are opened by the listener", "[tls]
 TEST_CASE("tls prepare: each scheme of a list and other transports", "[tls][prepare]") {
   PrepareSite site;
   const conn::Registry registry = conn::all_transports();
-  Endpoint list = Endpoint::parse("tcp|tls://127.0.0.1:0");
-  list.options = site.options;
+  const Endpoint list = Endpoint::parse("shm|tls://127.0.0.1:0?shm-path=" + site.folder.path() +
+                                        "/list.shm&cert=" + site.keys +
+                                        "/server.pem&key=" + site.keys + "/server.key");
   registry.require(list.scheme).prepare(list);
   site.take_keys_away();
   const conn::ListenerPtr listener = registry.listen(site.loop, list, [](ConnectionPtr) {});
-  CHECK(listener->not_served().empty());
+  CHECK(conn::describe(listener->not_served()) == "");
   const Endpoint plain = Endpoint::parse("tcp://127.0.0.1:1");
   CHECK_NOTHROW(registry.require("tcp").prepare(plain));
   CHECK_THROWS_AS(registry.require("tcp").prepare(Endpoint::parse("tcp://127.0.0.1:1?wings=2")),
