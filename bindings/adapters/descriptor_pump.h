@@ -285,6 +285,7 @@ class Pump final : public ae::Deferred {
     // Without memory, tries again: the bytes still wait in the socket.
     if (error == EAGAIN || error == EINTR || error == ENOMEM || error == ENOBUFS) return;
     output_over_ = true;
+    abort_at_ = all_.loop().now() + kLastWords;
     if (error == ECONNRESET) aborted_ = closed_ = true;  // closed, with unread bytes
     if (closed_) return;                                 // output() goes on
     if (input_over_ && shut_) return finish(false, {});
@@ -321,11 +322,22 @@ class Pump final : public ae::Deferred {
       abort_at_ = all_.loop().now() + kLastWords;
       if (!output_over_) start_timer(last_words(), &Pump::give_up);
     }
-    if (output_over_ && !aborted_) return finish(false, {});
+    if (output_over_ && !aborted_) return finish_when_passed_on();
     if (output_over_) abort_when_delivered();
   }
   ae::Duration last_words() const noexcept { return shut_ ? kLastWordsOfBoth : kLastWords; }
   void give_up() { finish(true, {}); }
+
+  /// The connection may still hold output, as tls does until the layer below accepts it. Only then
+  /// has it ended: who waits for that may let the loop end next.
+  void finish_when_passed_on() {
+    its_->flush();
+    const bool holds =
+        its_->sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT;
+    if (holds && all_.loop().now() < abort_at_)
+      return start_timer(kCheck, &Pump::finish_when_passed_on);
+    finish(false, {});
+  }
 
   /// The user has closed the descriptor without reading all: the peer sees a cut after the output.
   void abort_when_delivered() {
