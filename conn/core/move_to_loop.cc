@@ -84,10 +84,10 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
+    if (served_) set_->enter_served();  // before what may throw: abandon() leaves again
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->due_to_close(loop);
     set_->add(*this);  // only the thread of this loop may use the set
-    if (served_) set_->enter_served();
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
     abandon();  // the connection is in no set, so the end of the loop would not find it
