@@ -143,11 +143,20 @@ void ConnectionCore::carrier_changed() noexcept {
   queue_close();
 }
 
-// Ends the connection by an abort, although the program owns it: the program learns of a failure,
-// and its close() then does what abort() does.
+// Ends the connection by an abort. If the program owns it, the program learns of a failure, and its
+// close() then does what abort() does. If the program has closed it, it delivers nothing more: the
+// loop destroys it once no handler is on the stack.
 void ConnectionCore::cut(const Failure& why) noexcept {
-  if (given_up() || inherited()) return;
+  if (inherited() || ending_ == Ending::kReleased) return;
   aborts_ = true;
+  if (closing()) {
+    carrier_->abandon();
+    return release();
+  }
+  if (given_up()) {  // without output above the carrier, InPlace closes the carrier from the loop
+    if (in_place_ != nullptr) in_place_->drop(why.code);
+    return;
+  }
   try {
     fail(why);
   } catch (const std::bad_alloc&) {  // of copying the reason

@@ -524,8 +524,8 @@ void SocketCarrier::abandon() noexcept {
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
-  if (is_unix() && !inherited()) close_unix(std::move(fd_));
-  close_socket();
+  if (is_unix() && !inherited() && !aborts()) close_unix(std::move(fd_));
+  close_socket(aborts());
 }
 
 bool SocketCarrier::leave(ae::EventLoop*) {

@@ -258,6 +258,7 @@ void Below::released() noexcept {
 }
 
 void Below::abandon() noexcept {
+  if (const CarrierHost* const up = above(); up != nullptr && up->aborts()) aborts_ = true;
   if (exists()) carrier_->abandon();
   leave_counters();
   wanted_ = {};

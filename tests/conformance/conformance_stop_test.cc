@@ -10,12 +10,15 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "conn/co.h"
+#include "conn/core/connection_set.h"
 #include "conn/stop.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
 namespace co = conn::co;
@@ -376,6 +379,48 @@ TEST_CASE("stop: destroyed while it drains it lets the sessions go on", "[confor
     testing::send(site.loop, *session, "here");
     REQUIRE(testing::receive(site.loop, *client, 4) == "here");
     REQUIRE_FALSE(ended);
+  }
+}
+
+TEST_CASE("stop: what the program has closed and still delivers is cut", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    struct Lent {
+      int count = 0, back = 0;
+      bool cancelled = false;
+    } lent;
+    const Unblocked signals;
+    Site site(transport);
+    bool ended = false;
+    ConnectionPtr session;
+    Stop stop(site.loop, {.limit = ae::Duration(0), .signals = {}, .ends = [&] { ended = true; }});
+    conn::ListenerPtr listener = site.registry.listen(
+        site.loop, site.fresh(), [&](ConnectionPtr next) { session = std::move(next); });
+    const conn::Endpoint at = testing::address_of(*listener);
+    stop.add(std::move(listener));
+    const ConnectionPtr client = site.connect(at);
+    RUN_UNTIL(site.loop, session != nullptr && client->state() == State::kConnected);
+    const std::string much(1 << 20, 'x');
+    const auto release = [](void* context, std::error_code error) noexcept {
+      Lent& its = *static_cast<Lent*>(context);
+      ++its.back;
+      if (error == std::errc::operation_canceled) its.cancelled = true;
+    };
+    while (session->send({std::as_bytes(std::span(much)), release, &lent, nullptr}) > 0) {
+      ++lent.count;
+      testing::turns(site.loop, 1);  // the client does not read
+    }
+    session.reset();
+    REQUIRE(lent.back < lent.count);
+    stop.request();
+    RUN_UNTIL(site.loop, ended);
+    REQUIRE(stop.left().connections == 1);
+    REQUIRE(stop.status() == 1);
+    RUN_UNTIL(site.loop, lent.back == lent.count);
+    REQUIRE(lent.cancelled);
+    RUN_UNTIL(site.loop, conn::ConnectionSet::of(site.loop).served() == 0);
+    Collector seen(*client);
+    RUN_UNTIL(site.loop, seen.over());
+    REQUIRE(seen.bytes.size() < static_cast<std::size_t>(lent.count) * much.size());
   }
 }
 

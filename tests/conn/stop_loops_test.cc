@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conn/co.h"
+#include "conn/core/connection_set.h"
 #include "conn/listener_group.h"
 #include "conn/stop.h"
 #include "tests/support/catch.h"
@@ -73,6 +74,7 @@ struct Service {
                        };
                      }));
     at = listener->endpoints().front();
+    group = listener.get();
     stop.add(std::move(listener));
   }
   /// Clients on all loops, each with one answer.
@@ -96,6 +98,7 @@ struct Service {
   ae::LoopGroup loops{{.loops = kLoops}};
   Stop stop;
   conn::Endpoint at;
+  conn::ListenerGroup* group = nullptr;  // until the stop begins
 };
 
 /// How the stream ends: 0, or the error.
@@ -179,6 +182,28 @@ TEST_CASE("stop of several loops: one that has ended is not waited for", "[stop]
   service.stop.request();
   service.loops.run();
   REQUIRE(service.stop.status() == 0);
+}
+
+TEST_CASE("stop: a closed connection that lingers is reset", "[stop]") {
+  testing::AnyLoop loop;
+  conn::Registry registry = testing::test_registry();
+  bool ended = false;
+  Stop stop(loop, {.limit = 1ms, .signals = {}, .ends = [&] { ended = true; }});
+  ConnectionPtr session;
+  auto listener = registry.listen(loop, "tcp://127.0.0.1:0?send-buffer=64k&linger=1h",
+                                  [&](ConnectionPtr next) { session = std::move(next); });
+  const RawSocket client = RawSocket::connect(listener->endpoints().front());
+  RUN_UNTIL(loop, session != nullptr);
+  const std::string much(1 << 20, 'x');
+  while (session->write(much.data(), much.size()) > 0) continue;
+  session.reset();
+  stop.add(std::move(listener));
+  stop.request();
+  RUN_UNTIL(loop, ended && conn::ConnectionSet::of(loop).served() == 0);
+  REQUIRE(stop.left().connections == 1);
+  int end = -1;
+  while (end == -1) end = end_of(client);
+  REQUIRE(end == ECONNRESET);
 }
 
 TEST_CASE("stop of several loops: it and its handlers may go first", "[stop]") {
