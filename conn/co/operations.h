@@ -161,15 +161,17 @@ class Peek : public Operation {
 class NextRequest final : public Peek, private StopWatcher {
  public:
   NextRequest(Lane& lane, std::size_t& shown, Stopping* stopping, ae::Duration limit) noexcept
-      : Peek(lane, shown, 1, begun(stopping) ? std::min(limit, kLastLook) : limit),
-        stopping_(stopping) {}
+      : Peek(lane, shown, 1, limit), stopping_(stopping) {}
   NextRequest(NextRequest&& other) noexcept : Peek(std::move(other)), stopping_(other.stopping_) {}
   NextRequest& operator=(NextRequest&&) = delete;
 
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) noexcept {
     if (!Peek::await_suspend(awaiting)) return false;
-    if (stopping_ != nullptr && !stopping_->begun()) stopping_->add(*this);
+    if (begun(stopping_))
+      on_stop();
+    else if (stopping_ != nullptr)
+      stopping_->add(*this);
     return true;
   }
   Peeked await_resume() noexcept {

@@ -184,6 +184,31 @@ TEST_CASE("stop of several loops: one that has ended is not waited for", "[stop]
   REQUIRE(service.stop.status() == 0);
 }
 
+TEST_CASE("stop: a request that is awaited after the stop began ends", "[stop]") {
+  testing::AnyLoop loop;
+  conn::Registry registry = testing::test_registry();
+  ConnectionPtr session;
+  const auto listener = registry.listen(loop, "tcp://127.0.0.1:0",
+                                        [&](ConnectionPtr next) { session = std::move(next); });
+  const RawSocket client = RawSocket::connect(listener->endpoints().front());
+  RUN_UNTIL(loop, session != nullptr);
+  co::Event never(loop);
+  std::errc error{};
+  // first() makes all its operations before it starts one.
+  const auto begin = [](ae::EventLoop& on, co::Event& then) -> co::Task<> {
+    conn::Stopping::of(on).begin(ae::TimePoint::max(), [] {});
+    co_await then.wait();
+  };
+  const auto serve = [&](co::Stream peer) -> co::Task<> {
+    const auto got = co_await co::first(begin(loop, never), peer.next_request());
+    error = std::get<1>(got).error;
+  };
+  co::Scope scope;
+  scope.spawn(serve(std::move(session)));
+  RUN_UNTIL(loop, scope.empty());
+  REQUIRE(error == std::errc::operation_canceled);
+}
+
 TEST_CASE("stop: a closed connection that lingers is reset", "[stop]") {
   testing::AnyLoop loop;
   conn::Registry registry = testing::test_registry();
