@@ -248,11 +248,12 @@ void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused
   at.receiver->arrive(std::move(arrival));
 }
 
-// Takes over a connection that another loop has posted. Posts also run while their loop is being
-// destroyed; then another loop must take the connection.
+// Takes over a connection that another loop has posted. If the group was closed meanwhile, a loop
+// still delivers what was posted to it before the function that leaves it. Posts also run while
+// their loop is being destroyed; then another loop must take the connection.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
-  if (closed_) return;
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
+  if (closed_) return;
   at.ended = true;
   send_on(at, std::move(arrival));
 }

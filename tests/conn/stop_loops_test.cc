@@ -184,6 +184,36 @@ TEST_CASE("stop of several loops: one that has ended is not waited for", "[stop]
   REQUIRE(service.stop.status() == 0);
 }
 
+TEST_CASE("stop of several loops: connections on their way to a loop are answered", "[stop]") {
+  Service service({.limit = ae::Duration::max()});
+  std::atomic<bool> go{false};
+  for (std::size_t i = 1; i < kLoops; ++i)
+    service.loops.poster(i).post([&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+  std::vector<RawSocket> clients;
+  for (std::size_t i = 0; i < 2 * kLoops; ++i) {
+    clients.push_back(RawSocket::connect(service.at));
+    clients.back().send("hello\n");
+  }
+  const auto assigned = [&] {
+    std::uint64_t all = 0;
+    for (const auto& share : service.group->shares()) all += share.assigned;
+    return all;
+  };
+  while (assigned() < clients.size()) std::this_thread::sleep_for(1ms);
+  REQUIRE(service.group->shares()[1].assigned > 0);
+  service.stop.request();
+  while (!refused(service.at)) std::this_thread::sleep_for(1ms);
+  go = true;
+  service.loops.run();
+  for (const RawSocket& each : clients) {
+    REQUIRE(each.receive(6) == "hello\n");
+    REQUIRE(each.receive(1).empty());
+  }
+  REQUIRE(service.stop.status() == 0);
+}
+
 TEST_CASE("stop: a request that is awaited after the stop began ends", "[stop]") {
   testing::AnyLoop loop;
   conn::Registry registry = testing::test_registry();
