@@ -75,12 +75,16 @@ class AECONN_API Stop {
   Stop(const Stop&) = delete;
   Stop& operator=(const Stop&) = delete;
   /// Destroys the handlers that it keeps, and listeners that are left, like that of a
-  /// ListenerGroup. Restores the calling thread's signal mask, unless a signal has arrived: the
-  /// program is about to end then, and another signal must not kill it.
+  /// ListenerGroup. On another thread than that of the controlling loop it waits until that loop
+  /// has let go of it, so the loop must run or have ended; `begins` and `ends` do not run
+  /// afterwards. If the loops go on, another Stop may follow. Restores the calling thread's signal
+  /// mask, unless a signal has arrived: the program is about to end then, and another signal must
+  /// not kill it.
   ~Stop();
 
   /// Takes over a listener and destroys it when the stop begins, at once if it has begun. Its
-  /// accept handler goes with it: if sessions live in there, pass it through keep(). A listener of
+  /// accept handler goes with it: if sessions live in there, pass it through keep(). Connections
+  /// whose set-up is not over end with it, and are not counted. A listener of
   /// one loop is added on its thread, and only to the Stop of that loop; a ListenerGroup on any
   /// thread. An Acceptor of conn/co.h on one of the loops needs no call: it closes by itself.
   void add(ListenerPtr listener);

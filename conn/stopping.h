@@ -63,7 +63,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   ~Stopping() override;
 
   /// Whether the server has begun to stop: a session should end when it has answered the request
-  /// under way.
+  /// under way. False again soon after the Stop is destroyed.
   bool begun() const noexcept { return begun_; }
   /// Whether half of the limit of the stop is over: a session should then end after the request
   /// under way even if the next one has arrived.
@@ -84,6 +84,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
   /// Aborts the served connections that are left; their handlers learn of it as of a failure.
   Left cut() noexcept;
+  /// The Stop that called begin() is gone: begun() is false again, and `drained` is not called.
+  void end() noexcept;
   /// Keeps an accept handler until forget(), or until the loop ends.
   void keep(std::shared_ptr<const AcceptHandler> handler);
   void forget() noexcept;  ///< destroys the accept handlers that were kept

@@ -60,12 +60,19 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void drained();
   void cut();
   void finish();
+  void end_parts() noexcept;
   /// Runs `fn` with the Stopping of each loop, on its thread. Returns how many loops run it.
   std::size_t on_parts(const std::function<void(Stopping&)>& fn, const std::function<void()>& gone);
   /// Runs `fn` on the controlling thread.
   void control_runs(std::function<void()> fn) const { (void)post_surely(controller, fn); }
-  void on_loop_end() noexcept override { leave(); }
+  void on_loop_end() noexcept override {
+    const std::shared_ptr<Core> alive = shared_from_this();
+    leave();
+  }
   void leave() noexcept;
+  /// Leaves the controlling loop. On another thread, waits until that loop has run leave(), unless
+  /// it has ended, or the process is a child of fork(): no function of the program runs afterwards.
+  void leave_from_here() noexcept;
 
   struct Part {
     ae::EventLoop* loop;
@@ -84,8 +91,9 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   std::atomic<bool> kept{false};  // whether a loop keeps accept handlers
   ae::TimePoint asked{};          // time of the first request
   ae::TimerId limit_timer = 0;
-  std::size_t undrained = 0;  // number of loops that still have sessions
-  std::size_t uncut = 0;      // number of loops that have not said what they have cut
+  std::atomic<bool> has_left{false};  // whether this object has left the controlling loop
+  std::size_t undrained = 0;          // number of loops that still have sessions
+  std::size_t uncut = 0;              // number of loops that have not said what they have cut
   bool cutting = false;
   const ae::MadeHere made_here;
   mutable ae::Mutex mutex;             // guards the following
@@ -104,16 +112,18 @@ AcceptHandler Stop::Core::keep(ae::EventLoop& loop, AcceptHandler handler) {
 
 /// Begins to catch the signals; `start` calls start() on the controlling thread.
 void Stop::Core::watch(const std::function<void()>& start) {
-  if (settings.signals.empty()) return start();
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int each : settings.signals) sigaddset(&set, each);
-  fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  if (fd < 0) throw Error("signalfd: " + errno_text(errno));
-  pthread_sigmask(SIG_BLOCK, &set, &before);
+  if (!settings.signals.empty()) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int each : settings.signals) sigaddset(&set, each);
+    fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (fd < 0) throw Error("signalfd: " + errno_text(errno));
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+  }
   try {
     start();
   } catch (...) {
+    leave_from_here();
     restore_signals();
     throw;
   }
@@ -124,23 +134,32 @@ void Stop::Core::restore_signals() const noexcept {
 }
 
 void Stop::Core::start(ae::EventLoop& loop) {
-  control = &loop;
+  ConnectionSet& set = ConnectionSet::of(loop);
   controller = loop.poster();
   thread = std::this_thread::get_id();
-  ConnectionSet::of(loop).add(*this);
-  if (fd < 0) return;
-  loop.add_file_event(fd, ae::kReadable, [self = this](int, ae::Mask) {
-    const std::shared_ptr<Core> alive = self->shared_from_this();
-    self->on_signal();
-  });
+  if (fd >= 0)
+    loop.add_file_event(fd, ae::kReadable, [self = this](int, ae::Mask) {
+      const std::shared_ptr<Core> alive = self->shared_from_this();
+      self->on_signal();
+    });
+  // Last: nothing throws from here on, and an exception may destroy this object on another thread.
+  set.add(*this);
+  control = &loop;
 }
 
 void Stop::Core::leave() noexcept {
   stop_watching();
   ae::EventLoop* const loop = std::exchange(control, nullptr);
-  if (loop == nullptr) return;
-  if (fd >= 0) loop->remove_file_event(fd, ae::kReadable);
-  if (limit_timer != 0) loop->remove_time_event(std::exchange(limit_timer, 0));
+  if (loop != nullptr && fd >= 0) loop->remove_file_event(fd, ae::kReadable);
+  if (loop != nullptr && limit_timer != 0) loop->remove_time_event(std::exchange(limit_timer, 0));
+  has_left = true;
+  has_left.notify_all();
+}
+
+void Stop::Core::leave_from_here() noexcept {
+  if (thread == std::this_thread::get_id()) return leave();
+  if (made_here.inherited()) return;
+  if (post_surely(controller, [self = shared_from_this()] { self->leave(); })) has_left.wait(false);
 }
 
 void Stop::Core::on_signal() {
@@ -153,7 +172,8 @@ void Stop::Core::on_signal() {
 
 void Stop::Core::on_request() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  if (phase == Phase::kServing) {
+  // Another thread may destroy the Stop, which ends the last phase.
+  if (Phase from = Phase::kServing; phase.compare_exchange_strong(from, Phase::kDraining)) {
     asked = now;
     return begin();
   }
@@ -177,22 +197,23 @@ std::size_t Stop::Core::on_parts(const std::function<void(Stopping&)>& fn,
 }
 
 void Stop::Core::begin() {
-  phase = Phase::kDraining;
+  const ae::TimePoint none = ae::TimePoint::max();
+  const bool limited = settings.limit < none - asked;
   if (settings.begins) settings.begins();
+  // The limit is set first: destroying the listeners may wait for each loop.
+  if (limited && control != nullptr)
+    limit_timer = control->add_time_event(asked + settings.limit, [this] {
+      limit_timer = 0;
+      cut();
+      return ae::kNoMore;
+    });
   std::vector<ListenerPtr> stopped;
   {
     const std::lock_guard lock(mutex);
     stopped.swap(listeners);
   }
   stopped.clear();
-  const ae::TimePoint none = ae::TimePoint::max();
-  const bool limited = settings.limit < none - asked;
-  if (limited && control != nullptr)
-    limit_timer = control->add_time_event(settings.limit, [this] {
-      limit_timer = 0;
-      cut();
-      return ae::kNoMore;
-    });
+  if (phase != Phase::kDraining) return;  // what was called has destroyed the Stop, or aborted
   const auto one_drained = [self = shared_from_this()] {
     self->control_runs([self] { self->drained(); });
   };
@@ -232,6 +253,16 @@ void Stop::Core::finish() {
   end();
 }
 
+/// The Stop is destroyed, and the loops may go on: for them no stop has begun any more. Posted, to
+/// come after what begin() has posted.
+void Stop::Core::end_parts() noexcept {
+  try {
+    (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
+  } catch (const std::bad_alloc&) {
+    // Without memory it stays begun, as after a Stop that is still there.
+  }
+}
+
 // --- what the program has ------------------------------------------------------------------------
 
 Stop::Stop(ae::EventLoop& loop, Settings settings)
@@ -259,19 +290,16 @@ Stop::Stop(ae::EventLoop& control, ae::Loops& serving, Settings settings)
 
 Stop::~Stop() {
   const std::shared_ptr<Core> core = core_;
-  core->phase = Phase::kEnded;
+  const bool had_begun = core->phase.exchange(Phase::kEnded) != Phase::kServing;
   std::vector<ListenerPtr> listeners;
   {
     const std::lock_guard lock(core->mutex);
     listeners.swap(core->listeners);
   }
   listeners.clear();
-  if (core->thread == std::this_thread::get_id()) {
-    core->leave();
-  } else if (!core->made_here.inherited()) {
-    (void)post_surely(core->controller, [core] { core->leave(); });
-  }
+  core->leave_from_here();
   if (core->made_here.inherited()) return;
+  if (had_begun) core->end_parts();
   if (core->kept && only_ != nullptr) {
     if (core->controller.open()) Stopping::of(*core->parts.front().loop).forget();
   } else if (core->kept) {

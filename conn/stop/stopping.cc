@@ -98,6 +98,13 @@ void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) 
   tell();
 }
 
+void Stopping::end() noexcept {
+  begun_ = false;
+  connections_.when_none_served(nullptr);
+  if (timer_ != 0) loop_.remove_time_event(std::exchange(timer_, 0));
+  drained_ = nullptr;
+}
+
 Stopping::Left Stopping::cut() noexcept {
   Failure why = out_of_memory();
   why.code = std::make_error_code(std::errc::operation_canceled);

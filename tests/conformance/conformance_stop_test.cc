@@ -424,6 +424,69 @@ TEST_CASE("stop: what the program has closed and still delivers is cut", "[confo
   }
 }
 
+TEST_CASE("stop: after one that was destroyed another stops the same loop", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    ConnectionPtr session;
+    const conn::ListenerPtr listener = site.registry.listen(
+        site.loop, site.fresh(), [&](ConnectionPtr next) { session = std::move(next); });
+    const ConnectionPtr client = site.connect(testing::address_of(*listener));
+    RUN_UNTIL(site.loop, session != nullptr && client->state() == State::kConnected);
+    bool ended = false;
+    const auto settings = [&] {
+      return Stop::Settings{
+          .limit = ae::Duration::max(), .signals = {}, .ends = [&] { ended = true; }};
+    };
+    auto stop = std::make_unique<Stop>(site.loop, settings());
+    stop->request();
+    conn::Stopping& stopping = conn::Stopping::of(site.loop);
+    RUN_UNTIL(site.loop, stopping.begun());
+    stop.reset();
+    RUN_UNTIL(site.loop, !stopping.begun());
+    stop = std::make_unique<Stop>(site.loop, settings());
+    bool told = false;
+    const conn::StopHook hook(site.loop, [&] { told = true; });
+    testing::turns(site.loop, 3);
+    REQUIRE_FALSE(told);
+    stop->request();
+    RUN_UNTIL(site.loop, told);
+    testing::turns(site.loop, 3);
+    REQUIRE_FALSE(ended);
+    session.reset();
+    RUN_UNTIL(site.loop, ended);
+    REQUIRE(stop->status() == 0);
+  }
+}
+
+TEST_CASE("stop: the limit counts while listeners are destroyed", "[conformance]") {
+  testing::AnyLoop loop;
+  const ae::Duration limit = 400ms * testing::slower();
+  bool ended = false, over = false, in_time = false;
+  Stop stop(loop, {.limit = limit, .signals = {}, .ends = [&] { ended = true; }});
+  conn::Registry registry = testing::test_registry();
+  ConnectionPtr session;
+  const conn::ListenerPtr other = registry.listen(
+      loop, "tcp://127.0.0.1:0", [&](ConnectionPtr next) { session = std::move(next); });
+  const auto client = testing::RawSocket::connect(testing::address_of(*other));
+  RUN_UNTIL(loop, session != nullptr);
+  // What the accept handler owns takes the whole limit to end.
+  static const int some = 0;
+  std::shared_ptr<const int> owned(&some, [&](const int*) {
+    std::this_thread::sleep_for(limit);
+    loop.add_time_event(limit / 2, [&] {
+      over = true;
+      in_time = ended;
+      return ae::kNoMore;
+    });
+  });
+  stop.add(registry.listen(loop, "tcp://127.0.0.1:0",
+                           [owned = std::move(owned)](const ConnectionPtr&) {}));
+  stop.request();
+  RUN_UNTIL(loop, over);
+  REQUIRE(in_time);
+  REQUIRE(stop.left().connections == 1);
+}
+
 TEST_CASE("stop: it may outlive its loop", "[conformance]") {
   auto loop = std::make_unique<testing::AnyLoop>();
   bool ended = false;

@@ -214,6 +214,33 @@ TEST_CASE("stop of several loops: connections on their way to a loop are answere
   REQUIRE(service.stop.status() == 0);
 }
 
+TEST_CASE("stop of several loops: its end waits for the function that it calls", "[stop]") {
+  ae::LoopGroup loops({.loops = kLoops});
+  std::atomic<bool> called{false}, go{false}, returned{false};
+  auto stop = std::make_unique<Stop>(loops, Stop::Settings{.signals = {}, .begins = [&] {
+                                                             called = true;
+                                                             while (!go)
+                                                               std::this_thread::sleep_for(1ms);
+                                                             returned = true;
+                                                           }});
+  stop->request();
+  while (!called) std::this_thread::sleep_for(1ms);
+  std::thread other([&] {
+    std::this_thread::sleep_for(20ms);
+    go = true;
+  });
+  stop.reset();
+  const bool waited = returned;
+  other.join();
+  REQUIRE(waited);
+  // The group goes on, without a stop.
+  std::atomic<bool> begun{true};
+  while (begun)
+    loops.on_each([&](ae::EventLoop& loop, std::size_t index) {
+      if (index == 0) begun = conn::Stopping::of(loop).begun();
+    });
+}
+
 TEST_CASE("stop: a request that is awaited after the stop began ends", "[stop]") {
   testing::AnyLoop loop;
   conn::Registry registry = testing::test_registry();
