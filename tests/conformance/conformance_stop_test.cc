@@ -190,7 +190,7 @@ TEST_CASE("stop: requests that have arrived are answered", "[conformance]") {
 
 TEST_CASE("stop: a peer that never stops sending is ended between two requests", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    Server server(transport, {.limit = 1s});
+    Server server(transport, {.limit = 1s * testing::slower()});
     const ConnectionPtr client = server.connect();
     std::string got;
     bool over = false;
