@@ -3,7 +3,6 @@
 // An interface to several event loops that serve together, each on a thread of its own. LoopGroup
 // creates its threads and loops; LoopList refers to loops that the host program already runs.
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -41,11 +40,20 @@ class AECONN_API Loops {
   /// while it waits for the others, it serves what they ask of its own loops; no handler runs. So
   /// `fn` must only look at its loop: it must not wait, run handlers, or begin or end anything.
   /// Throws like on_each(), but not for the thread.
+  ///
+  /// The loops of the calling thread are those whose thread() it is, also outside handlers. While
+  /// `fn` looks at one of them, another thread that begins to run or destroy it waits. For any
+  /// other loop the call waits until a thread runs or destroys it: for ever if none does, or if
+  /// only the calling thread would. So a thread that takes over a loop that another has run, runs
+  /// it once before it asks, and before it does anything else with it if the other one may still
+  /// ask.
   void ask_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn);
   /// Runs `fn` like ask_each(), for loop `index` alone, which must be less than size().
   void ask(std::size_t index, const std::function<void(EventLoop& loop)>& fn);
-  /// Returns the id of the thread that runs loop `index`; the id of no thread if that is not known
-  /// yet. Throws LoopError in a child of fork() if the thread is its parent's. Any thread.
+  /// Returns the id of the thread that runs loop `index`: the one that has called run(),
+  /// process_events(), EpollLoop::dispatch() or prepare(), or for a borrowed ev_loop ev_run(),
+  /// last, whether or not that has returned. The id of no thread before the first of these calls.
+  /// Throws LoopError in a child of fork() if the thread is its parent's. Any thread.
   virtual std::thread::id thread(std::size_t index) const;
   /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
   /// uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
@@ -58,21 +66,18 @@ class AECONN_API LoopList final : public Loops {
  public:
   /// Refers to `loops` without owning them, and only posts functions to them. on_each() waits until
   /// each loop has run its function, forever if one never does: use the list (conn::listen(),
-  /// destroying a listener) only while they run. Throws LoopError for an empty list.
+  /// destroying a listener) only while they run. A loop may go to another thread (thread()), but
+  /// not while on_each() runs. Throws LoopError for an empty list.
   explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
   EventLoop* loop(std::size_t index) const noexcept override { return entries_[index].loop; }
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
-  /// Known once the loop has run an iteration since the list was made.
-  std::thread::id thread(std::size_t index) const override { return *entries_[index].thread; }
 
  private:
   struct Entry {
     EventLoop* loop;
     Poster poster;
-    // The id of the thread that runs the loop; set once the loop has run.
-    std::shared_ptr<std::atomic<std::thread::id>> thread;
   };
   std::vector<Entry> entries_;
 };

@@ -175,6 +175,7 @@ void LoopWork::recycle_posts() noexcept {
 
 void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
+  queue->enter();
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
   // In a child of fork(), the posted functions that have not run yet are skipped, because the

@@ -58,16 +58,12 @@ void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& po
 
 LoopList::LoopList(const std::vector<EventLoop*>& loops) {
   if (loops.empty()) throw LoopError("a list of loops needs one at least");
-  for (EventLoop* loop : loops) {
-    auto thread = std::make_shared<std::atomic<std::thread::id>>();
-    entries_.push_back({loop, loop->poster(), thread});
-    (void)entries_.back().poster.post([thread] { *thread = std::this_thread::get_id(); });
-  }
+  for (EventLoop* loop : loops) entries_.push_back({loop, loop->poster()});
 }
 
 void LoopList::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) {
-  for (const Entry& entry : entries_)
-    if (*entry.thread == std::this_thread::get_id())
+  for (std::size_t i = 0; i < size(); ++i)
+    if (thread(i) == std::this_thread::get_id())
       throw LoopError("on_each() on a thread of the list would wait for itself");
   run_on_each(
       size(), [this](std::size_t i) { return entries_[i].poster; },

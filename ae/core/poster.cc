@@ -35,6 +35,11 @@ bool Poster::Queue::open() noexcept {
   return !closed_;
 }
 
+void Poster::Queue::change_thread() noexcept {
+  const std::lock_guard lock(changing_);
+  thread_.store(std::this_thread::get_id(), std::memory_order_release);
+}
+
 void Poster::Queue::take(Functions& batch) {
   const std::lock_guard lock(mutex_);
   leave_to_parent();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The state that a loop shares with its Posters: the queue of functions that other threads have
-// posted. It outlives the loop for as long as a Poster exists.
+// posted, and the thread that runs the loop. It outlives the loop for as long as a Poster exists.
 
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "ae/abi.h"
@@ -36,8 +37,30 @@ class Poster::Queue {
   /// push() fails.
   void close(Functions& batch);
 
+  /// Records that the calling thread runs the loop from now on, or destroys it. If that was another
+  /// thread, waits until no run_here() of that one is on the stack. Costs a load and a comparison
+  /// if it was the same.
+  void enter() noexcept {
+    if (thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) change_thread();
+  }
+  /// The thread that ran the loop last; the id of no thread before the first run. Any thread.
+  std::thread::id thread() const noexcept { return thread_.load(std::memory_order_acquire); }
+  /// Calls `fn` and returns true if the calling thread ran the loop last; returns false if another
+  /// did, or none. While `fn` runs, no other thread begins to run or to destroy the loop. `fn` must
+  /// be short, and must not run or destroy the loop.
+  template <class Fn>
+  bool run_here(Fn&& fn) {
+    const std::lock_guard lock(changing_);
+    if (thread() != std::this_thread::get_id()) return false;
+    fn();
+    return true;
+  }
+  /// The queue of a poster; null if the poster is empty.
+  static Queue* of(const Poster& poster) noexcept { return poster.queue_.get(); }
+
  private:
   void leave_to_parent() noexcept;
+  void change_thread() noexcept;
 
   Mutex mutex_;
   Functions functions_;
@@ -46,6 +69,8 @@ class Poster::Queue {
   Functions of_parent_;
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty
   bool closed_ = false;
+  Mutex changing_;  // locked while thread_ changes, and while it must not
+  std::atomic<std::thread::id> thread_{};
   const Wake wake_;
   void* const context_;  // pointer that is passed to wake_; valid until the queue is closed
 };

@@ -4,6 +4,7 @@
 // instead: so two loops that ask each other do not wait forever.
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <list>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "ae/core/fork.h"
+#include "ae/core/poster.h"
 #include "ae/loops.h"
 
 namespace ae { inline namespace AECONN_ABI {
@@ -23,22 +25,36 @@ using Ask = std::function<void(EventLoop&, std::size_t)>;
 struct Question {
   enum class Step { kOpen, kBeingAnswered, kAnswered };
 
-  /// Runs the function. Only for the thread that has set `step` to kBeingAnswered.
-  void answer() noexcept {
+  /// Runs the function and returns true, unless another call does or has. On the loop's thread.
+  bool answer() noexcept {
+    Step open = Step::kOpen;
+    if (!step.compare_exchange_strong(open, Step::kBeingAnswered)) return false;
     try {
       (*ask)(*loop, index);
     } catch (...) {
       failure = std::current_exception();
     }
+    return true;
+  }
+  /// Answers in place if the calling thread is the loop's. Returns whether it has.
+  bool answer_here() {
+    Poster::Queue* const queue = Poster::Queue::of(poster);
+    bool answered = false;
+    if (queue != nullptr) (void)queue->run_here([&] { answered = answer(); });
+    return answered;
+  }
+  bool is_here() const noexcept {
+    const Poster::Queue* const queue = Poster::Queue::of(poster);
+    return queue != nullptr && queue->thread() == std::this_thread::get_id();
   }
 
   const MadeHere made_here;
   EventLoop* loop = nullptr;
   std::size_t index = 0;
-  std::thread::id thread;    // runs the loop; the id of no thread: not known
+  Poster poster;             // the loop's
   const Ask* ask = nullptr;  // lives until all questions of its ask_each() have been answered
-  Step step = Step::kOpen;
-  std::exception_ptr failure;
+  std::atomic<Step> step{Step::kOpen};
+  std::exception_ptr failure;  // valid once the question is answered
 };
 using QuestionPtr = std::shared_ptr<Question>;
 
@@ -51,10 +67,11 @@ class Board {
     return *only;
   }
 
-  /// Answers the question, unless another thread does or has.
+  /// Answers the question, unless another thread does or has. On the loop's thread.
   void answer(Question& question) {
-    std::unique_lock lock(mutex_);
-    answer(question, lock);
+    if (!question.answer()) return;
+    const std::lock_guard lock(mutex_);
+    finish(question);
   }
   /// `node` has one question. Allocates nothing: its loop has the post already.
   void put(std::list<QuestionPtr>& node) noexcept {
@@ -70,26 +87,27 @@ class Board {
       return each->step == Question::Step::kAnswered;
     })) {
       const auto to_me = std::find_if(open_.begin(), open_.end(), [](const QuestionPtr& each) {
-        return each->thread == std::this_thread::get_id() && !each->made_here.inherited();
+        return each->step == Question::Step::kOpen && each->is_here() &&
+               !each->made_here.inherited();
       });
       if (to_me == open_.end()) {
         changed_.wait(lock);
         continue;
       }
       const QuestionPtr next = *to_me;
-      answer(*next, lock);
+      // Not while this board is locked: the answer is the program's, and the loop may meanwhile
+      // have gone to another thread.
+      lock.unlock();
+      const bool answered = next->answer_here();
+      lock.lock();
+      if (answered) finish(*next);
     }
     std::erase_if(open_, [](const QuestionPtr& each) { return each->made_here.inherited(); });
   }
 
  private:
-  void answer(Question& question, std::unique_lock<Mutex>& lock) {
-    if (question.step != Question::Step::kOpen) return;
-    question.step = Question::Step::kBeingAnswered;
+  void finish(Question& question) {
     std::erase_if(open_, [&](const QuestionPtr& each) { return each.get() == &question; });
-    lock.unlock();
-    question.answer();
-    lock.lock();
     question.step = Question::Step::kAnswered;
     changed_.notify_all();
   }
@@ -109,38 +127,47 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
   for (std::size_t i = first; i < first + count; ++i) {
     all.push_back(std::make_shared<Question>());
     Question& question = *all.back();
+    (void)loops.thread(i);  // throws in a child of fork() whose parent has the loop's thread
     question.loop = loops.loop(i);
     question.index = i;
-    question.thread = loops.thread(i);
+    question.poster = loops.poster(i);
     question.ask = &fn;
     nodes.push_back({all.back()});
   }
-  const auto is_here = [](const Question& its) { return its.thread == std::this_thread::get_id(); };
-  for (std::size_t i = 0; i < count; ++i) {
+  const auto fail = [](Question& question) {
+    question.failure = std::current_exception();
+    question.step = Question::Step::kAnswered;
+  };
+  const auto post = [&](std::size_t i) {
     Question& question = *all[i];
-    if (is_here(question)) continue;
     bool posted = false;
     try {
-      const ae::Poster poster = loops.poster(question.index);
-      posted = poster.post([&board, its = all[i]] { board.answer(*its); });
+      posted = question.poster.post([&board, its = all[i]] { board.answer(*its); });
       if (!posted) throw LoopError("loop " + std::to_string(question.index) + " has ended");
     } catch (const std::exception&) {
-      question.failure = std::current_exception();
-      question.step = Question::Step::kAnswered;
+      fail(question);
     }
     // Only now: a loop that has taken the post ends no earlier than it has run it.
     if (posted) board.put(nodes[i]);
+  };
+  std::vector<std::size_t> here;
+  here.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all[i]->is_here())
+      here.push_back(i);
+    else
+      post(i);
   }
-  for (const QuestionPtr& each : all) {
-    if (!is_here(*each)) continue;
-    try {
-      if (!loops.poster(each->index).open())
-        throw LoopError("loop " + std::to_string(each->index) + " has ended");
-      each->answer();
-    } catch (const std::exception&) {
-      each->failure = std::current_exception();
-    }
-    each->step = Question::Step::kAnswered;
+  for (const std::size_t i : here) {
+    Question& question = *all[i];
+    (void)Poster::Queue::of(question.poster)->run_here([&] {
+      // It may have ended, by this thread: another one would wait for this function.
+      if (question.poster.open()) (void)question.answer();
+    });
+    if (question.step == Question::Step::kBeingAnswered)
+      question.step = Question::Step::kAnswered;
+    else
+      post(i);  // it has gone to another thread, or has ended
   }
   board.wait(all);
   for (const QuestionPtr& each : all)
@@ -157,6 +184,10 @@ void Loops::ask(std::size_t index, const std::function<void(EventLoop&)>& fn) {
   ask_some(*this, index, 1, [&fn](EventLoop& loop, std::size_t) { fn(loop); });
 }
 
-std::thread::id Loops::thread(std::size_t) const { return {}; }
+std::thread::id Loops::thread(std::size_t index) const {
+  const Poster its = poster(index);
+  const Poster::Queue* const queue = Poster::Queue::of(its);
+  return queue == nullptr ? std::thread::id() : queue->thread();
+}
 
 }}  // namespace ae

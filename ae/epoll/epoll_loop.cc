@@ -248,6 +248,7 @@ void EpollLoop::Impl::watch(int fd, std::uint32_t wanted, std::uint64_t tag) {
 void EpollLoop::Impl::run() {
   if (turning) LoopWork::refuse_reentry("run()");
   if (work.inherited()) after_fork();
+  work.queue->enter();
   if (std::exchange(work.stop_requested, false)) return;
   {
     const Turn turn(*this);
@@ -265,6 +266,7 @@ void EpollLoop::Impl::run() {
 std::size_t EpollLoop::Impl::process_events(Process flags) {
   if (turning) LoopWork::refuse_reentry("process_events()");
   if (work.inherited()) after_fork();
+  work.queue->enter();
   const std::size_t ran = core.ran;
   {
     const Turn turn(*this);
@@ -465,6 +467,7 @@ bool EpollLoop::Impl::arm() {
 std::size_t EpollLoop::Impl::dispatch() {
   if (turning) return dispatch_nested();
   if (!hosted()) return process_events(kFullIteration | kDontWait);
+  work.queue->enter();
   const std::size_t ran = core.ran;
   {
     const Turn turn(*this);
@@ -521,6 +524,7 @@ bool EpollLoop::Impl::prepare() {
   if (!hosted()) open_host_descriptors();
   prepares = true;
   if (turning) return show_nested();
+  work.queue->enter();
   {
     const Turn turn(*this);
     core.begin_iteration();

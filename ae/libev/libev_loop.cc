@@ -165,6 +165,7 @@ void LibevLoop::Impl::refuse_reentry(const char* what) const {
 void LibevLoop::Impl::run() {
   refuse_reentry("run()");
   if (work.inherited()) after_fork();
+  work.queue->enter();
   if (std::exchange(work.stop_requested, false)) return;
   work.running = true;
   work.idle.drop();
@@ -180,6 +181,7 @@ void LibevLoop::Impl::run() {
 std::size_t LibevLoop::Impl::process_events(Process flags) {
   refuse_reentry("process_events()");
   if (work.inherited()) after_fork();
+  work.queue->enter();
   core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
@@ -223,6 +225,7 @@ void LibevLoop::Impl::before_sleep() {
     set_sleep(false);
     return;
   }
+  if (!core.owned) work.queue->enter();  // the host program may have called ev_run()
   serving = true;
   bool may_sleep = work.before_sleep(!core.in_handler());
   serving = false;

@@ -77,7 +77,10 @@ int aeconn_has_transport(const char* scheme);
 int aeconn_configure(const char* scheme, const char* options);
 /* Reads the files that a listener on this URL needs, such as keys, and keeps them: call it before
  * the process gives up its privileges, if it listens later. Listening with the same URL then opens
- * none of them; aeconn_configure() and reload=auto do. 0, or -1 with errno and a sentence. */
+ * none of them; aeconn_configure() and reload=auto do. What was read counts as if a listener used
+ * it, until the process ends: once the files cannot be read any more, each aeconn_configure() of
+ * the transport fails, even if nobody listens on the URL; and statistic certificates_end counts
+ * its certificates. 0, or -1 with errno and a sentence. */
 int aeconn_prepare_url(const char* url);
 
 /* Called once with a NUL-terminated text of `size` bytes, which is valid during the call. */
@@ -169,8 +172,8 @@ int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context);
  * NULL with errno and a sentence. */
 aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin);
 /* A group of at least one loop that threads of the program run, "workers". It may be made before or
- * while they run. Free its listeners first: that waits until each loop has run an iteration or was
- * freed. Then free the group, before or after its loops. */
+ * while they run. Free its listeners first (aeconn_listener_free()), then the group, before or
+ * after its loops. */
 aeconn_group* aeconn_group_of(aeconn_loop* const* loops, size_t count);
 /* Ends the loops that aeconn_group_new() started, with everything on them, and waits for that: on a
  * thread of the group it does nothing. Loops of aeconn_group_of() remain the program's. */
@@ -226,8 +229,15 @@ int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_
                           uint64_t* assigned);
 /* As aeconn_statistics(), of loop `index`, and as aeconn_metrics(), summed over the loops. Both
  * wait until each loop has answered between two handlers, and may also be called inside a handler,
- * on several threads at once. A loop that its thread dispatches no more must be freed, or they wait
- * for it. -1 with errno EINVAL and a sentence if a loop has ended. */
+ * on several threads at once. -1 with errno EINVAL and a sentence if a loop has ended.
+ *
+ * A loop's thread is the one that dispatched it last, by aeconn_dispatch(), _collect(), _prepare(),
+ * _run() or _turn(). On that thread the loop answers at once, also outside handlers, and another
+ * thread that begins to dispatch or free it waits meanwhile. For any other loop these calls wait
+ * until a thread dispatches or frees it: for ever if none does, or if only the calling thread
+ * would, such as before the first dispatch. So a thread that takes a loop over from another one
+ * dispatches it once before it asks, and before it does anything else with it if the other one may
+ * still ask. */
 int aeconn_group_statistics(aeconn_group* group, size_t index, const char* scheme,
                             aeconn_fact_fn fn, void* context);
 int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context);
@@ -242,7 +252,10 @@ aeconn_listener* aeconn_listen(aeconn_loop* loop, const char* url, aeconn_accept
  * NULL. The listener takes ownership of the socket. */
 aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
                                   const char* options, aeconn_accept_fn accepted, void* context);
-/* Stops listening. Allowed inside the listener's accept handler. */
+/* Stops listening. Allowed inside the listener's accept handler. For a listener of a group it waits
+ * until each loop has run an iteration or was freed; then no handler of the listener runs any more.
+ * On a worker, it ends the listener on that worker's loop and does not wait: on the other loops
+ * handlers may run until their next iteration. */
 void aeconn_listener_free(aeconn_listener* listener);
 /* The addresses it listens on, one URL each, with the port chosen by the kernel for port 0. NULL
  * beyond the last; valid as long as the listener. */

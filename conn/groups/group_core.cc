@@ -77,7 +77,7 @@ void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
     loops_.on_each([&](ae::EventLoop& loop, std::size_t index) {
       GroupPart& part = *parts_[index];
       part.loop = &loop;
-      part.thread = std::this_thread::get_id();
+      part.opened_by = std::this_thread::get_id();
       open_acceptor(part, endpoint, make(loop, index));
     });
     open_ports(open_port);

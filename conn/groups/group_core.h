@@ -15,6 +15,7 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
+#include "ae/core/poster.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
@@ -42,15 +43,19 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  bool on_its_thread() const noexcept { return thread == std::this_thread::get_id(); }
+  /// Whether the calling thread runs the loop: a loop of a LoopList may go to another thread.
+  bool on_its_thread() const noexcept {
+    const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
+    return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();
+  }
   void on_loop_end() noexcept override;
 
   const std::size_t index;
   const ae::Poster poster;
   // Passes pending connections to this loop; null if they need no such step. Neither `handoff` nor
-  // `thread` changes once the group listens.
+  // `opened_by` changes once the group listens.
   std::shared_ptr<const Handoff> handoff;
-  std::thread::id thread;
+  std::thread::id opened_by;
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};

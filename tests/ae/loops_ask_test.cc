@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Loops::ask_each(): from any thread, also from those of the loops, which ask each other.
 
+#include <ev.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "ae/epoll_loop.h"
+#include "ae/libev_loop.h"
 #include "ae/loop_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -39,6 +44,38 @@ void ask_from(ae::LoopGroup& group, std::size_t index, ae::Loops& loops, int tim
       ++rounds;
     }
   });
+}
+
+/// A descriptor that is always readable.
+struct Readable {
+  Readable() = default;
+  Readable(const Readable&) = delete;
+  Readable& operator=(const Readable&) = delete;
+  ~Readable() { ::close(fd); }
+  const int fd = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+};
+
+constexpr ae::Process kOnce = ae::kFullIteration | ae::kDontWait;
+
+/// Runs one iteration of `loop` on a thread, whose first handler asks the loop; returns whether it
+/// was answered, or does not return. `makes`: the handler also makes the list of the loop.
+bool first_handler_asks(ae::EventLoop& loop, const std::function<void()>& iteration, bool makes) {
+  const Readable always;
+  std::unique_ptr<ae::LoopList> list;
+  if (!makes) list = std::make_unique<ae::LoopList>(std::vector<ae::EventLoop*>{&loop});
+  std::atomic<bool> answered{false}, done{false};
+  loop.add_file_event(always.fd, ae::kReadable, [&](int, ae::Mask) {
+    loop.remove_file_event(always.fd, ae::kReadable);
+    if (makes) list = std::make_unique<ae::LoopList>(std::vector<ae::EventLoop*>{&loop});
+    list->ask_each([&](ae::EventLoop& its, std::size_t) { answered = &its == &loop; });
+    done = true;
+  });
+  std::thread thread([&] {
+    while (!done) iteration();
+  });
+  await([&] { return done.load(); });
+  thread.join();
+  return answered;
 }
 
 }  // namespace
@@ -149,4 +186,83 @@ TEST_CASE("loops: a loop that waits for answers runs no handler of its own", "[l
   go = true;
   await([&] { return ran.load(); });
   CHECK_FALSE(early);
+}
+
+TEST_CASE("loops: a handler of the first iteration asks its own loop", "[loop][group]") {
+  for (const bool makes : {false, true}) {
+    ae::EpollLoop iterated, hosted;
+    CHECK(first_handler_asks(
+        iterated, [&] { iterated.process_events(kOnce); }, makes));
+    (void)hosted.descriptor();
+    CHECK(first_handler_asks(
+        hosted, [&] { hosted.dispatch(); }, makes));
+    ae::LibevLoop libev;
+    CHECK(first_handler_asks(
+        libev, [&] { libev.process_events(kOnce); }, makes));
+    const std::unique_ptr<struct ev_loop, void (*)(struct ev_loop*)> host(ev_loop_new(0),
+                                                                          ev_loop_destroy);
+    ae::LibevLoop borrowed(host.get());
+    CHECK(first_handler_asks(
+        borrowed, [&] { ev_run(host.get(), EVRUN_NOWAIT); }, makes));
+  }
+}
+
+TEST_CASE("loops: a loop that another thread runs now is asked there", "[loop][group]") {
+  ae::EpollLoop loop;
+  ae::LoopList list({&loop});
+  loop.process_events(kOnce);
+  CHECK(list.thread(0) == std::this_thread::get_id());
+  CHECK_THROWS_AS(list.on_each([](ae::EventLoop&, std::size_t) {}), ae::LoopError);
+  std::thread::id answerer;
+  list.ask(0, [&](ae::EventLoop&) { answerer = std::this_thread::get_id(); });
+  CHECK(answerer == std::this_thread::get_id());
+
+  std::atomic<bool> asked{false};
+  std::thread worker([&] { loop.run(); });
+  await([&] { return list.thread(0) == worker.get_id(); });
+  list.ask(0, [&](ae::EventLoop&) { answerer = std::this_thread::get_id(); });
+  CHECK(answerer == worker.get_id());
+  list.on_each([&](ae::EventLoop&, std::size_t) { answerer = std::this_thread::get_id(); });
+  CHECK(answerer == worker.get_id());
+  // The worker itself does not wait for its own loop.
+  list.poster(0).post([&] {
+    list.ask(0, [&](ae::EventLoop&) { asked = std::this_thread::get_id() == worker.get_id(); });
+    loop.stop();
+  });
+  await([&] { return asked.load(); });
+  worker.join();
+  // It has ended, and this thread goes on with its loop.
+  loop.process_events(kOnce);
+  list.ask(0, [&](ae::EventLoop&) { answerer = std::this_thread::get_id(); });
+  CHECK(answerer == std::this_thread::get_id());
+}
+
+TEST_CASE("loops: a thread that takes over a loop waits while the other looks at it",
+          "[loop][group]") {
+  for (const bool destroys : {false, true}) {
+    auto loop = std::make_unique<ae::EpollLoop>();
+    ae::LoopList list({loop.get()});
+    loop->process_events(kOnce);
+    std::atomic<bool> begins{false}, ran{false};
+    bool early = false;
+    loop->post([&] { ran = true; });
+    std::thread worker;
+    list.ask(0, [&](ae::EventLoop&) {
+      worker = std::thread([&] {
+        begins = true;
+        if (destroys)
+          loop.reset();
+        else
+          loop->process_events(kOnce);
+      });
+      await([&] { return begins.load(); });
+      for (int i = 0; i < 1000; ++i) {
+        std::this_thread::yield();
+        early |= ran;
+      }
+    });
+    worker.join();
+    CHECK(ran);
+    CHECK_FALSE(early);
+  }
 }

@@ -344,3 +344,102 @@ TEST_CASE("C threads: a cancelled thread leaves the library first", "[c]") {
           0);
   until(loop.get(), [&] { return ran.load(); });
 }
+
+TEST_CASE("C threads: a loop is asked on the thread that dispatches it now", "[c][group]") {
+  const Loop loop(aeconn_loop_new());
+  aeconn_loop* const loops[] = {loop.get()};
+  const Group group(aeconn_group_of(loops, 1));
+  REQUIRE(group != nullptr);
+  struct Asks {
+    aeconn_group* group;
+    std::atomic<int> answers{0};
+    static void here(void* self) {
+      auto* const its = static_cast<Asks*>(self);
+      std::map<std::string, std::string> facts;
+      its->answers += aeconn_group_statistics(its->group, 0, "tcp", add, &facts) == 0;
+      std::string text;
+      its->answers += aeconn_group_metrics(its->group, keep, &text) == 0;
+    }
+  };
+  Asks asks{group.get()};
+  // On this thread, also between two calls of aeconn_dispatch().
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], "x", 1) == 1);
+  struct Once {
+    aeconn_loop* loop;
+    Asks& asks;
+  } once{loop.get(), asks};
+  REQUIRE(aeconn_watch(
+              loop.get(), ends[0], AECONN_READABLE,
+              [](void* self, int fd, int) {
+                auto* const its = static_cast<Once*>(self);
+                aeconn_unwatch(its->loop, fd, AECONN_READABLE);
+                Asks::here(&its->asks);
+              },
+              &once) == 0);
+  while (asks.answers == 0) aeconn_dispatch(loop.get());
+  CHECK(asks.answers == 2);
+  Asks::here(&asks);
+  CHECK(asks.answers == 4);
+  // Another thread goes on with the loop, and asks in a handler and between two.
+  std::atomic<bool> ended{false};
+  std::thread worker([&] {
+    aeconn_dispatch(loop.get());
+    Asks::here(&asks);
+    aeconn_post(loop.get(), Asks::here, &asks);
+    while (!ended) aeconn_turn(loop.get(), 1);
+  });
+  await([&] { return asks.answers == 8; });
+  Asks::here(&asks);
+  CHECK(asks.answers == 10);
+  aeconn_post(
+      loop.get(), [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ended);
+  worker.join();
+  for (const int each : ends) ::close(each);
+}
+
+TEST_CASE("C threads: a worker that frees a listener does not wait for the others", "[c][group]") {
+  Server server(2);
+  struct Ends {
+    aeconn_listener* listener;
+    std::atomic<bool> freed{false};
+  } ends{aeconn_group_listen(server.group.get(), "tcp://127.0.0.1:0", AECONN_ROUND_ROBIN,
+                             Server::accept, &server)};
+  REQUIRE(ends.listener != nullptr);
+  // Worker 1 is inside a handler until the listener has been freed.
+  std::atomic<bool> inside{false};
+  struct Waits {
+    std::atomic<bool>&inside, &freed;
+  } waits{inside, ends.freed};
+  aeconn_group_post(
+      server.group.get(), 1,
+      [](void* self, aeconn_loop*) {
+        const auto* const its = static_cast<Waits*>(self);
+        its->inside = true;
+        while (!its->freed) std::this_thread::yield();
+      },
+      &waits);
+  await([&] { return inside.load(); });
+  aeconn_group_post(
+      server.group.get(), 0,
+      [](void* self, aeconn_loop*) {
+        auto* const its = static_cast<Ends*>(self);
+        aeconn_listener_free(its->listener);
+        its->freed = true;
+      },
+      &ends);
+  await([&] { return ends.freed.load(); });
+}
+
+TEST_CASE("C threads: who goes on with an ended worker's loop frees its listeners", "[c][group]") {
+  Server server(1);
+  Listener listener(aeconn_group_listen(server.group.get(), "tcp://127.0.0.1:0", AECONN_FEWEST,
+                                        Server::accept, &server));
+  REQUIRE(listener != nullptr);
+  server.workers[0].end();
+  aeconn_dispatch(server.workers[0].loop.get());
+  std::string text;
+  CHECK(aeconn_group_metrics(server.group.get(), keep, &text) == 0);
+  listener.reset();  // returns, although nobody else dispatches the loop
+}
