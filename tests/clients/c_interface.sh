@@ -59,13 +59,28 @@ only_ours() {
     ! grep -vx 'aeconn_[a-z_]*@@AECONN_[0-9.]*' "$folder/names"
 }
 # Threads may serve until the process has gone: what exit(3) destroyed, they would still use.
-nothing_ends() { ! nm -A -u "$build/libaeconn.a" | grep __cxa_atexit; }
+nothing_ends() {
+  local undefined
+  undefined=$(nm -A -u "$build/libaeconn.a" && nm -A -D -u "$build/libaeconn-c.so") || return 1
+  ! grep __cxa_atexit <<<"$undefined"
+}
+without_libraries() { ! (build=$folder && nothing_ends); }
+# The linker's list has each function once, and in order.
+listed_once() {
+  local node
+  for node in AECONN_0.2 AECONN_0.3; do
+    sed -n "/^$node /,/^}/p" bindings/c/libaeconn-c.map | grep -o 'aeconn_[a-z_]*;' | LC_ALL=C sort -cu || return 1
+  done
+  ! grep -o 'aeconn_[a-z_]*;' bindings/c/libaeconn-c.map | sort | uniq -d | grep .
+}
 declared() { grep -oE '\baeconn_[a-z_]+\(' bindings/c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }
 
 check 'the library shows its interface and nothing else' only_ours
 check 'and all of it' all_there
+check 'each function has one version' listed_once
 check 'exit(3) destroys nothing of the library' nothing_ends
+check 'which is not said of a library that is not there' without_libraries
 for compiler in gcc clang; do
   check "$compiler compiles the programs as C11 without a warning" compile "$compiler"
   check "$compiler: an echo over tcp" exchange "$compiler" tcp://127.0.0.1:0
