@@ -97,7 +97,7 @@ ifeq ($(CONFIG),tsan)# only tests that start threads, directly or through a help
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
 endif
 # The parts of the modules that need no server; its malloc() is only for modules.
-TEST_SRC    += $(addprefix bindings/drop_ins/redis/,errand.cc host.cc layout.cc releases.cc symbols.cc type.cc)
+TEST_SRC    += $(addprefix bindings/drop_ins/redis/,errand.cc host.cc layout.cc load.cc releases.cc symbols.cc type.cc)
 TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))

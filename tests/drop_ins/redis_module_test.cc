@@ -7,15 +7,22 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "drop_ins/redis/host.h"
+#include "drop_ins/redis/module_api.h"
 #include "drop_ins/redis/releases.h"
 #include "tests/support/catch.h"
 
 using namespace aeconn_redis;
+
+extern "C" int RedisModule_OnLoad(Context* context, Text** arguments, int count);
 
 namespace {
 
@@ -122,4 +129,47 @@ TEST_CASE("redis module: handlers are where each layout of connections has them"
     Host::end();
     close(ends[1]);
   }
+}
+
+namespace {
+
+std::string said_to_log;
+
+void old_log(Context*, const char*, const char* form, ...) {
+  va_list list;
+  va_start(list, form);
+  char text[500];
+  std::vsnprintf(text, sizeof text, form, list);
+  va_end(list);
+  said_to_log = text;
+}
+void old_attributes(Context*, const char*, int, int) {}
+
+/// The functions for modules that a server without GetServerInfo() has.
+int old_function(const char* name, void* at) {
+  void* found = nullptr;
+  if (name == std::string_view("RedisModule_Log"))
+    found = reinterpret_cast<void*>(old_log);
+  else if (name == std::string_view("RedisModule_SetModuleAttribs"))
+    found = reinterpret_cast<void*>(old_attributes);
+  else
+    return 1;
+  std::memcpy(at, &found, sizeof found);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("redis module: a server that does not tell modules its version is refused in a sentence",
+          "[redis]") {
+  // By definition the first member of a context is the function that finds others.
+  struct {
+    int (*find)(const char*, void*) = old_function;
+  } context;
+  const auto before = api;
+  api = {};
+  said_to_log.clear();
+  CHECK(RedisModule_OnLoad(reinterpret_cast<Context*>(&context), nullptr, 0) == 1);
+  api = before;
+  CHECK_THAT(said_to_log, testing::Contains("this is a server without a version"));
 }

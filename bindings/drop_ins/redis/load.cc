@@ -31,9 +31,13 @@ std::string setting(Context* context, const char* name) {
   return result;
 }
 
-/// What the server says of itself. Valkey also names the Redis that it is compatible with.
+/// What the server says of itself; empty for a release that does not tell modules. Valkey also
+/// names the Redis that it is compatible with.
 Version version_of(Context* context) {
   Version version;
+  if (api.GetServerInfo == nullptr || api.ServerInfoGetFieldC == nullptr ||
+      api.FreeServerInfo == nullptr)
+    return version;
   ServerInfo* info = api.GetServerInfo(context, "server");
   const char* found = api.ServerInfoGetFieldC(info, "valkey_version");
   version.valkey = found != nullptr;
@@ -182,10 +186,8 @@ int RedisModule_OnLoad(aeconn_redis::Context* context, aeconn_redis::Text** argu
                        int count) try {
   const char* missing = aeconn_redis::find_api(context);
   const auto& api = aeconn_redis::api;
-  // Releases before 6.0, which cannot be told why.
-  if (api.SetModuleAttribs == nullptr || api.Log == nullptr || api.GetServerInfo == nullptr ||
-      api.ServerInfoGetFieldC == nullptr || api.FreeServerInfo == nullptr)
-    return 1;
+  // A server that cannot be told why.
+  if (api.SetModuleAttribs == nullptr || api.Log == nullptr) return 1;
   return aeconn_redis::load(context, arguments, count, missing);
 } catch (const std::exception& error) {
   aeconn_redis::log_warning(std::string("aeconn: ") + error.what());
