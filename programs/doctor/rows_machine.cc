@@ -46,7 +46,7 @@ Verdict descriptors(const Facts& facts) {
                   .text = fmt::format(
                       "this process may open {} descriptors (RLIMIT_NOFILE), and raise that to {}: "
                       "room for {} connections of tcp, unix, vsock, shm and tls over them, or {} "
-                      "that become descriptors; rdma needs none for each",
+                      "that become descriptors other than their sockets; rdma needs none for each",
                       facts.descriptors, number(facts.most_descriptors), room, room / 3)};
   if (room >= 256) return verdict;
   verdict.level = Level::kNote;

@@ -264,7 +264,8 @@ TEST_CASE("doctor: descriptors, and the connections that they allow", "[doctor]"
        "may open 1024 descriptors (RLIMIT_NOFILE), and raise that to 524288: room for 1008 "
        "connections");
   facts.descriptors = 64;
-  says(doctor::descriptors(facts), Level::kNote, "or 16 that become descriptors", "LimitNOFILE=");
+  says(doctor::descriptors(facts), Level::kNote,
+       "or 16 that become descriptors other than their sockets;", "LimitNOFILE=");
   facts.descriptors = 10;
   says(doctor::descriptors(facts), Level::kNote, "room for 0 connections", "ulimit -n");
   facts.descriptors = RLIM_INFINITY;
