@@ -53,6 +53,22 @@ TEST_CASE("tls prepare: a listener opens with keys that can be read no more", "[
   CHECK(site.connect(*another)->state() == conn::State::kConnected);
 }
 
+TEST_CASE("tls prepare: what was prepared counts although nobody listens", "[tls][prepare]") {
+  PrepareSite site;
+  const auto ends = [&] {
+    for (const auto& [name, value] : site.server.statistics(site.loop))
+      if (name == "certificates_end") return value;
+    return std::uint64_t{1};
+  };
+  CHECK(ends() == 0);
+  site.server.configure({});
+  site.server.prepare(site.url);
+  CHECK(ends() > 1);
+  site.server.configure({});
+  site.take_keys_away();
+  CHECK_THROWS_AS(site.server.configure({}), conn::Error);
+}
+
 TEST_CASE("tls prepare: without it the files are opened by the listener", "[tls][prepare]") {
   PrepareSite site;
   site.take_keys_away();
