@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "ae/core/fork.h"
 #include "ae/core/poster.h"
@@ -170,8 +171,11 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
       post(i);  // it has gone to another thread, or has ended
   }
   board.wait(all);
-  for (const QuestionPtr& each : all)
-    if (each->failure) std::rethrow_exception(each->failure);
+  for (const QuestionPtr& each : all) {
+    // Taken out of the question, which the loop's thread may be about to destroy.
+    if (std::exception_ptr why = std::exchange(each->failure, nullptr))
+      std::rethrow_exception(std::move(why));
+  }
 }
 
 }  // namespace
