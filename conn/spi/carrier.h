@@ -381,9 +381,9 @@ class AECONN_API Carrier : public CarrierFacts {
   /// Whether this connection can move to another loop although not all of its type can
   /// (Capabilities::rebind).
   virtual bool can_move() const noexcept { return false; }
-  /// Returns a descriptor, which blocks and belongs to the caller, if from now on it alone can carry
-  /// both streams: no byte that was read or written is held here, and no option needs the loop.
-  /// Only close() follows, which must not end the stream. Otherwise returns -1 without side effects.
+  /// Returns a descriptor, which blocks and is the caller's, if from now on it alone can carry both
+  /// streams: no byte that was read or written is held here, and no option needs the loop. Only
+  /// close() follows, which must not end the stream. Otherwise returns -1 without side effects.
   virtual int release_descriptor() noexcept { return -1; }
   /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
   /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
