@@ -71,7 +71,7 @@ TEST_CASE("descriptors: those of a connection as a descriptor are as limits.md h
   const auto ended = [](const conn::Failure&) {};  // so that it is not the socket itself
   const int first = adapters::to_descriptor(std::move(pair.client), ended);
   const int beside = told_of("a connection as a descriptor, besides its own");
-  CHECK(opened.more() == beside + told_of("the first of these on a loop"));
+  CHECK(opened.more() == beside + told_of("the first of these on a loop that costs 2"));
   const int second = adapters::to_descriptor(std::move(pair.server), ended);
   CHECK(opened.more() == beside);
   ::close(first);
