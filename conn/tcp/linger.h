@@ -38,6 +38,7 @@ class Linger {
   /// Blocks as deliver() does, until the rest is delivered or `until` has passed; called when the
   /// loop ends. Returns true if waiting longer would change nothing.
   bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
+  int fd() const noexcept { return fd_.get(); }
   /// Stops lingering and returns the socket. `done` will not be called.
   Fd give_back() noexcept;
   ~Linger();

@@ -29,7 +29,7 @@ class SocketCarrier final : public Carrier {
   /// call. Throws std::bad_alloc, but only if the client is not the peer.
   void adopt(Accepted socket, Quota::Place place = {});
 
-  int fd() const noexcept override { return fd_.get(); }
+  int fd() const noexcept override { return linger_ ? linger_->fd() : fd_.get(); }
   std::string local_address() const override;
   std::string peer_address() const override;
   SocketAddress local_sockaddr() const noexcept override;

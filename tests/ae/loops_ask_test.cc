@@ -14,20 +14,11 @@
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"
+#include "tests/support/await.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
 namespace {
-
-/// Waits for other threads.
-template <class Condition>
-void await(const Condition& condition) {
-  const auto end = std::chrono::steady_clock::now() + testing::patience();
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < end);
-    std::this_thread::yield();
-  }
-}
 
 /// Asks `loops` from the thread of loop `index` of `group`; returns the sum of what they answer.
 void ask_from(ae::LoopGroup& group, std::size_t index, ae::Loops& loops, int times,
@@ -73,7 +64,7 @@ bool first_handler_asks(ae::EventLoop& loop, const std::function<void()>& iterat
   std::thread thread([&] {
     while (!done) iteration();
   });
-  await([&] { return done.load(); });
+  testing::await([&] { return done.load(); });
   thread.join();
   return answered;
 }
@@ -92,7 +83,7 @@ TEST_CASE("loops: ask_each() runs once on each loop's thread, and may be called 
     group.ask_each([&](ae::EventLoop&, std::size_t) { ++answers; });
     REQUIRE(answers == 3);
   }
-  await([&] { return rounds == 3 * kTimes; });
+  testing::await([&] { return rounds == 3 * kTimes; });
   CHECK(wrong == 0);
 }
 
@@ -104,7 +95,7 @@ TEST_CASE("loops: two groups that ask each other answer while they wait", "[loop
     ask_from(one, i, other, kTimes, rounds, wrong);
     ask_from(other, i, one, kTimes, rounds, wrong);
   }
-  await([&] { return rounds == 4 * kTimes; });
+  testing::await([&] { return rounds == 4 * kTimes; });
   CHECK(wrong == 0);
 }
 
@@ -123,13 +114,13 @@ TEST_CASE("loops: ask() asks one loop, and what it throws reaches the caller", "
       ++caught;
     }
   });
-  await([&] { return caught == 1; });
+  testing::await([&] { return caught == 1; });
 }
 
 TEST_CASE("loops: a loop that has ended is an error, and the others are asked", "[loop][group]") {
   ae::LoopGroup group({.loops = 3});
   group.poster(1).post([&] { group.loop(1)->stop(); });
-  await([&] { return !group.poster(1).open(); });
+  testing::await([&] { return !group.poster(1).open(); });
   std::atomic<int> answers{0};
   CHECK_THROWS_AS(group.ask_each([&](ae::EventLoop&, std::size_t) { ++answers; }), ae::LoopError);
   CHECK(answers == 2);
@@ -154,7 +145,7 @@ TEST_CASE("loops: loops of the program's own threads ask each other", "[loop][gr
       ++done;
     });
   }
-  await([&] { return done == 2; });
+  testing::await([&] { return done == 2; });
   CHECK(answers == 800);
   for (std::size_t i = 0; i < 2; ++i) list.poster(i).post([loop = all[i].get()] { loop->stop(); });
   for (std::thread& each : threads) each.join();
@@ -174,7 +165,7 @@ TEST_CASE("loops: a loop that waits for answers runs no handler of its own", "[l
     group.ask(1, [](ae::EventLoop&) {});
     asked = true;
   });
-  await([&] { return asking.load(); });
+  testing::await([&] { return asking.load(); });
   group.poster(0).post([&] {
     early = !asked;
     ran = true;
@@ -184,7 +175,7 @@ TEST_CASE("loops: a loop that waits for answers runs no handler of its own", "[l
   group.ask(0, [&](ae::EventLoop&) { ++answers; });
   CHECK(answers == 1);
   go = true;
-  await([&] { return ran.load(); });
+  testing::await([&] { return ran.load(); });
   CHECK_FALSE(early);
 }
 
@@ -219,7 +210,7 @@ TEST_CASE("loops: a loop that another thread runs now is asked there", "[loop][g
 
   std::atomic<bool> asked{false};
   std::thread worker([&] { loop.run(); });
-  await([&] { return list.thread(0) == worker.get_id(); });
+  testing::await([&] { return list.thread(0) == worker.get_id(); });
   list.ask(0, [&](ae::EventLoop&) { answerer = std::this_thread::get_id(); });
   CHECK(answerer == worker.get_id());
   list.on_each([&](ae::EventLoop&, std::size_t) { answerer = std::this_thread::get_id(); });
@@ -229,7 +220,7 @@ TEST_CASE("loops: a loop that another thread runs now is asked there", "[loop][g
     list.ask(0, [&](ae::EventLoop&) { asked = std::this_thread::get_id() == worker.get_id(); });
     loop.stop();
   });
-  await([&] { return asked.load(); });
+  testing::await([&] { return asked.load(); });
   worker.join();
   // It has ended, and this thread goes on with its loop.
   loop.process_events(kOnce);
@@ -255,7 +246,7 @@ TEST_CASE("loops: a thread that takes over a loop waits while the other looks at
         else
           loop->process_events(kOnce);
       });
-      await([&] { return begins.load(); });
+      testing::await([&] { return begins.load(); });
       for (int i = 0; i < 1000; ++i) {
         std::this_thread::yield();
         early |= ran;

@@ -19,6 +19,7 @@
 #include "conn/stop.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/signal_mask.h"
 #include "tests/support/testing.h"
 
 namespace co = conn::co;
@@ -31,19 +32,6 @@ using testing::Site;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// A Stop that was signalled leaves its signals blocked; the next test finds them as they were.
-struct Unblocked {
-  Unblocked() = default;
-  Unblocked(const Unblocked&) = delete;
-  Unblocked& operator=(const Unblocked&) = delete;
-  ~Unblocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-  const sigset_t before = [] {
-    sigset_t now;
-    pthread_sigmask(SIG_SETMASK, nullptr, &now);
-    return now;
-  }();
-};
 
 void signal_us(int number = SIGTERM) { REQUIRE(pthread_kill(pthread_self(), number) == 0); }
 bool is_blocked(int number) {
@@ -89,7 +77,7 @@ struct Server {
     return client;
   }
 
-  Unblocked signals;  // restored last
+  testing::SignalMask signals;  // restored last
   Site site;
   co::Event may_answer;
   bool ended = false, accepting = true;
@@ -266,7 +254,7 @@ TEST_CASE("stop: a second signal aborts; two close together are one", "[conforma
 TEST_CASE("stop: sessions of handlers are told by a hook, and live in a kept handler",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    const Unblocked signals;
+    const testing::SignalMask signals;
     Site site(transport);
     bool ended = false;
     Stop stop(site.loop, {.ends = [&] { ended = true; }});
@@ -309,7 +297,7 @@ TEST_CASE("stop: sessions of handlers are told by a hook, and live in a kept han
 
 TEST_CASE("stop: signals that the host blocks or handles are its own again afterwards",
           "[conformance]") {
-  const Unblocked signals;
+  const testing::SignalMask signals;
   static int handled = 0;
   handled = 0;
   struct sigaction before {
@@ -351,7 +339,7 @@ TEST_CASE("stop: signals that the host blocks or handles are its own again after
 
 TEST_CASE("stop: destroyed while it drains it lets the sessions go on", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    const Unblocked signals;
+    const testing::SignalMask signals;
     Site site(transport);
     bool ended = false;
     ConnectionPtr session;
@@ -388,7 +376,7 @@ TEST_CASE("stop: what the program has closed and still delivers is cut", "[confo
       int count = 0, back = 0;
       bool cancelled = false;
     } lent;
-    const Unblocked signals;
+    const testing::SignalMask signals;
     Site site(transport);
     bool ended = false;
     ConnectionPtr session;

@@ -21,10 +21,6 @@ using testing::Contains;
 
 namespace {
 
-struct GroupEnd {
-  void operator()(aeconn_group* group) const { aeconn_group_free(group); }
-};
-using Group = std::unique_ptr<aeconn_group, GroupEnd>;
 struct RedialEnd {
   void operator()(aeconn_redial* redial) const { aeconn_redial_free(redial); }
 };

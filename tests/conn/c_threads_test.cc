@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "c/aeconn.h"
+#include "tests/support/await.h"
 #include "tests/support/c_kit.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -24,20 +25,6 @@ using namespace testing::c;
 using testing::Contains;
 
 namespace {
-
-struct GroupEnd {
-  void operator()(aeconn_group* group) const { aeconn_group_free(group); }
-};
-using Group = std::unique_ptr<aeconn_group, GroupEnd>;
-
-template <class Condition>
-void await(const Condition& condition) {
-  const auto end = std::chrono::steady_clock::now() + testing::patience();
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < end);
-    std::this_thread::yield();
-  }
-}
 
 /// A program's own thread, which polls the loop's descriptor, and may be held.
 struct Worker {
@@ -176,7 +163,7 @@ TEST_CASE("C threads: a group of the program's own workers serves one port", "[c
         server.group.get(), i,
         [](void* all, aeconn_loop*) { ++*static_cast<std::atomic<int>*>(all); }, &turns);
   }
-  await([&] { return turns == 3; });
+  testing::await([&] { return turns == 3; });
   const Conn waits(aeconn_connect(mine.get(), url.c_str(), nullptr, nullptr));
   REQUIRE(waits != nullptr);
   until(mine.get(), [&] { return aeconn_get_state(waits.get()) == AECONN_CONNECTED; });
@@ -215,7 +202,7 @@ TEST_CASE("C threads: the program chooses a worker and the connection waits for 
     (void)aeconn_listener_share(listener.get(), index, nullptr, &assigned);
     return assigned;
   };
-  await([&] { return assigned_to(1) == kWaiting; });
+  testing::await([&] { return assigned_to(1) == kWaiting; });
   server.next = 0;  // meanwhile the first worker serves
   const Conn other(aeconn_connect_wait(mine.get(), url.c_str(), 60 * kSecond));
   REQUIRE(other != nullptr);
@@ -263,7 +250,7 @@ TEST_CASE("C threads: statistics are asked for on the workers, on all at once", 
   std::string text;
   for (int times = 0; times < 100; ++times)
     REQUIRE(aeconn_group_metrics(server.group.get(), keep, &text) == 0);
-  await([&] { return asking.done == 3; });
+  testing::await([&] { return asking.done == 3; });
   CHECK(asking.failed == 0);
 }
 
@@ -330,7 +317,7 @@ TEST_CASE("C threads: a cancelled thread leaves the library first", "[c]") {
                 }
               },
               &its) == 0);
-  await([&] { return inside.load(); });
+  testing::await([&] { return inside.load(); });
   REQUIRE(pthread_cancel(thread) == 0);
   go = true;
   void* how = nullptr;
@@ -390,7 +377,7 @@ TEST_CASE("C threads: a loop is asked on the thread that dispatches it now", "[c
     aeconn_post(loop.get(), Asks::here, &asks);
     while (!ended) aeconn_turn(loop.get(), 1);
   });
-  await([&] { return asks.answers == 8; });
+  testing::await([&] { return asks.answers == 8; });
   Asks::here(&asks);
   CHECK(asks.answers == 10);
   aeconn_post(
@@ -420,7 +407,7 @@ TEST_CASE("C threads: a worker that frees a listener does not wait for the other
         while (!its->freed) std::this_thread::yield();
       },
       &waits);
-  await([&] { return inside.load(); });
+  testing::await([&] { return inside.load(); });
   aeconn_group_post(
       server.group.get(), 0,
       [](void* self, aeconn_loop*) {
@@ -429,7 +416,7 @@ TEST_CASE("C threads: a worker that frees a listener does not wait for the other
         its->freed = true;
       },
       &ends);
-  await([&] { return ends.freed.load(); });
+  testing::await([&] { return ends.freed.load(); });
 }
 
 TEST_CASE("C threads: who goes on with an ended worker's loop frees its listeners", "[c][group]") {

@@ -19,6 +19,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/group_kit.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/signal_mask.h"
 #include "tests/support/testing.h"
 
 namespace co = conn::co;
@@ -28,19 +29,6 @@ using testing::RawSocket;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// A Stop that was signalled leaves its signals blocked; the next test finds them as they were.
-struct Unblocked {
-  Unblocked() = default;
-  Unblocked(const Unblocked&) = delete;
-  Unblocked& operator=(const Unblocked&) = delete;
-  ~Unblocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-  const sigset_t before = [] {
-    sigset_t now;
-    pthread_sigmask(SIG_SETMASK, nullptr, &now);
-    return now;
-  }();
-};
 
 constexpr std::size_t kLoops = 3;
 
@@ -91,7 +79,7 @@ struct Service {
     while (taken < count) std::this_thread::sleep_for(1ms);
   }
 
-  Unblocked signals;  // restored last
+  testing::SignalMask signals;  // restored last
   conn::Registry registry = testing::test_registry();
   std::atomic<bool> open{false};
   std::atomic<int> taken{0};
@@ -283,6 +271,7 @@ TEST_CASE("stop: a closed connection that lingers is reset", "[stop]") {
   stop.request();
   RUN_UNTIL(loop, ended && conn::ConnectionSet::of(loop).served() == 0);
   REQUIRE(stop.left().connections == 1);
+  REQUIRE(stop.left().bytes > 0);
   int end = -1;
   while (end == -1) end = end_of(client);
   REQUIRE(end == ECONNRESET);
@@ -341,7 +330,7 @@ TEST_CASE("stop: its output that had not left this machine is counted", "[stop]"
 }
 
 TEST_CASE("stop: a child of fork() that drops it changes nothing", "[stop]") {
-  const Unblocked signals;
+  const testing::SignalMask signals;
   testing::AnyLoop loop;
   bool ended = false;
   auto stop = std::make_unique<Stop>(

@@ -44,7 +44,11 @@ struct ListenerEnd {
 struct ConnEnd {
   void operator()(aeconn_conn* conn) const { aeconn_close(conn); }
 };
+struct GroupEnd {
+  void operator()(aeconn_group* group) const { aeconn_group_free(group); }
+};
 using Loop = std::unique_ptr<aeconn_loop, LoopEnd>;
+using Group = std::unique_ptr<aeconn_group, GroupEnd>;
 using Listener = std::unique_ptr<aeconn_listener, ListenerEnd>;
 using Conn = std::unique_ptr<aeconn_conn, ConnEnd>;
 
