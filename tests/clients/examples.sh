@@ -259,18 +259,26 @@ END
 fi
 
 if there graceful_stop && launch "$work/graceful_stop" tcp://127.0.0.1:0; then
-  # A peer whose answers have no room, so that its session cannot end.
+  # A peer that does not read: it sends until its answers, of which it takes 4 KiB, wait at the server.
   timeout 60 python3 - "$at" "$server" <<'END' >"$work/stuck" 2>&1
-import os, signal, socket, sys, time
+import os, select, signal, socket, sys, time
 host, port = sys.argv[1].split("://")[1].rsplit(":", 1)
 server = int(sys.argv[2])
-peer = socket.create_connection((host, int(port)))
-peer.settimeout(0.5)
-try:
-    while True:
-        peer.sendall(b"x" * 65536)
-except TimeoutError:
-    pass
+peer = socket.socket()
+peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+peer.connect((host, int(port)))
+peer.setblocking(False)
+def waiting():  # bytes that the server's socket has not got rid of: proc_pid_net(5), tx_queue
+    with open("/proc/net/tcp") as table:
+        for _, local, remote, _, queues, *_ in map(str.split, table):
+            if local.endswith(":%04X" % int(port)) and remote.endswith(":%04X" % peer.getsockname()[1]):
+                return int(queues.split(":")[0], 16)
+    return 0
+while waiting() < 65536:
+    try:
+        peer.send(b"x" * 65536)
+    except BlockingIOError:
+        time.sleep(0.01)
 def listens():
     try:
         socket.create_connection((host, int(port))).close()
@@ -282,8 +290,10 @@ while listens():
     time.sleep(0.01)
 time.sleep(0.2)  # signals closer together count as one
 os.kill(server, signal.SIGINT)
+gone = select.poll()
+gone.register(peer, 0)  # nothing but its end by force: it still does not read
+gone.poll(30000)
 try:
-    peer.settimeout(30)
     while peer.recv(65536):
         pass
     print("ended")
