@@ -41,7 +41,9 @@ class AECONN_API DialLimit {
   /// Changes how many connection attempts may be in progress at once. Clients that already have a
   /// place keep it. Any thread.
   void set_most(std::size_t most);
-  std::size_t taken() const;  ///< number of connection attempts that hold a place now; any thread
+  /// Number of connection attempts of this process that hold a place now; any thread. A child of
+  /// fork() begins without any: those of its parent are not its own.
+  std::size_t taken() const;
   /// Number of clients that wait in the queue for a place; any thread.
   std::size_t waiting() const;
 
@@ -51,11 +53,14 @@ class AECONN_API DialLimit {
     // The client's callback for its place; called and destroyed on the loop's thread.
     std::function<void()> granted;
     bool holds = false;  // whether the client has a place; guarded by the DialLimit's mutex
+    ae::MadeHere made_here;  // in a child of fork() the place is the parent's
   };
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;
+  void forget_parent() noexcept;
 
   mutable ae::Mutex mutex_;
+  ae::MadeHere made_here_;
   std::size_t most_, taken_ = 0;
   std::deque<std::shared_ptr<Entry>> line_;
 };

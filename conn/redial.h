@@ -206,6 +206,7 @@ class AECONN_API Redial {
   ae::Duration wake();
   void run_due();
   void on_timer(Timer timer);
+  void carry_out(Failure drop);
   void arm() noexcept;
   void clear() noexcept;
 

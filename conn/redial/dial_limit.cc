@@ -17,6 +17,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
   entry->poster = loop.poster();
   auto place = std::make_unique<Place>(*this, entry);
   const std::lock_guard lock(mutex_);
+  forget_parent();
   grant();
   if (taken_ < most_ && line_.empty()) {
     entry->holds = true;
@@ -31,12 +32,23 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   entry->granted = nullptr;  // so that a function that was posted already calls nothing
   const std::lock_guard lock(mutex_);
+  forget_parent();
+  if (entry->made_here.inherited()) return;
   if (std::exchange(entry->holds, false)) {
     --taken_;
   } else {
     std::erase(line_, entry);
   }
   grant();
+}
+
+/// In a child of fork(): the parent's attempts are not made here, and take no places. With the mutex
+/// held.
+void DialLimit::forget_parent() noexcept {
+  if (!made_here_.inherited()) return;
+  made_here_.renew();
+  taken_ = 0;
+  line_.clear();
 }
 
 /// Gives free places to the clients at the front of the waiting line. Call it with the mutex held.
@@ -60,22 +72,24 @@ void DialLimit::grant() noexcept {
 
 void DialLimit::set_most(std::size_t most) {
   const std::lock_guard lock(mutex_);
+  forget_parent();
   most_ = std::max<std::size_t>(most, 1);
   grant();
 }
 
 std::size_t DialLimit::taken() const {
   const std::lock_guard lock(mutex_);
-  return taken_;
+  return made_here_.inherited() ? 0 : taken_;
 }
 
 std::size_t DialLimit::waiting() const {
   const std::lock_guard lock(mutex_);
-  return line_.size();
+  return made_here_.inherited() ? 0 : line_.size();
 }
 
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
+  limit_.forget_parent();
   limit_.grant();  // tries again to notify clients, if memory was short before
   return entry_->holds;
 }

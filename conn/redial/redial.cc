@@ -163,7 +163,7 @@ void Redial::recover() noexcept {
 }
 
 void Redial::set_timer(Timer timer, ae::Duration delay) noexcept {
-  due_[timer] = Clock::now() + delay;
+  due_[timer] = Clock::now() + std::min(delay, kNever);
   arm();
 }
 
@@ -383,14 +383,16 @@ void Redial::on_timer(Timer timer) {
     case kSoon:
       if (!dropped_) return move_if_quiet();
       // Carries out drop(): ends the connection, if the attempt that drop() was called for has
-      // succeeded since, otherwise the attempt.
-      if (connection_)
-        lose(std::exchange(dropped_, {}));
-      else if (attempt_)
-        attempt_ended({}, std::exchange(dropped_, {}), {});
-      dropped_ = {};
-      return;
+      // succeeded since, otherwise the attempt. A handler may destroy this object.
+      return carry_out(std::exchange(dropped_, {}));
   }
+}
+
+void Redial::carry_out(Failure drop) {
+  if (connection_)
+    lose(std::move(drop));
+  else if (attempt_)
+    attempt_ended({}, std::move(drop), {});
 }
 
 bool Redial::set_phase(Phase phase) {
@@ -507,6 +509,8 @@ void Redial::count_loss() noexcept {
 
 void Redial::lose(Failure why) {
   if (!connection_) return;
+  // The program's reason, if the connection ends before its drop() was carried out.
+  if (dropped_) why = std::exchange(dropped_, {});
   Loss loss;
   loss.why = copy_of(why);
   loss.unconfirmed = unconfirmed();
@@ -586,7 +590,7 @@ void Redial::found_preferred(ConnectionPtr connection) {
 /// present connection is confirmed. Unconfirmed data might be lost or not: the program could not
 /// know.
 void Redial::move_if_quiet() {
-  if (!better_ || !connection_ || unconfirmed() != 0) return;
+  if (!better_ || !connection_ || unconfirmed() != 0 || dropped_) return;
   Loss loss;
   loss.why = {std::make_error_code(std::errc::operation_canceled),
               std::string(better_->type().name()) + " works again"};

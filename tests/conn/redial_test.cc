@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,7 +63,10 @@ struct Place {
       last = loss;
       if (on_down) on_down(connection);
     };
-    handlers.changed = [this] { phases.push_back(redial->phase()); };
+    handlers.changed = [this] {
+      phases.push_back(redial->phase());
+      if (on_changed) on_changed();
+    };
     redial.emplace(registry, loop,
                    conn::Endpoint::parse(schemes + "://127.0.0.1:" + std::to_string(port)),
                    handlers, settings);
@@ -78,6 +82,7 @@ struct Place {
   Redial::Settings settings;
   Redial::Handlers handlers;
   std::function<void(Connection&)> on_up, on_down;
+  std::function<void()> on_changed;
   std::optional<Redial> redial;
   std::vector<Phase> phases;
   int ups = 0, downs = 0;
@@ -291,6 +296,98 @@ TEST_CASE("redial: drop() gives a connection up and begins again", "[redial]") {
   REQUIRE(place.downs == 0);  // never within a call
   RUN_UNTIL(place.loop, place.ups == 2);
   REQUIRE(place.last.why.text == "it speaks another language");
+}
+
+TEST_CASE("redial: drop() of a connection that ends first does not concern the next one",
+          "[redial]") {
+  Place place;
+  place.start();
+  RUN_UNTIL(place.loop, place.ups == 1 && !place.servers.empty());
+  place.on_up = [&](Connection& connection) { connection.set_close_handler({}); };
+  // The loss is known in the iteration in which the read handler drops the connection.
+  Connection& client = *place.redial->connection();
+  client.set_read_handler([&](Connection& connection) {
+    char buffer[10];
+    if (connection.read(buffer, sizeof buffer) != 0) return;
+    connection.set_read_handler(nullptr);
+    place.redial->drop("protocol error");
+  });
+  place.servers.clear();
+  RUN_UNTIL(place.loop, place.ups == 2);
+  REQUIRE(place.downs == 1);
+  REQUIRE(place.last.why.text == "protocol error");
+  testing::turns(place.loop, 5);
+  REQUIRE(place.ups == 2);
+  ConnectionPtr taken = place.redial->take();
+  REQUIRE(taken);
+  place.redial->give_back(std::move(taken));
+  testing::turns(place.loop, 5);
+  REQUIRE(place.downs == 1);
+}
+
+TEST_CASE("redial: a handler that drop() leads to may destroy it", "[redial]") {
+  const std::string where = GENERATE(as<std::string>{}, "down", "changed", "changed, no connection");
+  CAPTURE(where);
+  Place place;
+  const bool connects = where != "changed, no connection";
+  if (where == "down") place.on_down = [&](Connection&) { place.redial.reset(); };
+  place.start(connects ? "tcp" : "stuck");
+  if (connects) {
+    RUN_UNTIL(place.loop, place.ups == 1);
+  } else {
+    RUN_UNTIL(place.loop, place.stuck->tried == 1);
+  }
+  bool dropped = false;
+  if (where != "down") place.on_changed = [&] { if (dropped) place.redial.reset(); };
+  place.redial->drop("enough");
+  dropped = true;
+  RUN_UNTIL(place.loop, !place.redial);
+  testing::turns(place.loop, 5);
+}
+
+TEST_CASE("redial: no time is too long to be added to the clock's", "[redial]") {
+  Place place;
+  place.settings.attempt = place.settings.proof = ae::Duration::max();
+  place.settings.prefer_again = ae::Duration::max();
+  Redial::Proved proved;
+  place.handlers.prove = [&](Connection&, Redial::Proved how) { proved = std::move(how); };
+  place.start("stuck|tcp");
+  RUN_UNTIL(place.loop, place.stuck->tried == 1);
+  place.stuck->fail_all(ECONNREFUSED);
+  RUN_UNTIL(place.loop, proved != nullptr);
+  testing::turns(place.loop, 5);
+  REQUIRE(place.redial->counters().failures == 0);
+  proved(true);
+  RUN_UNTIL(place.loop, place.ups == 1);
+  testing::turns(place.loop, 5);
+  REQUIRE(place.redial->counters().attempts == 1);
+}
+
+TEST_CASE("dial limit: a child of fork() begins with all its places", "[redial][fork]") {
+  DialLimit limit(1);
+  testing::AnyLoop loop;
+  DialLimit::PlacePtr held = limit.enter(loop, [] {}), waits = limit.enter(loop, [] {});
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    int status = limit.taken() + limit.waiting() == 0 ? 0 : 1;
+    testing::AnyLoop own;
+    DialLimit::PlacePtr first = limit.enter(own, [] {}), second = limit.enter(own, [] {});
+    if (!first->holds() || second->holds()) status |= 2;
+    held.reset();  // the parent's: gives no place back here
+    waits.reset();
+    if (limit.taken() != 1 || limit.waiting() != 1) status |= 4;
+    first.reset();
+    if (!second->holds()) status |= 8;
+    ::_exit(status);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) == 0);
+  REQUIRE(limit.taken() == 1);
 }
 
 TEST_CASE("redial: drop() gives an attempt up, also one that succeeds at that moment", "[redial]") {
