@@ -91,6 +91,10 @@ bool InPlace::flush() {
     const int count = output_.gather(vectors.data());
     std::size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
+    if (asked == 0) {  // a carrier is given no write of nothing
+      output_.written(0);
+      continue;
+    }
     const ssize_t n = connection_->carrier_->writev(vectors.data(), count);
     if (n >= 0) {
       output_.written(static_cast<std::size_t>(n));

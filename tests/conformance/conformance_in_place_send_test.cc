@@ -174,6 +174,23 @@ TEST_CASE("in place: shutdown comes after what was committed", "[conformance]") 
 
 // --- send ----------------------------------------------------------------------------------------
 
+TEST_CASE("in place: nothing, sent alone, is released, and the connection goes on",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    for (const bool first : {true, false}) {
+      Parcel none(""), more("");
+      REQUIRE(pair.client->send(none.outgoing()) == 0);
+      REQUIRE(pair.client->send(more.outgoing()) == 0);
+      RUN_UNTIL(pair.loop, none.releases == 1 && more.releases == 1);
+      REQUIRE_FALSE(none.error);
+      REQUIRE_FALSE(more.error);
+      testing::send(pair.loop, *pair.client, first ? "on" : "ce");
+      REQUIRE(testing::receive(pair.loop, *pair.server, 2) == (first ? "on" : "ce"));
+    }
+  }
+}
+
 TEST_CASE("in place: send delivers from where the bytes lie and releases them once",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
