@@ -181,13 +181,15 @@ void LoopWork::end_posts_and_locals() {
   // In a child of fork(), the posted functions that have not run yet are skipped, because the
   // parent process runs them.
   if (inherited()) next_post_ = posts_.size();
-  posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
-                std::make_move_iterator(last_posts.end()));
   // Exceptions of the posted functions are dropped: the loop is being destroyed, so no caller is
-  // left to receive them.
-  while (next_post_ < posts_.size()) {
-    core_.guarded([this] { run_posts(posts_.size()); });
-  }
+  // left to receive them. The two lists are not joined, which would need memory.
+  const auto run_rest = [this] {
+    while (next_post_ < posts_.size()) core_.guarded([this] { run_posts(posts_.size()); });
+  };
+  run_rest();
+  posts_.swap(last_posts);
+  next_post_ = 0;
+  run_rest();
   while (!locals_.empty()) {
     const auto last = std::move(locals_.back().object);
     if (!last) locals_.pop_back();

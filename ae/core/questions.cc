@@ -72,11 +72,13 @@ class Board {
   void answer(Question& question) {
     if (!question.answer()) return;
     const std::lock_guard lock(mutex_);
+    forget_parent();
     finish(question);
   }
   /// `node` has one question. Allocates nothing: its loop has the post already.
   void put(std::list<QuestionPtr>& node) noexcept {
     const std::lock_guard lock(mutex_);
+    forget_parent();
     if (node.front()->step != Question::Step::kOpen) return;  // its loop was quicker
     open_.splice(open_.end(), node);
     changed_.notify_all();
@@ -84,6 +86,7 @@ class Board {
   /// Waits until `mine` are answered, and meanwhile answers the questions to this thread.
   void wait(const std::vector<QuestionPtr>& mine) {
     std::unique_lock lock(mutex_);
+    forget_parent();
     while (!std::all_of(mine.begin(), mine.end(), [](const QuestionPtr& each) {
       return each->step == Question::Step::kAnswered;
     })) {
@@ -101,12 +104,20 @@ class Board {
       lock.unlock();
       const bool answered = next->answer_here();
       lock.lock();
+      forget_parent();
       if (answered) finish(*next);
     }
     std::erase_if(open_, [](const QuestionPtr& each) { return each->made_here.inherited(); });
   }
 
  private:
+  /// In a child of fork(): the threads that waited here exist only in the parent, and the condition
+  /// variable would wait for them. With the mutex locked.
+  void forget_parent() noexcept {
+    if (!made_here_.inherited()) return;
+    made_here_.renew();
+    std::construct_at(&changed_);
+  }
   void finish(Question& question) {
     std::erase_if(open_, [&](const QuestionPtr& each) { return each.get() == &question; });
     question.step = Question::Step::kAnswered;
@@ -114,6 +125,7 @@ class Board {
   }
 
   Mutex mutex_;
+  MadeHere made_here_;
   std::condition_variable_any changed_;
   std::list<QuestionPtr> open_;
 };

@@ -499,7 +499,7 @@ bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) 
 void GroupCore::gate_has_arrived() noexcept {
   const std::lock_guard lock(mutex_);
   gate_under_way_ = false;
-  left_.notify_all();
+  tell_waiters();
 }
 
 void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listener,
@@ -553,7 +553,13 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
   part.receiver.reset();
   const std::lock_guard lock(mutex_);
   part.there = false;
-  left_.notify_all();
+  tell_waiters();
+}
+
+/// Wakes close(). In a child of fork() it does not wait, and the threads that did exist only in the
+/// parent: the condition variable would wait for them.
+void GroupCore::tell_waiters() noexcept {
+  if (!made_here_.inherited()) left_.notify_all();
 }
 
 void GroupCore::close() noexcept {

@@ -120,6 +120,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   bool hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept;
   void take_port_listener(GroupPart& part, PortListenerPtr port_listener, std::size_t failures);
   void gate_has_arrived() noexcept;
+  void tell_waiters() noexcept;
   void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
   /// Runs `fn` on the part's loop, unless that loop has ended: immediately if this is the loop's

@@ -33,6 +33,8 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -225,6 +227,22 @@ TEST_CASE("event loop: timers that come, move and go allocate nothing once there
   for (int i = 0; i < 10; ++i) play();
   CHECK(g_allocations - before == 0);
   CHECK(calls == 11 * 500);
+}
+
+TEST_CASE("event loop: what was posted runs at the loop's end, also without memory",
+          "[ae][hostile]") {
+  std::string order;
+  std::optional<AnyLoop> loop(std::in_place);
+  // The first uses up the iteration's time, so that the second is left for the next.
+  loop->post([&] { std::this_thread::sleep_for(15ms), order += '1'; });
+  loop->post([&] { order += '2'; });
+  loop->process_events(ae::kFullIteration | ae::kDontWait);
+  loop->post([&] { order += '3'; });
+  order.reserve(10);
+  g_no_memory = true;
+  loop.reset();
+  g_no_memory = false;
+  CHECK(order == "123");
 }
 
 TEST_CASE("event loop: a timer that finds no memory is not there, all others are",

@@ -213,6 +213,44 @@ TEST_CASE("fork: what a child takes off a hosted loop stays with its parent's", 
   CHECK(fired == 0);
 }
 
+TEST_CASE("fork: a child asks its own loops though the parent waited for an answer",
+          "[ae][fork][group]") {
+  ae::LoopGroup group({.loops = 1});
+  std::atomic<bool> go_on{false}, busy{false};
+  group.poster(0).post([&] {
+    busy = true;
+    while (!go_on) std::this_thread::yield();
+  });
+  while (!busy) std::this_thread::yield();
+  std::atomic<bool> begun{false};
+  std::thread asker([&] {
+    begun = true;
+    group.ask(0, [](ae::EventLoop&) {});
+  });
+  // Soon it waits: the first children may find it before that.
+  while (!begun) std::this_thread::yield();
+  int failed = 0;
+  for (int i = 0; i < 20; ++i) {
+    failed += in_child([] {
+                ae::LoopGroup own({.loops = 1});
+                for (int turn = 0; turn < 8; ++turn) {
+                  std::atomic<bool> held{false};
+                  own.poster(0).post([&] {
+                    held = true;
+                    std::this_thread::yield();
+                  });
+                  own.ask(0, [](ae::EventLoop&) {});
+                  if (!held) return 1;
+                }
+                return 0;
+              }) != 0;
+    std::this_thread::yield();
+  }
+  go_on = true;
+  asker.join();
+  REQUIRE(failed == 0);
+}
+
 TEST_CASE("fork: a group of loops ends in a child without its threads", "[ae][fork][group]") {
   auto group = std::make_unique<ae::LoopGroup>(ae::LoopGroup::Config{.loops = 2});
   const Busy busy(1, [&] { group->on_each([](ae::EventLoop&, std::size_t) {}); });
