@@ -119,6 +119,7 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     } else {
       const ae::Duration left = std::max(deadline - Clock::now(), ae::Duration::zero());
       const ae::Duration part = left / static_cast<ae::Duration::rep>(candidates.size() - i);
+      ConnectionPtr winner;
       try {
         ConnectionPtr below = candidate.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
@@ -127,18 +128,20 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
         const bool connected = below->connect_blocking(candidate.to, part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {
-          hand_over(std::move(below));
-          return;
+          winner = std::move(below);
+        } else {
+          failed.why = {below->error_code(), below->last_error(), below->retry_after()};
+          if (!failed.why)
+            failed.why = {std::make_error_code(std::errc::timed_out),
+                          "it was connected, and not ready for data in time"};
+          failed.kind = kind_of(failed.why.code);
         }
-        failed.why = {below->error_code(), below->last_error(), below->retry_after()};
-        if (!failed.why)
-          failed.why = {std::make_error_code(std::errc::timed_out),
-                        "it was connected, and not ready for data in time"};
-        failed.kind = kind_of(failed.why.code);
       } catch (const Error& error) {
         failed.kind = SkipReason::kNoDevice;
         failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};
       }
+      // Not within the try: an Error of the program's on_fallback() is no reason for another way.
+      if (winner) return hand_over(std::move(winner));
     }
     why.code = failed.why.code;
     why.retry_after = std::max(why.retry_after, failed.why.retry_after);

@@ -277,6 +277,24 @@ TEST_CASE("fallback: blocking, one after the other within the time", "[fallback]
   REQUIRE_THAT(none->last_error(), Contains("not absent: ") && Contains("not stuck: "));
 }
 
+TEST_CASE("fallback: an Error of on_fallback() in a blocking connect ends it and nothing is tried",
+          "[fallback]") {
+  Place place;
+  int accepted = 0;
+  const conn::ListenerPtr listener =
+      place.registry.listen(place.loop, "tcp://127.0.0.1:0", [&](ConnectionPtr) { ++accepted; });
+  place.registry.on_fallback([](const Fallback&) { throw conn::Error("the program's own"); });
+  conn::Endpoint to = conn::Endpoint::parse(place.url("absent|tcp|other"));
+  to.port = listener->endpoints().front().port;
+  const ConnectionPtr client = place.registry.create(place.loop, to);
+  REQUIRE_FALSE(client->connect_blocking(to, testing::patience()));
+  REQUIRE(client->last_error() == "the program's own");
+  RUN_UNTIL(place.loop, accepted == 1);
+  testing::turns(place.loop, 5);
+  REQUIRE(accepted == 1);
+  REQUIRE(place.other->tried == 0);
+}
+
 TEST_CASE("fallback: a listener serves what can be had and says why of the others", "[fallback]") {
   Place place;
   const conn::ListenerPtr listener =
