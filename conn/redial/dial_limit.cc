@@ -42,8 +42,8 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// In a child of fork(): the parent's attempts are not made here, and take no places. With the mutex
-/// held.
+/// In a child of fork(): the parent's attempts are not made here, and take no places. With the
+/// mutex held.
 void DialLimit::forget_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();

@@ -326,7 +326,8 @@ TEST_CASE("redial: drop() of a connection that ends first does not concern the n
 }
 
 TEST_CASE("redial: a handler that drop() leads to may destroy it", "[redial]") {
-  const std::string where = GENERATE(as<std::string>{}, "down", "changed", "changed, no connection");
+  const std::string where =
+      GENERATE(as<std::string>{}, "down", "changed", "changed, no connection");
   CAPTURE(where);
   Place place;
   const bool connects = where != "changed, no connection";
@@ -338,7 +339,10 @@ TEST_CASE("redial: a handler that drop() leads to may destroy it", "[redial]") {
     RUN_UNTIL(place.loop, place.stuck->tried == 1);
   }
   bool dropped = false;
-  if (where != "down") place.on_changed = [&] { if (dropped) place.redial.reset(); };
+  if (where != "down")
+    place.on_changed = [&] {
+      if (dropped) place.redial.reset();
+    };
   place.redial->drop("enough");
   dropped = true;
   RUN_UNTIL(place.loop, !place.redial);
