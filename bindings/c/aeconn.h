@@ -13,7 +13,7 @@
  *     called again while there is something to read or capacity to write.
  *
  * Threads: a loop and everything on it belongs to the thread that dispatches it. What any thread
- * may call says so: aeconn_post(), and the functions of a group and of its listeners.
+ * may call says so: aeconn_post(), and functions of a group, of its listeners and of a stop.
  * aeconn_error() is per thread. docs/c-threads.md is about servers with several threads.
  *
  * Ownership: what is returned by a function whose name ends in _new, or by aeconn_group_of,
@@ -268,6 +268,72 @@ void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn 
 /* Receives one sentence for each pending connection that did not become a connection. */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
+
+/* --- a graceful stop ------------------------------------------------------------------------- */
+
+/* Ends a server without losing a request. It begins at a signal or by
+ * aeconn_graceful_stop_request(): the server listens no more, and the program closes each client
+ * once it has no answer due. When the last connection that a client opened has ended, with its
+ * output, the loops end. At a second request, or when the limit is over, those that are left are
+ * aborted: aeconn_last_errno() is ECANCELED. Requests within 100 ms are one. A connection whose
+ * set-up (of TLS, RDMA or shared memory) is not over when listening ends is dropped uncounted. A
+ * server has one stop at a time. */
+typedef struct aeconn_graceful_stop aeconn_graceful_stop;
+
+/* How far it has come; one-way. */
+enum aeconn_stop_phase {
+  AECONN_SERVING,  /* it has not begun */
+  AECONN_DRAINING, /* nobody listens any more; clients are closed after their last answer */
+  AECONN_ENDED     /* no client is left, or what was left has been aborted */
+};
+/* All zero: the defaults. It is copied. */
+typedef struct aeconn_stop_settings {
+  /* The signals that begin the stop, and then 0. They are blocked on the calling thread, and on
+   * those that it makes later, and delivered to the loop by signalfd(2); handlers set for them do
+   * not run. Other threads must block them, too: those of aeconn_group_new() do. NULL: SIGINT and
+   * SIGTERM. 0 alone: none, the program calls aeconn_graceful_stop_request(). */
+  const int* signals;
+  /* Runs once on the thread of each serving loop when the stop begins: end the clients that wait
+   * for no answer. What ends later, and connections accepted later, see that the phase is not
+   * AECONN_SERVING any more. NULL: none. */
+  aeconn_loop_fn begins;
+  /* Runs on the controlling loop at the end, in place of ending the loops. NULL: aeconn_run() and
+   * aeconn_group_wait() return. */
+  aeconn_loop_fn ends;
+  void* context; /* of both */
+} aeconn_stop_settings;
+/* The server is on `loop` alone if `group` is NULL. If `loop` is NULL, it is on the loops of a
+ * group of aeconn_group_new(), the first of which controls the stop. With both it is on the loops
+ * of `group`, of either kind, and `loop`, which is none of them, controls the stop: it ends alone,
+ * not the group.
+ * Call it on the thread of `loop`; with a group on none of its threads, and if `begins` is set
+ * while its loops run. `limit` is how long clients may take to end: 0 aborts them at once, a
+ * negative one is no limit. `settings` may be NULL. NULL with errno and a sentence on failure. */
+aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* group,
+                                               int64_t limit, const aeconn_stop_settings* settings);
+/* Ends the stop; after that its functions do not run. If it has begun, clients that are left live
+ * on, and another stop may follow. Frees the listeners that it has. Also allowed inside `begins`
+ * and `ends` of a stop of one loop, and when loops have been freed; free it before its group. With
+ * a group it does nothing on one of the group's threads, and if `begins` is set it waits until each
+ * loop has run an iteration or was freed. On another thread than that of the controlling loop, it
+ * waits for that loop likewise. Restores the calling thread's signal mask, unless a signal has
+ * arrived: the program is about to end then, and another one must not kill it. In a child of
+ * fork(2) it only frees memory. */
+void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
+/* Takes ownership of a listener: it is freed when the stop begins, at once if it has begun; do not
+ * use it afterwards. One of a single loop is given on its thread, to the stop of that loop; one of
+ * the group on any thread. 0, or -1 with errno: after ENOMEM the listener has been freed. */
+int aeconn_graceful_stop_add(aeconn_graceful_stop* stop, aeconn_listener* listener);
+/* Does what a signal does. Any thread, but not in a signal handler. */
+void aeconn_graceful_stop_request(aeconn_graceful_stop* stop);
+/* Any thread. AECONN_SERVING for NULL. */
+enum aeconn_stop_phase aeconn_graceful_stop_get_phase(const aeconn_graceful_stop* stop);
+/* Exit status for main(): 0, or 1 if connections were aborted; -1 with errno EINVAL for NULL. Sets
+ * their number and that of the bytes of their output that had not left this machine, as far as it
+ * is known: not over rdma and shm. Either pointer may be NULL. Valid in AECONN_ENDED, on any
+ * thread. */
+int aeconn_graceful_stop_status(const aeconn_graceful_stop* stop, uint64_t* connections,
+                                uint64_t* bytes);
 
 /* --- connections ----------------------------------------------------------------------------- */
 

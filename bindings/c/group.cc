@@ -6,25 +6,11 @@
 #include <algorithm>
 #include <thread>
 
-#include "ae/loop_group.h"
 #include "c/internal.h"
 #include "conn/listener_group.h"
 #include "conn/metrics.h"
 
 using namespace aeconn_c;
-
-struct aeconn_group {
-  ae::Loops& all() const noexcept {
-    return threads ? static_cast<ae::Loops&>(*threads) : static_cast<ae::Loops&>(*list);
-  }
-  // The handle of each loop. Those of `made` are made on their loop's thread; other threads read
-  // them only once `threads` is set.
-  std::vector<aeconn_loop*> loops;
-  std::vector<std::unique_ptr<aeconn_loop>> made;
-  // One of the two: loops on threads of their own, or loops of the program.
-  std::unique_ptr<ae::LoopGroup> threads;
-  std::unique_ptr<ae::LoopList> list;
-};
 
 namespace {
 
@@ -35,17 +21,6 @@ void check_number(std::size_t loops) {
   if (loops > kMostLoops)
     throw conn::Error("a group of " + std::to_string(loops) +
                       " loops: " + std::to_string(kMostLoops) + " is the limit");
-}
-
-/// Whether this is one of the threads that the group would have to wait for. In a child of fork()
-/// it is none.
-bool on_its_thread(const aeconn_group& group) {
-  try {
-    for (std::size_t i = 0; i < group.loops.size(); ++i)
-      if (group.threads->thread(i) == std::this_thread::get_id()) return true;
-  } catch (const ae::LoopError&) {
-  }
-  return false;
 }
 
 aeconn_listener* listen_on_all(aeconn_group* group, const char* url, conn::Spread spread,
@@ -59,6 +34,16 @@ aeconn_listener* listen_on_all(aeconn_group* group, const char* url, conn::Sprea
 }
 
 }  // namespace
+
+bool aeconn_c::on_its_thread(const aeconn_group& group) noexcept {
+  try {
+    for (std::size_t i = 0; i < group.loops.size(); ++i)
+      if (group.all().thread(i) == std::this_thread::get_id() && group.all().poster(i).open())
+        return true;
+  } catch (const ae::LoopError&) {
+  }
+  return false;
+}
 
 extern "C" {
 

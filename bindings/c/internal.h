@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "ae/epoll_loop.h"
+#include "ae/loop_group.h"
+#include "ae/loops.h"
 #include "c/aeconn.h"
 #include "conn/registry.h"
 
@@ -28,6 +30,19 @@ struct aeconn_loop {
   ae::EpollLoop& loop;
   std::vector<void*> noted;  // for aeconn_collect(), of which `collected` were returned
   std::size_t collected = 0;
+};
+
+struct aeconn_group {
+  ae::Loops& all() const noexcept {
+    return threads ? static_cast<ae::Loops&>(*threads) : static_cast<ae::Loops&>(*list);
+  }
+  // The handle of each loop. Those of `made` are made on their loop's thread; other threads read
+  // them only once `threads` is set.
+  std::vector<aeconn_loop*> loops;
+  std::vector<std::unique_ptr<aeconn_loop>> made;
+  // One of the two: loops on threads of their own, or loops of the program.
+  std::unique_ptr<ae::LoopGroup> threads;
+  std::unique_ptr<ae::LoopList> list;
 };
 
 struct aeconn_listener {
@@ -123,6 +138,10 @@ inline void tell(const conn::Statistics& all, aeconn_fact_fn fn, void* context) 
 }
 /// Those of one transport on a loop, or of the loop itself if `scheme` is null. On its thread.
 conn::Statistics statistics_of(ae::EpollLoop& loop, const char* scheme);
+
+/// Whether this is one of the group's threads, which cannot wait for the group. In a child of
+/// fork() it is none.
+bool on_its_thread(const aeconn_group& group) noexcept;
 
 /// The listener's handle. Throws std::bad_alloc.
 aeconn_listener* made(conn::ListenerPtr listener);

@@ -6,9 +6,10 @@
  *   close N   closes the client with the number N, whichever worker has it
  *   watch     from now on, a thread of its own writes to the client
  *   quit      exit(3) on the worker, while the others run
+ *   leave     main() returns while the workers run
  *   other     comes back
  *
- * SIGINT and SIGTERM end it; after SIGUSR1, main() returns while the workers run. */
+ * SIGINT and SIGTERM end it when each client has its answers, after ten seconds at the latest. */
 #define _GNU_SOURCE
 #include <aeconn.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <pthread.h>
 #include <pwd.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +46,10 @@ static struct worker workers[WORKERS];
 static struct client clients[CLIENTS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the numbers, and of `busy` */
 static aeconn_group* group;
+static aeconn_loop* control; /* of main(): it waits for signals */
+static atomic_int stopping;  /* set when the stop begins; also read by threads that outlive it */
 
-/* --- clients ------------------------------------------------------------------------------------
- */
+/* --- clients ---------------------------------------------------------------------------------- */
 
 static void forget(struct client* client) {
   free(client->output);
@@ -62,20 +65,28 @@ static void close_client(struct client* client) {
   forget(client);
 }
 
-static void on_writable(void* context, aeconn_conn* conn) {
-  struct client* client = context;
+static void on_readable(void* context, aeconn_conn* conn);
+static void on_writable(void* context, aeconn_conn* conn);
+
+static void write_out(struct client* client) {
   while (client->written < client->to_write) {
-    const ssize_t n =
-        aeconn_write(conn, client->output + client->written, client->to_write - client->written);
+    const ssize_t n = aeconn_write(client->conn, client->output + client->written,
+                                   client->to_write - client->written);
     if (n < 0 && errno == EAGAIN) {
-      aeconn_on_writable(conn, on_writable, client);
+      aeconn_on_writable(client->conn, on_writable, client);
       return;
     }
     if (n < 0) break; /* on_readable() learns why, and closes */
     client->written += (size_t)n;
   }
   client->written = client->to_write = 0;
-  aeconn_on_writable(conn, NULL, NULL);
+  aeconn_on_writable(client->conn, NULL, NULL);
+}
+
+static void on_writable(void* context, aeconn_conn* conn) {
+  struct client* client = context;
+  write_out(client);
+  if (stopping && client->to_write == 0) on_readable(client, conn);
 }
 
 /* Sends text; a client that does not read its replies loses what is beyond OUTPUT bytes. */
@@ -84,11 +95,10 @@ static void say(struct client* client, const char* text, size_t size) {
   if (client->output == NULL || size > OUTPUT - client->to_write) return;
   memcpy(client->output + client->to_write, text, size);
   client->to_write += size;
-  on_writable(client, client->conn);
+  write_out(client);
 }
 
-/* --- from any thread: closing a client, statistics
- * ------------------------------------------------ */
+/* --- from any thread: closing a client, statistics -------------------------------------------- */
 
 struct wish {
   size_t number;
@@ -134,12 +144,11 @@ static void say_statistics(struct client* client) {
   say(client, "end\n", 4);
 }
 
-/* --- a thread beside the workers, which writes to a client
- * ---------------------------------------- */
+/* --- a thread beside the workers, which writes to a client ------------------------------------ */
 
 static void* watch(void* context) {
   const int fd = (int)(intptr_t)context;
-  while (send(fd, "tick\n", 5, MSG_NOSIGNAL) == 5) usleep(10 * 1000);
+  while (!stopping && send(fd, "tick\n", 5, MSG_NOSIGNAL) == 5) usleep(10 * 1000);
   close(fd); /* closes the connection */
   return NULL;
 }
@@ -158,13 +167,15 @@ static void begin_watch(struct client* client) {
     pthread_detach(thread);
 }
 
-/* --- lines
- * ---------------------------------------------------------------------------------------- */
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static void leave(void* loop) { aeconn_stop(loop); }
 
 /* Returns 0 if the client has gone. */
 static int obey(struct client* client, char* line, size_t size) {
   size_t number = 0;
   if (strcmp(line, "quit\n") == 0) exit(0);
+  if (strcmp(line, "leave\n") == 0) return aeconn_post(control, leave, control), 1;
   if (strcmp(line, "watch\n") == 0) return begin_watch(client), 0;
   if (strcmp(line, "stats\n") == 0) return say_statistics(client), 1;
   if (sscanf(line, "close %zu", &number) == 1 && number < CLIENTS)
@@ -176,7 +187,10 @@ static void on_readable(void* context, aeconn_conn* conn) {
   struct client* client = context;
   char* end;
   const ssize_t n = aeconn_read(conn, client->line + client->in_line, LINE - 1 - client->in_line);
-  if (n < 0 && errno == EAGAIN) return;
+  if (n < 0 && errno == EAGAIN) { /* all that came is answered */
+    if (stopping && client->in_line == 0 && client->to_write == 0) close_client(client);
+    return;
+  }
   if (n <= 0) { /* end of stream, an error, or a line that is too long */
     close_client(client);
     return;
@@ -190,6 +204,7 @@ static void on_readable(void* context, aeconn_conn* conn) {
     memmove(client->line, end + 1, client->in_line -= size);
     if (!obey(client, line, size)) return;
   }
+  if (stopping) aeconn_on_writable(conn, on_writable, client); /* then: is there more? */
 }
 
 /* On a thread of the group, before the connection is set up: the worker with the fewest clients. */
@@ -229,11 +244,29 @@ static void on_accepted(void* context, aeconn_loop* loop, aeconn_conn* conn) {
   say(client, greeting,
       (size_t)snprintf(greeting, sizeof greeting, "you are %zu at worker %zu\n", number,
                        aeconn_group_index(group, loop)));
-  if (aeconn_on_readable(conn, on_readable, client) != 0) close_client(client);
+  if (aeconn_on_readable(conn, on_readable, client) != 0)
+    close_client(client);
+  else if (stopping)
+    aeconn_on_writable(conn, on_writable, client);
 }
 
-/* --- threads
- * -------------------------------------------------------------------------------------- */
+static int has(const struct worker* worker, const struct client* client) {
+  pthread_mutex_lock(&lock);
+  const int mine = client->worker == worker;
+  pthread_mutex_unlock(&lock);
+  return mine; /* and stays so on the worker's thread: nobody else ends it */
+}
+
+/* The server stops: on each worker's thread, its clients end once they are answered. */
+static void on_stop(void* context, aeconn_loop* loop) {
+  const struct worker* worker = &workers[aeconn_group_index(group, loop)];
+  (void)context;
+  stopping = 1;
+  for (size_t i = 0; i < CLIENTS; ++i)
+    if (has(worker, &clients[i])) aeconn_on_writable(clients[i].conn, on_writable, &clients[i]);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
 
 static void* work(void* context) {
   struct worker* worker = context;
@@ -243,12 +276,8 @@ static void* work(void* context) {
     if (poll(entries, 2, -1) < 0 && errno != EINTR) break;
     if (aeconn_dispatch(worker->loop) < 0) break;
   }
-  for (size_t i = 0; i < CLIENTS; ++i) { /* what a worker has, it closes itself */
-    pthread_mutex_lock(&lock);
-    const int mine = clients[i].worker == worker;
-    pthread_mutex_unlock(&lock);
-    if (mine) close_client(&clients[i]);
-  }
+  for (size_t i = 0; i < CLIENTS; ++i) /* what a worker still has, it closes itself */
+    if (has(worker, &clients[i])) close_client(&clients[i]);
   /* Delivers what was written, for option end-linger, and answers what others ask of this loop. */
   aeconn_loop_free(worker->loop);
   return NULL;
@@ -269,10 +298,11 @@ static int fail(const char* what) {
 }
 
 int main(int count, char** arguments) {
+  const aeconn_stop_settings settings = {.begins = on_stop};
+  aeconn_graceful_stop* stop;
   aeconn_loop* loops[WORKERS];
-  aeconn_listener* listeners[URLS];
   sigset_t signals;
-  int signal = 0, urls = count - 2;
+  int status, urls = count - 2;
   if (urls < 1 || urls > URLS) {
     fprintf(stderr, "usage: threaded_server USER URL... (USER - : stay who you are)\n");
     return 2;
@@ -283,10 +313,9 @@ int main(int count, char** arguments) {
     perror(arguments[1]);
     return 1;
   }
-  sigemptyset(&signals); /* blocked before threads begin, so that main() alone gets them */
+  sigemptyset(&signals); /* blocked before threads begin: the stop gets them */
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
   for (size_t i = 0; i < WORKERS; ++i) {
@@ -297,20 +326,28 @@ int main(int count, char** arguments) {
   }
   group = aeconn_group_of(loops, WORKERS);
   if (group == NULL) return fail("the group");
+  control = aeconn_loop_new();
+  stop = aeconn_graceful_stop_new(control, group, 10 * INT64_C(1000000000), &settings);
+  if (stop == NULL) return fail("the stop");
   for (int i = 0; i < urls; ++i) {
-    listeners[i] = aeconn_group_listen_by(group, arguments[i + 2], choose, on_accepted, NULL);
-    if (listeners[i] == NULL) return fail(arguments[i + 2]);
-    printf("%s\n", aeconn_listener_url(listeners[i], 0));
+    aeconn_listener* listener =
+        aeconn_group_listen_by(group, arguments[i + 2], choose, on_accepted, NULL);
+    if (listener == NULL) return fail(arguments[i + 2]);
+    printf("%s\n", aeconn_listener_url(listener, 0));
+    if (aeconn_graceful_stop_add(stop, listener) != 0) return fail(arguments[i + 2]);
   }
   fflush(stdout);
 
-  sigwait(&signals, &signal);
-  if (signal == SIGUSR1) return 0; /* the workers run until the process has gone */
+  aeconn_run(control);
+  if (aeconn_graceful_stop_get_phase(stop) == AECONN_SERVING)
+    return 0; /* "leave": the workers run until the process has gone */
 
-  for (int i = 0; i < urls; ++i) aeconn_listener_free(listeners[i]);
   for (size_t i = 0; i < WORKERS; ++i) eventfd_write(workers[i].ended, 1);
   for (size_t i = 0; i < WORKERS; ++i) pthread_join(workers[i].thread, NULL);
+  status = aeconn_graceful_stop_status(stop, NULL, NULL);
+  aeconn_graceful_stop_free(stop);
   aeconn_group_free(group);
+  aeconn_loop_free(control);
   for (size_t i = 0; i < WORKERS; ++i) close(workers[i].ended);
-  return 0;
+  return status;
 }

@@ -43,7 +43,7 @@ exchange() {  # COMPILER URL
   local text; text=$(head -c 100000 /dev/zero | tr '\0' 'x')
   [ "$("$folder/$1-client" "$line" "$text")" = "$text" ]
   local status=$?
-  kill "$server"; wait "$server" 2>/dev/null; server=''
+  kill "$server"; wait "$server" 2>/dev/null || status=1; server=''
   return $status
 }
 sentence() {  # PROGRAM ARGUMENTS... EXPECTED

@@ -34,11 +34,11 @@ class Server:
     def client(self, at=0):
         return Client(self.urls[at])
 
-    def end(self, signum=None):
+    def end(self, signum=None, status=0):
         if signum is not None:
             self.process.send_signal(signum)
         _, errors = self.process.communicate(timeout=PATIENCE)
-        assert self.process.returncode == 0, (self.process.returncode, errors)
+        assert self.process.returncode == status, (self.process.returncode, errors)
         assert not errors, errors
 
 
@@ -175,6 +175,40 @@ def limited(server, at):
     until(lambda: not in_use(server, at))
 
 
+def drained(urls):
+    """SIGTERM: clients between two requests end, the others once they are answered."""
+    server = Server(*urls)
+    idle, asking = ([server.client(at) for at in range(len(urls))] for _ in range(2))
+    for each in asking:
+        each.socket.sendall(b"ha")
+    server.process.send_signal(signal.SIGTERM)
+    for each in idle:
+        assert each.ended()
+    try:
+        server.client()
+        raise AssertionError("it still listens")
+    except ConnectionError:
+        pass
+    for each in asking:
+        each.socket.sendall(b"lf\nmore\n")
+        assert each.line() == "half" and each.line() == "more" and each.ended()
+    server.end()
+
+
+def cut(urls):
+    """A second signal ends those that are left, and the status says so."""
+    server = Server(*urls)
+    idle, asking = server.client(), [server.client(at) for at in range(len(urls))]
+    for each in asking:
+        each.socket.sendall(b"ha")
+    server.process.send_signal(signal.SIGTERM)
+    assert idle.ended()
+    time.sleep(0.2)  # signals that are closer together are one
+    server.end(signal.SIGTERM, status=1)
+    for each in asking:
+        assert each.ended()
+
+
 def churn(server, at, over):
     """Clients that come, go, close others and ask, until the server has gone."""
 
@@ -213,6 +247,10 @@ def main():
     for each in staying:
         assert each.ended()
     ok("SIGTERM ends it, with clients there")
+    drained(urls)
+    ok("SIGTERM: requests under way are answered")
+    cut(urls)
+    ok("a second signal cuts them")
 
     for way in ("main() returns", "exit(3) on a worker", "SIGTERM"):
         for times in range(5):
@@ -223,17 +261,18 @@ def main():
                 each.start()
             time.sleep(0.2)
             over.set()
-            if way == "exit(3) on a worker":
+            if way != "SIGTERM":
+                word = "leave" if way == "main() returns" else "quit"
                 while server.process.poll() is None:
                     try:
-                        server.client().say("quit")
+                        server.client().say(word)
                         server.process.wait(0.2)
                     except (OSError, AssertionError, ValueError, IndexError,
                             subprocess.TimeoutExpired):
                         pass
                 server.end()
             else:
-                server.end(signal.SIGUSR1 if way == "main() returns" else signal.SIGTERM)
+                server.end(signal.SIGTERM)
             for each in traffic:
                 each.join()
         ok(f"{way} while all workers serve")

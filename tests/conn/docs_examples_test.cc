@@ -363,7 +363,7 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   for (const std::string name : {"echo_server.c", "echo_client.c"})
     programs += without_spaces(contents(kTree / "examples" / "c" / name));
   const std::vector<std::string> found = examples("c.md", "c");
-  REQUIRE(found.size() == 2);
+  REQUIRE(found.size() == 5);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(programs.find(without_spaces(each)) != std::string::npos);
@@ -374,7 +374,7 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
 TEST_CASE("docs: the C of c-threads.md stands in its program", "[docs]") {
   std::string program = without_spaces(contents(kTree / "examples" / "c" / "threaded_server.c"));
   const std::vector<std::string> found = examples("c-threads.md", "c");
-  REQUIRE(found.size() == 10);
+  REQUIRE(found.size() == 13);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(program.find(without_spaces(each)) != std::string::npos);
