@@ -11,7 +11,6 @@ folder in PYTHONPATH, unless both are installed.
 
 import asyncio
 import contextlib
-import signal
 import sys
 
 import aeconn
@@ -20,20 +19,19 @@ import aeconn
 async def echo(reader, writer):
     """One session: an error of the peer ends only this session."""
     with contextlib.suppress(OSError):
-        while data := await reader.read(16384):
-            writer.write(data)
+        while await aeconn.next_request(reader):  # False also when the server stops
+            writer.write(await reader.read(16384))
             await writer.drain()  # slows down a peer that does not read
     writer.close()
 
 
 async def serve(urls):
-    async with contextlib.AsyncExitStack() as servers:
+    """Returns after SIGTERM or SIGINT, when each peer has its answers."""
+    with aeconn.Stop(limit=10) as stop:
         for url in urls:
-            server = await servers.enter_async_context(await aeconn.start_server(echo, url))
+            server = await aeconn.start_server(echo, url)
             print(*server.urls, sep="\n", flush=True)
-        stopped = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-        await stopped.wait()
+        return await stop.wait()
 
 
 def ask(url, text):
@@ -45,7 +43,7 @@ def ask(url, text):
 def main(arguments):
     match arguments:
         case ["serve", _, *_]:
-            asyncio.run(serve(arguments[1:]))
+            sys.exit(asyncio.run(serve(arguments[1:])))
         case ["ask", url, text]:
             ask(url, text)
         case _:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from ._native import fallbacks, lib, set_up_error, to_c
 from ._socket import Socket
-from .aio import LoopGroup, Server, open_connection, redial, start_server
+from .aio import LoopGroup, Server, Stop, next_request, open_connection, redial, start_server
 
 if TYPE_CHECKING:
     import redis
@@ -32,11 +32,13 @@ __all__ = [
     "LoopGroup",
     "Server",
     "Socket",
+    "Stop",
     "adopt",
     "configure",
     "connect",
     "fallbacks",
     "has_transport",
+    "next_request",
     "open_connection",
     "pool",
     "redial",

@@ -22,6 +22,7 @@ from ._native import lib
 
 if TYPE_CHECKING:
     from ._server import Server
+    from ._stop import Stop
 
 READ_SIZE = 256 * 1024
 _MOST_FOUND = 1024  # events at a time
@@ -35,6 +36,8 @@ class Called:
     def __init__(self) -> None:
         self.steps: dict[int, Callable[[], object]] = {}
         self.servers: set[Server] = set()
+        self.stop: Stop | None = None
+        self.idle: set[Any] = set()  # StreamReaders that wait for a request
         self.numbers = 0
         self.found = (ctypes.c_size_t * _MOST_FOUND)()  # numbers from C
         self.address = ctypes.addressof(self.found)
@@ -81,9 +84,11 @@ def _soon(loop: _Loop, step: Callable[..., None], *arguments: Any) -> None:
         running.call_soon(step, loop, *arguments)
 
 
-def _free(native: int, process: int) -> None:
+def _free(native: int, process: int, stops: list[int]) -> None:
     if os.getpid() == process:  # in a child after fork(), its connections belong to the parent
         lib.loop_free(native)
+        for each in stops:
+            lib.graceful_stop_free(each)
 
 
 class Attached:
@@ -104,12 +109,13 @@ class Attached:
         self.process = os.getpid()
         self.thread = get_ident()  # that last ran the loop
         self._thread = threading.current_thread()
+        self.stops: list[int] = []  # of C; freed after the loop if not before
         self.gate = threading.RLock()  # held while C may call Python; acquired for good at exit
         # self must not reference it: that would keep the loop alive.
         called = Called()
         self._called = weakref.ref(called)
         loop.add_reader(lib.descriptor(self.native), _dispatch, weakref.ref(loop), self, called)
-        self._freed = weakref.finalize(self, _free, self.native, self.process)
+        self._freed = weakref.finalize(self, _free, self.native, self.process, self.stops)
         self._freed.atexit = False  # done by end()
 
     @property

@@ -45,6 +45,18 @@ NO_HANDLER = ConnFn(0)
 _TAKE = FactFn(operator.setitem)
 _TAKE_TEXT = TextFn(operator.setitem)
 
+
+class StopSettings(ctypes.Structure):
+    """aeconn_stop_settings"""
+
+    _fields_ = (
+        ("signals", POINTER(c_int)),
+        ("begins", c_void_p),
+        ("ends", c_void_p),
+        ("context", c_void_p),
+    )
+
+
 AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 # Name: result, arguments. Only the functions that this package calls; see the header for all.
@@ -70,6 +82,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "listener_url": (c_char_p, c_void_p, c_size_t),
     "listener_pause": (None, c_void_p),
     "listener_resume": (None, c_void_p),
+    "graceful_stop_new": (c_void_p, c_void_p, c_void_p, c_int64, POINTER(StopSettings)),
+    "graceful_stop_free": (None, c_void_p),
+    "graceful_stop_request": (None, c_void_p),
+    "graceful_stop_status": (c_int, c_void_p, POINTER(c_uint64), POINTER(c_uint64)),
     "connect": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "adopt": (c_void_p, c_void_p, c_char_p, c_int),
     "close": (None, c_void_p),

@@ -78,6 +78,9 @@ class Server(asyncio.AbstractServer):
             self.urls.append(_native.from_c(each))
         self._sockets = tuple(ListeningSocket(self, each) for each in self.urls)
         self._attached.called.servers.add(self)
+        stop = self._attached.called.stop
+        if stop is not None and stop.phase != "serving":
+            self.close()
 
     def __repr__(self) -> str:
         return f"<aeconn.aio.Server {', '.join(self.urls)}>"

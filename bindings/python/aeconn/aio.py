@@ -19,6 +19,7 @@ from . import _native
 from ._loop import Attached
 from ._native import NOTE, READABLE, WRITABLE, lib
 from ._server import ListeningSocket, Server
+from ._stop import Left, Stop, next_request
 from ._transport import Connected, StreamProtocol, Transport, TransportSocket
 
 async def create_connection(
@@ -144,6 +145,9 @@ class LoopGroup:
     def __init__(self, connected: Connected, url: str, loops: int = 0) -> None:
         self._ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._threads: list[threading.Thread] = []
+        self._graceful = False
+        self._limit: float | None = None
+        self._left: list[Left] = []
         self.urls: list[str] = []
         count = operator.index(loops) or len(os.sched_getaffinity(0))
         if count < 0:
@@ -167,7 +171,12 @@ class LoopGroup:
             self._ends.append((asyncio.get_running_loop(), end))
             began.set_result(server.urls)
             await end.wait()
-            server.close()
+            if not self._graceful:
+                return server.close()
+            with Stop(self._limit, signals=()) as stop:
+                stop.request()
+                await stop.wait()
+                self._left.append(stop.left)
 
         def run() -> None:
             try:
@@ -182,6 +191,17 @@ class LoopGroup:
         self._threads.append(thread)
         urls = began.result()
         self.urls = self.urls or [each.partition("?")[0] for each in urls]
+
+    def stop(self, limit: float | None = 10.0) -> Left:
+        """As close(), but ends each loop by a Stop, all of them at once, when its sessions have
+        answered what is under way. Returns what was aborted, which is all that is left when `limit`
+        seconds are over."""
+        _native.seconds(limit)
+        self._limit, self._graceful = limit, True
+        self.close()
+        return Left(
+            sum(each.connections for each in self._left), sum(each.bytes for each in self._left)
+        )
 
     def close(self) -> None:
         """Ends the loops and everything on them. Must not be called on one of their threads."""
@@ -211,16 +231,19 @@ def metrics() -> str:
 
 
 __all__ = [
+    "Left",
     "LoopGroup",
     "READABLE",
     "WRITABLE",
     "ListeningSocket",
     "Server",
+    "Stop",
     "Transport",
     "TransportSocket",
     "create_connection",
     "create_server",
     "metrics",
+    "next_request",
     "open_connection",
     "redial",
     "start_server",
