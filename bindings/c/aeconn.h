@@ -275,9 +275,9 @@ void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn,
  * aeconn_graceful_stop_request(): the server listens no more, and the program closes each client
  * once it has no answer due. When the last connection that a client opened has ended, with its
  * output, the loops end. At a second request, or when the limit is over, those that are left are
- * aborted: aeconn_last_errno() is ECANCELED. Requests within 100 ms are one. A connection whose
- * set-up (of TLS, RDMA or shared memory) is not over when listening ends is dropped uncounted. A
- * server has one stop at a time. */
+ * aborted: aeconn_last_errno() is ECANCELED. Requests within 100 ms, or before listening has ended,
+ * are one. A connection whose set-up (of TLS, RDMA or shared memory) is not over when listening
+ * ends is dropped uncounted. A server has one stop at a time. */
 typedef struct aeconn_graceful_stop aeconn_graceful_stop;
 
 /* How far it has come; one-way. */

@@ -90,6 +90,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   std::atomic<Phase> phase{Phase::kServing};
   std::atomic<bool> kept{false};  // whether a loop keeps accept handlers
   ae::TimePoint asked{};          // time of the first request
+  ae::TimePoint same_until{};     // until then, what comes is the same request
   ae::TimerId limit_timer = 0;
   std::atomic<bool> has_left{false};  // whether this object has left the controlling loop
   std::size_t undrained = 0;          // number of loops that still have sessions
@@ -175,9 +176,13 @@ void Stop::Core::on_request() {
   // Another thread may destroy the Stop, which ends the last phase.
   if (Phase from = Phase::kServing; phase.compare_exchange_strong(from, Phase::kDraining)) {
     asked = now;
-    return begin();
+    same_until = now + kSameRequest;
+    begin();
+    // What came meanwhile has waited for begin(), which waits for other loops.
+    same_until = std::chrono::steady_clock::now() + kSameRequest;
+    return;
   }
-  if (phase == Phase::kDraining && now - asked >= kSameRequest) cut();
+  if (phase == Phase::kDraining && now >= same_until) cut();
 }
 
 // --- the phases ----------------------------------------------------------------------------------

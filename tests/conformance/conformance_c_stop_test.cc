@@ -48,13 +48,16 @@ struct Server : Site {
     auto* const its = static_cast<Server*>(self);
     REQUIRE(on == its->loop.get());
     ++its->begun;
-    if (its->frees) return its->stop.reset();
+    if (its->frees_early) return its->stop.reset();
     its->clients.end_idle();
   }
   static void ends(void* self, aeconn_loop* on) {
     auto* const its = static_cast<Server*>(self);
     REQUIRE(on == its->loop.get());
     its->ended = true;
+    if (!its->frees) return;
+    its->at_stop = nullptr;
+    its->stop.reset();
   }
   Conn client() {
     const int before = clients.accepted;
@@ -80,7 +83,7 @@ struct Server : Site {
   GracefulStop stop;
   std::string url;
   int begun = 0;
-  bool frees = false, ended = false;
+  bool frees_early = false, frees = false, ended = false;
   mutable uint64_t left = 99, bytes = 99;
 };
 
@@ -172,7 +175,7 @@ TEST_CASE("C stop: freed while it begins, it lets the clients live on", "[confor
   FOR_EVERY_C_TRANSPORT(transport) {
     Server server(transport, kSecond / 1000);
     const Conn client = server.client();
-    server.frees = true;
+    server.frees_early = true;
     aeconn_graceful_stop_request(server.stop.get());
     server.at_stop = nullptr;
     until(server.loop.get(), [&] { return server.begun == 1; });
@@ -187,13 +190,28 @@ TEST_CASE("C stop: freed while it begins, it lets the clients live on", "[confor
     CHECK_FALSE(server.ended);
     // Another stop may follow.
     const aeconn_stop_settings settings{nullptr, Server::begins, Server::ends, &server};
-    server.frees = false;
+    server.frees_early = false;
     server.stop.reset(aeconn_graceful_stop_new(server.loop.get(), nullptr, kNoLimit, &settings));
     REQUIRE(server.stop != nullptr);
     server.at_stop = server.stop.get();
     signal_us(SIGINT);
     until(server.loop.get(), [&] { return server.ended && seen.over(); });
     CHECK(server.status() == 0);
+  }
+}
+
+TEST_CASE("C stop: freed at its end, also by the limit", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    const bool cut = GENERATE(false, true);
+    Server server(transport, cut ? 0 : kNoLimit);
+    const Conn client = server.client();
+    server.ask(client, cut ? "wait\n" : "hello\n");
+    server.frees = true;
+    Reader seen(client.get());
+    aeconn_graceful_stop_request(server.stop.get());
+    until(server.loop.get(), [&] { return server.ended && seen.over(); });
+    CHECK(server.stop == nullptr);
+    CHECK(seen.bytes == (cut ? "" : "hello\n"));
   }
 }
 

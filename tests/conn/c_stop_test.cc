@@ -339,7 +339,7 @@ TEST_CASE("C stop: one loop that runs on another thread than that which frees th
   CHECK(told == 0);
 }
 
-TEST_CASE("C stop: a child of fork() that frees it changes nothing", "[c][group][stop]") {
+TEST_CASE("C stop: a child of fork() that frees it changes nothing", "[c][group][stop][fork]") {
   Server server(false, kNoLimit);
   const std::vector<RawSocket> clients = server.connect();
   const pid_t child = fork();

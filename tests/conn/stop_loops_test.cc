@@ -229,6 +229,30 @@ TEST_CASE("stop of several loops: its end waits for the function that it calls",
     });
 }
 
+TEST_CASE("stop: what is asked again while it begins does not abort", "[stop]") {
+  // As timeout(1) does; the begin waits for other loops, or as here for the program.
+  testing::AnyLoop loop;
+  conn::Registry registry = testing::test_registry();
+  bool ended = false;
+  Stop stop(loop, {.limit = ae::Duration::max(),
+                   .signals = {},
+                   .begins = [] { std::this_thread::sleep_for(150ms); },
+                   .ends = [&] { ended = true; }});
+  ConnectionPtr session;
+  const auto listener = registry.listen(loop, "tcp://127.0.0.1:0",
+                                        [&](ConnectionPtr next) { session = std::move(next); });
+  const RawSocket client = RawSocket::connect(listener->endpoints().front());
+  RUN_UNTIL(loop, session != nullptr);
+  stop.request();
+  stop.request();
+  RUN_UNTIL(loop, conn::Stopping::of(loop).begun());
+  testing::turns(loop, 5);
+  REQUIRE(stop.phase() == Stop::Phase::kDraining);
+  session.reset();
+  RUN_UNTIL(loop, ended);
+  REQUIRE(stop.status() == 0);
+}
+
 TEST_CASE("stop: a request that is awaited after the stop began ends", "[stop]") {
   testing::AnyLoop loop;
   conn::Registry registry = testing::test_registry();
