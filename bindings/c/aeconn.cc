@@ -19,6 +19,11 @@ namespace aeconn_c {
 namespace {
 
 thread_local std::string last_error;
+int not_after_fork(const char* function) {
+  return failed(ECHILD, std::string(function) +
+                            " on a loop of the parent process: call aeconn_after_fork() first");
+}
+
 /// Where aeconn_note() stores: the loop that aeconn_collect() dispatches on this thread.
 thread_local std::vector<void*>* notes = nullptr;
 
@@ -165,8 +170,18 @@ int aeconn_descriptor(aeconn_loop* loop) {
   return guarded([&] { return loop->loop.descriptor(); });
 }
 
+int aeconn_after_fork(aeconn_loop* loop) {
+  if (loop == nullptr) return no_handle();
+  return guarded([&] {
+    loop->loop.after_fork();
+    loop->made_here.renew();
+    return 0;
+  });
+}
+
 int aeconn_dispatch(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
+  if (loop->made_here.inherited()) return not_after_fork("aeconn_dispatch()");
   return guarded([&] { return static_cast<int>(loop->loop.dispatch()); });
 }
 
@@ -193,12 +208,14 @@ ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count) {
 
 int aeconn_prepare(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
+  if (loop->made_here.inherited()) return not_after_fork("aeconn_prepare()");
   return guarded([&] { return loop->loop.prepare() ? 1 : 0; });
 }
 
 int aeconn_run(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
   if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_run() inside a handler of its loop");
+  loop->made_here.renew();  // the loop itself does the rest
   return guarded([&] { return loop->loop.run(), 0; });
 }
 
@@ -209,6 +226,7 @@ void aeconn_stop(aeconn_loop* loop) {
 int aeconn_turn(aeconn_loop* loop, int wait) {
   if (loop == nullptr) return no_handle();
   if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_turn() inside a handler of its loop");
+  loop->made_here.renew();
   return guarded([&] {
     const ae::Process flags = wait != 0 ? ae::kFullIteration : ae::kFullIteration | ae::kDontWait;
     return static_cast<int>(loop->loop.process_events(flags));

@@ -66,7 +66,9 @@ const char* aeconn_version(void);
 /* One sentence about this thread's last set-up call that failed; valid until the thread's next such
  * failure. Never NULL. */
 const char* aeconn_error(void);
-/* 1 if this build and machine support the transport; 0 if not, and aeconn_error() says why. */
+/* 1 if this build has the transport; 0 if not, and aeconn_error() says why. Whether this machine
+ * has the libraries and a device for rdma is known once it is used: aeconn_listen() and the
+ * connection say so. */
 int aeconn_has_transport(const char* scheme);
 /* Sets default options for every URL of a transport, "cert=c.pem&key=k.pem", and replaces earlier
  * ones, for new connections of the whole process. For a transport of tls it may be called at any
@@ -117,6 +119,11 @@ int aeconn_descriptor(aeconn_loop* loop);
  * a handler of this loop it serves file events and other connections but no timers and no posts:
  * for a host that runs its loop during a long operation. */
 int aeconn_dispatch(aeconn_loop* loop);
+/* In a child of fork(): gives a loop that the forking thread ran descriptors of its own, so that
+ * the child can go on with it; poll aeconn_descriptor() anew. Without it aeconn_dispatch() and
+ * aeconn_prepare() fail there with ECHILD; aeconn_run() and aeconn_turn() do it by themselves. What
+ * was made on the loop before stays the parent's: docs/c.md. 0, or -1 with errno. */
+int aeconn_after_fork(aeconn_loop* loop);
 /* For hosts whose own functions are expensive to call from C, such as interpreters: they set
  * aeconn_note() as a connection's handler, which only stores its context, and handle the contexts
  * that aeconn_collect() returns. */
@@ -249,7 +256,7 @@ typedef void (*aeconn_accept_fn)(void* context, aeconn_conn* conn);
 aeconn_listener* aeconn_listen(aeconn_loop* loop, const char* url, aeconn_accept_fn accepted,
                                void* context);
 /* Listens on a socket that is listening already (LISTEN_FDS); `options` as after '?' in a URL, or
- * NULL. The listener takes ownership of the socket. */
+ * NULL. The listener takes ownership of the socket; after a failure it is still the caller's. */
 aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
                                   const char* options, aeconn_accept_fn accepted, void* context);
 /* Stops listening. Allowed inside the listener's accept handler. For a listener of a group it waits
@@ -362,9 +369,12 @@ int aeconn_shutdown(aeconn_conn* conn, int directions);
 /* NULL removes a handler. 0, or -1 with errno ENOMEM. */
 int aeconn_on_readable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 int aeconn_on_writable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
-/* Runs once, when the peer is known to have closed or the connection has failed; no read is needed
- * to detect this. */
+/* Runs once, when the peer is known to have closed (aeconn_last_errno() is 0) or the connection has
+ * failed; no read is needed to detect this. Set after the event, it runs in the next iteration. */
 int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
+/* The same, only for a failure: also one that follows the end of the peer's stream. It replaces
+ * aeconn_on_closed(), and is replaced by it. */
+int aeconn_on_failed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 
 /* --- data ------------------------------------------------------------------------------------ */
 
@@ -393,7 +403,9 @@ ssize_t aeconn_peek(aeconn_conn* conn, size_t together, aeconn_view* view);
 void aeconn_consume(aeconn_conn* conn, size_t size);
 /* Returns a buffer for at least `size` bytes of output (at most 65536) and sets `*room` to its
  * size; NULL with errno. Until aeconn_commit() says how many bytes were written there, no other
- * write is possible. */
+ * write is possible. What is committed waits in the library, at most 256 KiB more than
+ * aeconn_write() would take; aeconn_close() sends it within the time of `linger`, and the end of
+ * the loop within that of `end-linger`. */
 void* aeconn_reserve(aeconn_conn* conn, size_t size, size_t* room);
 void aeconn_commit(aeconn_conn* conn, size_t size);
 /* Bytes sent from the caller's memory. */
@@ -432,7 +444,8 @@ ssize_t aeconn_read_line(aeconn_conn* conn, char* buffer, size_t size, int64_t t
 
 /* The current state. If it is AECONN_FAILED, see aeconn_last_error(). */
 enum aeconn_state aeconn_get_state(const aeconn_conn* conn);
-/* Why it failed, in words; "" if it did not. Valid as long as the connection. */
+/* Why it failed, in words; "" if it did not. It may be a failure that aeconn_read() has not
+ * reported yet, since bytes are unread. Valid until the next call on the connection. */
 const char* aeconn_last_error(const aeconn_conn* conn);
 /* The same as errno: ECONNREFUSED, ETIMEDOUT; EIO if no errno matches; 0 if it did not fail. */
 int aeconn_last_errno(const aeconn_conn* conn);

@@ -114,6 +114,13 @@ int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context) {
   return guarded([&] { return of(conn)->set_close_handler(handler(fn, context)), 0; });
 }
 
+int aeconn_on_failed(aeconn_conn* conn, aeconn_conn_fn fn, void* context) {
+  if (conn == nullptr) return no_handle();
+  return guarded([&] {
+    return of(conn)->set_close_handler(handler(fn, context), conn::CloseOn::kFailure), 0;
+  });
+}
+
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t aeconn_read(aeconn_conn* conn, void* buffer, size_t size) {
@@ -246,11 +253,15 @@ aeconn_state aeconn_get_state(const aeconn_conn* conn) {
 }
 
 const char* aeconn_last_error(const aeconn_conn* conn) {
-  return conn == nullptr ? "the handle is NULL" : of(conn)->last_error().c_str();
+  if (conn == nullptr) return "the handle is NULL";
+  const std::string& reported = of(conn)->last_error();
+  return reported.empty() ? of(conn)->why_ended().text.c_str() : reported.c_str();
 }
 
 int aeconn_last_errno(const aeconn_conn* conn) {
-  return conn == nullptr ? EINVAL : number_of(of(conn)->error_code());
+  if (conn == nullptr) return EINVAL;
+  const std::error_code reported = of(conn)->error_code();
+  return number_of(reported ? reported : of(conn)->why_ended().code);
 }
 
 const char* aeconn_transport(const aeconn_conn* conn) {

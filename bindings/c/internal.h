@@ -30,6 +30,7 @@ struct aeconn_loop {
   ae::EpollLoop& loop;
   std::vector<void*> noted;  // for aeconn_collect(), of which `collected` were returned
   std::size_t collected = 0;
+  ae::MadeHere made_here;  // or by aeconn_after_fork()
 };
 
 struct aeconn_group {

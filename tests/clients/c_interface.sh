@@ -23,16 +23,18 @@ compile() {  # COMPILER
     "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c "examples/c/echo_$name.c" \
       -o "$folder/$1-$name" -L"$build" -laeconn-c || return 1
   done
+  "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/epoll_server.c \
+    -o "$folder/$1-epoll" -L"$build" -laeconn-c || return 1
   "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/threaded_server.c \
     -o "$folder/$1-threads" -L"$build" -laeconn-c -pthread
 }
 threads() {  # COMPILER
   mkdir "$folder/$1-keys" && timeout 300 python3 tests/clients/threaded_server.py "$folder/$1-threads" "$folder/$1-keys"
 }
-exchange() {  # COMPILER URL
+exchange() {  # COMPILER URL [SERVER]
   local line='' tries
   : >"$folder/out"
-  "$folder/$1-server" "$2" >"$folder/out" 2>&1 &
+  "$folder/$1-${3-server}" "$2" >"$folder/out" 2>&1 &
   server=$!
   for tries in $(seq 200); do
     line=$(head -n 1 "$folder/out")
@@ -85,10 +87,12 @@ for compiler in gcc clang; do
   check "$compiler compiles the programs as C11 without a warning" compile "$compiler"
   check "$compiler: an echo over tcp" exchange "$compiler" tcp://127.0.0.1:0
   check "$compiler: an echo over a Unix socket" exchange "$compiler" "unix://$folder/$compiler"
+  check "$compiler: an echo of a program with a loop of its own" exchange "$compiler" tcp://127.0.0.1:0 epoll
 done
 check 'the server of docs/c-threads.md, its workers, ways of stopping and privileges' threads gcc
 check 'a wrong URL is one sentence' sentence "$folder/gcc-server" smoke://1 'smoke'
 check 'a wrong URL of the server with threads is one sentence' sentence "$folder/gcc-threads" - smoke://1 'smoke'
+check 'a wrong URL of the server with its own loop is one sentence' sentence "$folder/gcc-epoll" smoke://1 'smoke'
 check 'a server that is not there is one sentence' sentence "$folder/gcc-client" tcp://127.0.0.1:1 'refused'
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

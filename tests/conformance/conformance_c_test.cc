@@ -25,6 +25,7 @@
 #include "tests/support/testing.h"
 #include "tests/support/tls_kit.h"
 
+using testing::Contains;
 using testing::Transport;
 
 using namespace testing::c;
@@ -202,6 +203,40 @@ TEST_CASE("C: both directions end, or one", "[conformance][c]") {
     char byte;
     REQUIRE(aeconn_read(pair.server.get(), &byte, 1) == 0);
     REQUIRE(aeconn_get_state(pair.server.get()) == AECONN_CLOSED);
+  }
+}
+
+TEST_CASE("C: a failure is told apart from the end of the peer's stream", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    struct Told {
+      static void on_failed(void* self, aeconn_conn* conn) {
+        auto& told = *static_cast<Told*>(self);
+        ++told.calls;
+        told.error = aeconn_last_errno(conn);
+        told.why = aeconn_last_error(conn);
+      }
+      int calls = 0, error = 0;
+      std::string why;
+    } failed, closed;
+    REQUIRE(aeconn_on_failed(pair.server.get(), Told::on_failed, &failed) == 0);
+    REQUIRE(aeconn_on_closed(pair.client.get(), Told::on_failed, &closed) == 0);
+    REQUIRE(aeconn_shutdown(pair.client.get(), AECONN_WRITABLE) == 0);
+    {
+      Reader half(pair.server.get());
+      until(pair.loop.get(), [&] { return half.ended; });
+    }
+    for (int i = 0; i < 5; ++i) REQUIRE(aeconn_turn(pair.loop.get(), 0) >= 0);
+    REQUIRE(failed.calls == 0);
+    REQUIRE(aeconn_write(pair.server.get(), "unread", 6) == 6);
+    if (!pair.cpp.carrier.capabilities().reset) return;
+    // What has come is unread, so no read has reported the failure yet.
+    char byte;
+    until(pair.loop.get(), [&] { return aeconn_read(pair.client.get(), &byte, 1) == 1; });
+    aeconn_abort(pair.server.release());
+    until(pair.loop.get(), [&] { return closed.calls == 1; });
+    REQUIRE(closed.error == ECONNRESET);
+    REQUIRE_THAT(closed.why, Contains("reset") || Contains("cut") || Contains("aborted"));
   }
 }
 

@@ -360,10 +360,10 @@ TEST_CASE("docs: rpc.md shows three files of examples/, whole", "[docs]") {
 
 TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   std::string programs;
-  for (const std::string name : {"echo_server.c", "echo_client.c"})
+  for (const std::string name : {"echo_server.c", "echo_client.c", "epoll_server.c"})
     programs += without_spaces(contents(kTree / "examples" / "c" / name));
   const std::vector<std::string> found = examples("c.md", "c");
-  REQUIRE(found.size() == 5);
+  REQUIRE(found.size() == 6);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(programs.find(without_spaces(each)) != std::string::npos);

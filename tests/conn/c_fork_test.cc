@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C interface in a child of fork(): a loop of the parent that the child goes on with.
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "c/aeconn.h"
+#include "tests/support/c_kit.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using namespace testing::c;
+using testing::Contains;
+
+namespace {
+
+/// Runs the loop as a host does until `*done`; false after ten seconds without an event.
+bool host(aeconn_loop* loop, const bool* done) {
+  while (!*done) {
+    pollfd entry{aeconn_descriptor(loop), POLLIN, 0};
+    if (::poll(&entry, 1, 10'000) != 1 || aeconn_dispatch(loop) < 0) return false;
+  }
+  return true;
+}
+
+/// What the child does with the parent's loop; 0 if all is well.
+int go_on(aeconn_loop* loop) {
+  errno = 0;
+  if (aeconn_dispatch(loop) != -1 || errno != ECHILD) return 1;
+  if (std::string(aeconn_error()).find("aeconn_after_fork()") == std::string::npos) return 2;
+  if (aeconn_prepare(loop) != -1) return 3;
+  if (aeconn_after_fork(loop) != 0) return 4;
+  struct Served {
+    bool done = false;
+    Conn conn;
+  } served;
+  const Listener listener(aeconn_listen(
+      loop, "tcp://127.0.0.1:0",
+      [](void* self, aeconn_conn* conn) {
+        static_cast<Served*>(self)->conn.reset(conn);
+        static_cast<Served*>(self)->done = true;
+      },
+      &served));
+  if (listener == nullptr) return 5;
+  const Conn client(aeconn_connect(loop, aeconn_listener_url(listener.get(), 0), nullptr, nullptr));
+  if (client == nullptr || !host(loop, &served.done)) return 6;
+  // Nothing is left to do, so a host that polls sleeps.
+  for (int i = 0; i < 100; ++i) {
+    pollfd entry{aeconn_descriptor(loop), POLLIN, 0};
+    if (::poll(&entry, 1, 0) == 0) return 0;
+    if (aeconn_dispatch(loop) < 0) return 7;
+  }
+  return 8;
+}
+
+}  // namespace
+
+TEST_CASE("C: a child of fork() goes on with its parent's loop, or is told what to do",
+          "[c][fork]") {
+  const Loop loop(aeconn_loop_new());
+  REQUIRE(loop != nullptr);
+  int accepted = 0;
+  const Listener listener(aeconn_listen(
+      loop.get(), "tcp://127.0.0.1:0",
+      [](void* self, aeconn_conn* conn) {
+        ++*static_cast<int*>(self);
+        aeconn_close(conn);
+      },
+      &accepted));
+  REQUIRE(listener != nullptr);
+  REQUIRE(aeconn_dispatch(loop.get()) >= 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(60);
+    ::_exit(go_on(loop.get()));
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) == 0);
+  // The parent's own go on.
+  const Conn client(
+      aeconn_connect(loop.get(), aeconn_listener_url(listener.get(), 0), nullptr, nullptr));
+  until(loop.get(), [&] { return accepted == 1; });
+}
