@@ -186,7 +186,7 @@ class Stopping(unittest.TestCase):
     @each_transport
     async def test_a_peer_that_never_pauses(self, url):
         lines = Lines()
-        with aeconn.Stop(1, signals=()) as stop:
+        with aeconn.Stop(3, signals=()) as stop:
             server = await aeconn.start_server(lines, url)
             reader, writer = await aeconn.open_connection(server.urls[0])
 
@@ -240,11 +240,10 @@ class Stopping(unittest.TestCase):
                 there.append(self)
 
             def data_received(self, data):
-                self.busy = True
-                loop.call_later(0.02, self.answer, data)
+                self.busy, self.data = True, data
 
-            def answer(self, data):
-                self.transport.write(data)
+            def answer(self):
+                self.transport.write(self.data)
                 self.busy = False
                 if stop.phase != "serving":
                     self.transport.close()
@@ -255,15 +254,16 @@ class Stopping(unittest.TestCase):
                     each.transport.close()
 
         there = []
-        loop = asyncio.get_running_loop()
         with aeconn.Stop(None, begins=begins) as stop:
             server = await aeconn.aio.create_server(Protocol, url)
             idle, busy = [await aeconn.open_connection(server.urls[0]) for _ in range(2)]
             busy[1].write(b"hello")
             await until(lambda: any(each.busy for each in there))
             send(signal.SIGTERM)
-            self.assertEqual(await stop.wait(), 0)
             self.assertEqual(await idle[0].read(), b"")
+            self.assertEqual(stop.phase, "draining")
+            next(each for each in there if each.busy).answer()
+            self.assertEqual(await stop.wait(), 0)
             self.assertEqual(await busy[0].read(), b"hello")
             for each in idle, busy:
                 each[1].close()
