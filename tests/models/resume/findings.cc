@@ -29,6 +29,7 @@ constexpr const char* kNames[] = {"path lost",
                                   "end of stream while lost",
                                   "closed",
                                   "closed while lost",
+                                  "forgotten",
                                   "expired"};
 static_assert(std::size(kNames) == static_cast<std::size_t>(Event::kNumber));
 

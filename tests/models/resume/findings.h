@@ -34,6 +34,7 @@ enum class Event : std::uint8_t {
   kEndOfStreamWhileLost,
   kClosed,
   kClosedWhileLost,
+  kForgotten,
   kExpired,
   kNumber
 };

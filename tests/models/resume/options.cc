@@ -27,6 +27,8 @@ constexpr MutationName kMutations[] = {
     {Mutation::kOldWindowsKept, "old-windows-kept"},
     {Mutation::kServerWaitsUnfenced, "server-waits-unfenced"},
     {Mutation::kAnsweredUndrained, "answered-undrained"},
+    {Mutation::kForgetUndrained, "forget-undrained"},
+    {Mutation::kForgetBelieved, "forget-believed"},
 };
 
 constexpr const char* kChecks[] = {"COUNT",  "FENCE", "ORDER", "RANGE", "GAP", "KEEP",
@@ -123,6 +125,8 @@ void set(Options& options, std::string_view word, std::string_view key, std::str
     set_closer(options, word, value);
   } else if (key == "early") {
     options.closes_early = to_bool(word, value);
+  } else if (key == "forgets") {
+    options.forgets = to_bool(word, value);
   } else if (key == "goodbye-answered") {
     options.goodbye_answered = to_bool(word, value);
   } else if (key == "mutation") {
@@ -169,6 +173,7 @@ std::string usage() {
       "  completions-lost=no       a device may take completions along\n"
       "  closer=client             client, server, both\n"
       "  early=no                  close before the peer's last byte has come\n"
+      "  forgets=no                a client that closes while lost asks to be forgotten\n"
       "  goodbye-answered=yes      no: a goodbye is proven by its completion\n"
       "  mutation=none             a rule to break, by name or number\n"
       "  checks=COUNT,...          only these invariants\n"

@@ -39,7 +39,9 @@ enum class Mutation : std::uint8_t {
   kOldOffsetBelieved = 9,
   kOldWindowsKept = 10,
   kServerWaitsUnfenced = 12,
-  kAnsweredUndrained = 13
+  kAnsweredUndrained = 13,
+  kForgetUndrained = 14,
+  kForgetBelieved = 15
 };
 
 /// When a sender releases what it has sent, and so cannot send it again.
@@ -60,6 +62,7 @@ struct Options {
   bool completions_lost = false;  ///< a device may take completions along that were not polled
   bool closes[2] = {true, false};
   bool closes_early = false;     ///< close() before the peer's last byte has come
+  bool forgets = false;          ///< a client that closes while lost asks to be forgotten
   bool goodbye_answered = true;  ///< a close waits for the peer's answer, not for the completion
   Mutation mutation = Mutation::kNone;
   std::uint32_t checks = (1u << static_cast<int>(Check::kNumber)) - 1;  ///< a bit for each Check

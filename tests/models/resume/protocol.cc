@@ -299,6 +299,17 @@ void Software::send(MessageKind kind, int generation, int value) {
 
 // ---- the client ---------------------------------------------------------------------------------
 void Software::dial() {
+  begin_attempt();
+  send(MessageKind::kRequest, end_.generation, end_.received);
+}
+
+void Software::dial_to_forget() {
+  end_.forgets = 1;
+  begin_attempt();
+  send(MessageKind::kForget, end_.generation, end_.sent);
+}
+
+void Software::begin_attempt() {
   const bool reuses = options_.breaks(Mutation::kGenerationReused) && end_.generation != 0;
   if (reuses) {
     findings_.violate(Check::kOrder, "a generation is used for two attempts");
@@ -312,7 +323,6 @@ void Software::dial() {
   path.used = 1;
   if (reuses) path.ends[kClient].state = QueuePairState::kAbsent;
   findings_.note(Event::kDial);
-  send(MessageKind::kRequest, end_.generation, end_.received);
 }
 
 void Software::give_up_dial() {
@@ -337,32 +347,30 @@ void Software::on_answer(Message message) {
 
 void Software::on_refusal(Message message) {
   if (end_.phase != Phase::kDialing || message.generation != end_.generation) return;
-  finish(message.value != 0 ? Reason::kGap : Reason::kRefused);
+  constexpr Reason kReasons[] = {Reason::kRefused, Reason::kGap, Reason::kClosed};
+  finish(kReasons[message.value]);
 }
 
 // ---- the server ---------------------------------------------------------------------------------
-void Software::refuse(int generation, bool gap) {
-  if (!gap) findings_.note(Event::kRefusedOver);
-  send(MessageKind::kRefusal, generation, gap ? 1 : 0);
+void Software::refuse(int generation, Refusal why) {
+  if (why == kUnknown) findings_.note(Event::kRefusedOver);
+  send(MessageKind::kRefusal, generation, why);
 }
 
 // What has come over the old path is counted before the answer says how much came.
-void Software::fence_for_request() {
+void Software::fence_for_request(Mutation undrained) {
   const int path = end_.path;
-  if (!options_.breaks(Mutation::kServerAnswersUnfenced)) {
-    fence(path, !options_.breaks(Mutation::kAnsweredUndrained));
-  }
+  const bool skips_fence = options_.breaks(Mutation::kServerAnswersUnfenced);
+  const bool drains = !options_.breaks(undrained);
+  if (!skips_fence) fence(path, drains);
   leave_windows(path);
-  if (options_.breaks(Mutation::kServerAnswersUnfenced) ||
-      options_.breaks(Mutation::kAnsweredUndrained)) {
-    return;
-  }
+  if (skips_fence || !drains) return;
   end_.phase = Phase::kLost;
   if (!finish_if_goodbye_taken()) finish_if_all_came();
 }
 
 void Software::on_request(Message message) {
-  if (end_.phase == Phase::kEnded) return refuse(message.generation, false);
+  if (end_.phase == Phase::kEnded) return refuse(message.generation, kUnknown);
   const bool old = message.generation <= end_.generation;
   if (old) {
     findings_.note(Event::kRequestOld);
@@ -378,11 +386,11 @@ void Software::on_request(Message message) {
     findings_.violate(Check::kOrder, "the server takes a generation that is not greater");
   }
   if (end_.phase == Phase::kOpen) {
-    fence_for_request();
-    if (end_.phase == Phase::kEnded) return refuse(message.generation, false);
+    fence_for_request(Mutation::kAnsweredUndrained);
+    if (end_.phase == Phase::kEnded) return refuse(message.generation, kUnknown);
   }
   end_.phase = Phase::kLost;
-  if (!rewind(message.value)) return refuse(message.generation, true);
+  if (!rewind(message.value)) return refuse(message.generation, kGap);
   findings_.note(Event::kResumeAccepted);
   end_.generation = end_.path = message.generation;
   end_.phase = Phase::kOpen;
@@ -391,6 +399,30 @@ void Software::on_request(Message message) {
   state_.queue_pair(kServer).state = QueuePairState::kReady;
   send(MessageKind::kAnswer, message.generation, end_.received);
   offer_windows();
+}
+
+// The client has closed and knows that all it wrote has come. What its device said is compared with
+// what has been counted here, after the old path has said all it has to say.
+void Software::on_forget(Message message) {
+  if (end_.phase == Phase::kEnded) return refuse(message.generation, kUnknown);
+  if (message.generation <= end_.generation) return findings_.note(Event::kRequestOld);
+  if (end_.phase == Phase::kOpen) {
+    fence_for_request(Mutation::kForgetUndrained);
+    if (end_.phase == Phase::kEnded) return refuse(message.generation, kUnknown);
+  }
+  end_.phase = Phase::kLost;
+  end_.generation = message.generation;
+  if (end_.received == message.value || options_.breaks(Mutation::kForgetBelieved)) {
+    findings_.note(Event::kForgotten);
+    refuse(message.generation, kForgotten);
+    return finish(Reason::kEndOfStream);
+  }
+  findings_.note(Event::kRefusedGap);
+  if (!options_.gap_allowed()) {
+    findings_.violate(Check::kGap, "bytes that the peer has not counted were released");
+  }
+  refuse(message.generation, kGap);
+  finish(Reason::kGap);
 }
 
 }  // namespace resume_model

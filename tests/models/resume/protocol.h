@@ -43,12 +43,15 @@ class Software {
 
   // ---- the client
   void dial();
+  /// Asks to be forgotten instead: all bytes are known to have come.
+  void dial_to_forget();
   void give_up_dial();
   void on_answer(Message message);
   void on_refusal(Message message);
 
   // ---- the server
   void on_request(Message message);
+  void on_forget(Message message);
 
   /// Completions of a queue pair that a mutation did not fence.
   void poll_unfenced(int path);
@@ -58,14 +61,15 @@ class Software {
   void on_completion(int path, const Packet& packet);
   void count(const Packet& packet);
   void fence(int path, bool drains, int kept = kQueueLength);
-  void fence_for_request();
+  void fence_for_request(Mutation undrained);
+  void begin_attempt();
   void leave_windows(int path);
   bool rewind(int received);
   void finish(Reason reason);
   void finish_if_all_came();
   bool finish_if_goodbye_taken();
   void send(MessageKind kind, int generation, int value);
-  void refuse(int generation, bool gap);
+  void refuse(int generation, Refusal why);
   int peer_units() const { return options_.units[1 - which_]; }
 
   State& state_;

@@ -107,6 +107,7 @@ struct End {
   Byte sent;            ///< bytes that were ever sent
   Byte peer_total;      ///< 1 + the bytes the peer's goodbye names; 0: no goodbye has come
   Goodbye goodbye;      ///< ours
+  Byte forgets;         ///< client: it has closed while lost, and wants no path any more
   Queue<PeerWindow, kMaxWindows> peer_windows;
   Queue<Byte, kMaxWindows> line;  ///< windows with bytes to read, or to be filled, in order
   Window windows[kMaxWindows];
@@ -117,14 +118,21 @@ enum class MessageKind : Byte {
   kAnswer,
   kRefusal,
   kClientDisconnects,
-  kServerDisconnects
+  kServerDisconnects,
+  kForget
 };
 
 /// A message of connection management. They arrive in any order.
 struct Message {
   MessageKind kind;
   Byte generation;
-  Byte value;  ///< request, answer: bytes received; refusal: 1 because of a gap
+  Byte value;  ///< request, answer: bytes received; forget: bytes sent in all; refusal: below
+};
+
+enum Refusal : Byte {
+  kUnknown,   ///< the server has ended
+  kGap,       ///< bytes are missing
+  kForgotten  ///< the server has ended because the client asked it to, and has all bytes
 };
 
 struct State {

@@ -204,7 +204,16 @@ void Steps::deliver(State& next, int path, int from) {
 void Steps::dials() {
   const End& client = state_.ends[kClient];
   if (client.phase == Phase::kLost && state_.dials != 0 && state_.newest + 1 < kMaxPaths) {
-    software(StepKind::kDial, kClient, 0, [](Software& it) { it.dial(); });
+    const bool all_came = client.received == options_.units[kServer];
+    const bool closes = options_.forgets && options_.closes[kClient] &&
+                        client.released == options_.units[kClient] &&
+                        (options_.closes_early || all_came);
+    if (client.forgets == 0) {
+      software(StepKind::kDial, kClient, 0, [](Software& it) { it.dial(); });
+    }
+    if (closes) {
+      software(StepKind::kDialToForget, kClient, 0, [](Software& it) { it.dial_to_forget(); });
+    }
   }
   if (client.phase != Phase::kDialing) return;
   if (state_.failures != 0) {
@@ -231,7 +240,8 @@ void Steps::messages(int index) {
     next.messages.erase(index);
     if (message.kind == MessageKind::kRequest) findings_.note(Event::kRequestLost);
   });
-  if (message.kind != MessageKind::kRequest || state_.messages.full()) return;
+  const bool asks = message.kind == MessageKind::kRequest || message.kind == MessageKind::kForget;
+  if (!asks || state_.messages.full()) return;
   step(StepKind::kMessageDoubled, kind, message.generation, [&](State& next) {
     --next.failures;
     findings_.note(Event::kRequestDoubled);
@@ -253,6 +263,8 @@ void Steps::arrive(State& next, Message message) {
       return server.on_disconnected(message.generation);
     case MessageKind::kServerDisconnects:
       return client.on_disconnected(message.generation);
+    case MessageKind::kForget:
+      return server.on_forget(message);
   }
 }
 
@@ -268,14 +280,16 @@ constexpr const char* kStepNames[] = {"writes",
                                       "a packet arrives, sent by",
                                       "packets no longer arrive from",
                                       "dials",
+                                      "has closed, and asks to be forgotten",
                                       "gives the attempt up",
                                       "has an attempt fail",
                                       "arrives",
                                       "is lost",
                                       "arrives, and once more later"};
 static_assert(std::size(kStepNames) == static_cast<std::size_t>(StepKind::kNumber));
-constexpr const char* kMessageNames[] = {"request", "answer", "refusal", "client's DISCONNECTED",
-                                         "server's DISCONNECTED"};
+constexpr const char* kMessageNames[] = {
+    "request",          "answer", "refusal", "client's DISCONNECTED", "server's DISCONNECTED",
+    "request to forget"};
 
 }  // namespace
 

@@ -24,6 +24,7 @@ enum class StepKind : Byte {
   kDeliver,
   kCut,
   kDial,
+  kDialToForget,
   kGiveUpDial,
   kDialFails,
   kMessage,
