@@ -110,6 +110,7 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
   End& here = *end;
   ends_[id] = std::move(end);
   report_.most_ends = std::max<std::uint64_t>(report_.most_ends, ends_.size());
+  if (closes_lost_) watch_path(here);
   if (!client) set_handlers(here);
 }
 

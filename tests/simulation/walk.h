@@ -20,6 +20,7 @@ struct WalkReport {
   std::uint64_t connections = 0, bytes = 0, faults = 0;
   std::uint64_t most_ends = 0;  ///< highest number of ends open at once
   std::uint64_t resumes = 0;    ///< new paths that ends have found; each connection has two ends
+  std::uint64_t forgotten = 0;  ///< ends that ended because their peers had closed without a path
   std::uint64_t errors = 0;     ///< with WalkPlan::resume: ends that failed
 };
 

@@ -73,6 +73,7 @@ class Walk {
   void choose_resume_options();
   void choose_path_faults();
   void fail_something();
+  void watch_path(End& end);
   void bring_back(Device*& device);
   void path_away(Nanoseconds span);
   void settle();
@@ -150,7 +151,7 @@ class Walk {
   // WalkPlan::resume: what has happened to paths, and whether everything is as it was.
   Nanoseconds span_{}, resume_time_{}, away_since_{}, away_until_{}, longest_away_{};
   std::uint64_t removals_ = 0, stops_ = 0;
-  bool settled_ = false;
+  bool settled_ = false, closes_lost_ = false;
   std::array<char, 1 << 16> buffer_{};
 };
 

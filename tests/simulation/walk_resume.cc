@@ -36,6 +36,10 @@ void Walk::choose_resume_options() {
   if (chance(0.2)) options_ += fmt::format("&linger={}ms", pick(0, 3000));
   // The connecting end has some values of its own.
   client_options_ += fmt::format("{}{}ms&", resume, chance(0.5) ? keepalive : pick(100, 1000));
+  closes_lost_ = chance(0.4);
+  // Without linger, ends that still have bytes ask to be forgotten, too.
+  if (chance(closes_lost_ ? 0.8 : 0.1))
+    client_options_ += fmt::format("linger={}ms&", chance(0.8) ? 0 : pick(0, 3000));
   if (chance(0.3)) client_options_ += fmt::format("window={}&", std::uint64_t{1} << pick(12, 17));
   if (chance(0.3))
     client_options_ += fmt::format("send-buffer={}&", std::uint64_t{1} << pick(13, 19));
@@ -66,6 +70,29 @@ void Walk::bring_back(Device*& device) {
   const bool near = &device == &near_;
   device =
       &world_.add_device(near ? "sim0" : "sim1", near ? "10.77.0.1" : "10.77.0.2", device->profile);
+}
+
+// Of a walk with closes_lost_: closes or aborts some ends a while after they have lost their path.
+void Walk::watch_path(End& end) {
+  const std::uint64_t id = end.connection->id();
+  const auto is_lost = [](const conn::Connection& connection) {
+    for (const auto& [key, value] : connection.info())
+      if (key == "path-state") return value == "lost";
+    return false;
+  };
+  // A client finds a new path within microseconds if there is one.
+  const bool client = end.client;
+  end.connection->set_path_handler([this, id, client, is_lost](conn::Connection& here) {
+    if (!is_lost(here) || !chance(client ? 0.8 : 0.2)) return;
+    loop_->add_time_event(1us * pick(0, chance(0.7) ? 100 : 1'000'000), [this, id, is_lost] {
+      const auto found = ends_.find(id);
+      if (found == ends_.end() || finishing_ || settled_) return ae::kNoMore;
+      End& lost = *found->second;
+      if (lost.in == nullptr || !is_lost(*lost.connection)) return ae::kNoMore;
+      chance(0.1) ? abort(lost) : drop(lost);
+      return ae::kNoMore;
+    });
+  });
 }
 
 void Walk::fail_something() {
@@ -131,6 +158,7 @@ void Walk::settle() {
     for (const auto& [key, value] : registry_->require("rdma").statistics(*loop_)) {
       if (key == "paths_lost") found = value;
       if (key == "resumes") report_.resumes = value;
+      if (key == "sessions_forgotten") report_.forgotten = value;
     }
     return found;
   };
@@ -163,7 +191,8 @@ void Walk::explain(const End& end) {
   if (says("bytes that the peer misses")) {
     if (removals_ == 0 && stops_ == 0) complain("bytes are gone without a removal: " + error);
   } else if (says("no new path in")) {
-    // A peer that has closed without a path cannot say so: the rest of the time is waited for.
+    // A peer that has closed without a path says so only if there is one soon, and if it is the
+    // client: else the rest of the time is waited for.
     if (!peer_gone && longest_away_ + kMargin < resume_time_)
       complain("it gave up too early: " + error);
   } else if (!peer_gone) {
