@@ -123,6 +123,8 @@ constexpr std::array kRows = {
         "Requests for a new path that were refused."},
     Row{"bytes_resent", "rdma_resent_bytes_total", kCounter, Of::kLoop,
         "Bytes sent again after the loss of a path."},
+    Row{"sessions_forgotten", "rdma_sessions_forgotten_total", kCounter, Of::kLoop,
+        "Connections without a path that ended because their peers had closed."},
     Row{"room_for_connections", "rdma_room_for_connections", kGauge, Of::kProcess,
         "Connections that the tightest limit allowed when the last listener started; 0: "
         "unknown."},

@@ -351,6 +351,7 @@ void RdmaCarrier::close() noexcept {
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto has_left = [this, until] {
     if (has_undelivered()) return false;
+    if (closing() && can_ask_to_forget()) return link_.stage.ended();
     if (link_.context() == nullptr) return true;
     const bool iwarp = link_.path.iwarp();
     if (link_.stage.in_use() && (finishes() || (iwarp && link_.sender.wrote()))) {
@@ -366,6 +367,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
     delivering_ = true;
     post_due();
   }
+  if (closing() && can_ask_to_forget()) ask_without_loop();
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);

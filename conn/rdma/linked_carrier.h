@@ -149,8 +149,14 @@ class LinkedCarrier : public QueuedCarrier,
   }
   ssize_t write_unsent(const iovec* vectors, int count);
   bool has_room_for_unsent() const noexcept;
-  /// Does what close() does while keeps_unsent(): the end follows the bytes, on the new path.
+  /// Does what close() does while keeps_unsent(): the end follows the bytes, on the new path; or,
+  /// without bytes, the peer is asked to end the session.
   void close_later() noexcept;
+  /// Returns true if the peer may be asked to end the session instead of for a new path.
+  bool can_ask_to_forget() const noexcept;
+  /// Call while the loop ends, which answers no look-up of a name: begins an attempt anew that
+  /// waits for one.
+  void ask_without_loop() noexcept;
   /// Call after reap() in phase kLost, and when a step of Session::next_at() is due.
   void go_on_without_path();
   /// Phase kResending: moves the unsent bytes to the send buffer. Then the connection is as before.
@@ -225,6 +231,11 @@ class LinkedCarrier : public QueuedCarrier,
   void keep_left_over(std::unique_ptr<std::byte[]> unread);
   void name_peer(Failure& failure) const noexcept;
   void accept_again(std::unique_ptr<RdmaPending> request);
+  bool asks_to_forget() const noexcept;
+  /// Makes the request one to end the session, if the connection is closed and has no bytes left.
+  void ask_to_forget(ResumeMessage& message) noexcept;
+  /// Ends the connection as its peer's request asks.
+  void forget(RdmaPending& request, const ResumeMessage& asked);
   void dial_again();
   void give_up_attempt() noexcept;
   void on_attempt_failed(Failure why) noexcept;

@@ -9,6 +9,8 @@
 //   on_resume_request() -> accept_again()
 //                                   accepting end: the peer's request
 //   on_set_up() -> resend()         both ends: the bytes that the peer has not counted go first
+//
+// What close() does without a path is in linked_carrier_forget.cc.
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -67,10 +69,11 @@ void LinkedCarrier::renew_stream() {
 
 SetupUser::Request LinkedCarrier::request(Hello hello) {
   if (session_ != nullptr && session_->lost()) {
-    const ResumeMessage message{.hello = hello,
-                                .generation = session_->generation(),
-                                .session = session_->id(),
-                                .received = link_.stream.inbound().line().total()};
+    ResumeMessage message{.hello = hello,
+                          .generation = session_->generation(),
+                          .session = session_->id(),
+                          .received = link_.stream.inbound().line().total()};
+    ask_to_forget(message);
     const std::string bound = link_.id().local().to_string();
     const ResumeBytes bytes =
         seal_request(message, session_->key(), std::as_bytes(std::span(bound)));
@@ -94,6 +97,9 @@ std::optional<Hello> LinkedCarrier::take_answer(std::span<const std::byte> data)
     link_.sender.keep_until_confirmed(&link_.domain()->local(), link_.settings().limit());
   };
   if (session_ != nullptr && session_->lost()) {
+    if (session_->asked_to_forget)
+      throw VerbsError(Failure{std::make_error_code(std::errc::protocol_error),
+                               "whoever answers there does not forget the session"});
     const std::optional<ResumeMessage> answer = decode_resume(data);
     if (!answer || answer->session != session_->id() ||
         answer->generation != session_->generation() ||
@@ -129,7 +135,7 @@ SetupUser::Request LinkedCarrier::answer_hello(const std::optional<Hello>& asked
         grant,
         std::min<ae::Duration>(settings.resume_time, std::chrono::milliseconds(asked->resume_ms)));
     session_->entry = std::move(entry);
-    ours.flags |= Hello::kResumes;
+    ours.flags |= Hello::kResumes | Hello::kForgets;
     ours.resume_ms = milliseconds(settings.resume_time);
     ours.grant = grant;
   }
@@ -242,6 +248,8 @@ void LinkedCarrier::go_on_without_path() {
   if (link_.stage.phase() != Phase::kLost) {
     // Timers do not run in blocking operations, so the deadline of an attempt is checked here.
     if (setup_ && now >= setup_->address_deadline()) setup_->on_deadline();
+    if (link_.stage.connecting() && closing() && now >= session_->until())
+      return on_attempt_failed(session_->why());
     if (session_->lost() && !link_.stage.ended()) state.look_at(*this, now + kAttemptTick);
     return;
   }
@@ -314,7 +322,7 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return end_with(gap());
-    if (refused != Refused::kNone && !several)
+    if (refused != Refused::kNone && (!several || session_->asked_to_forget))
       return end_with({session_->why().code, session_->why().text + "; the peer has ended it"});
     if (!session_->plan_next(now, nobody)) return end_with(given_up(*session_, now));
     if (why.retry_after.count() != 0) session_->set_next(now + why.retry_after);
@@ -349,6 +357,7 @@ void LinkedCarrier::on_resume_request(std::unique_ptr<RdmaPending> request,
 
 void LinkedCarrier::accept_again(std::unique_ptr<RdmaPending> request) {
   const ResumeMessage asked = *decode_resume(request->private_data());
+  if (asked.reason == ResumeReason::kForget) return forget(*request, asked);
   if (!session_->take_count(asked.received)) {
     request->refuse(text_of(Refused::kGap));
     return end_with(gap());
@@ -361,6 +370,7 @@ void LinkedCarrier::accept_again(std::unique_ptr<RdmaPending> request) {
     accept_path({asked.hello, [&](Hello& ours) {
                    link_.sender.keep_until_confirmed(&link_.domain()->local(),
                                                      link_.settings().limit());
+                   ours.flags |= Hello::kForgets;
                    const ResumeBytes bytes =
                        seal_answer({.hello = ours,
                                     .generation = asked.generation,
@@ -432,32 +442,6 @@ void LinkedCarrier::resend() {
     return begin_disconnect(kFailurePatience);
   link_.state().want_flush(*this);
   update_ready();
-}
-
-void LinkedCarrier::close_later() noexcept {
-  const ae::Duration linger = link_.settings().linger;
-  session_->resume_as(Phase::kClosing);
-  close_deadline_ = clock_now() + linger;
-  session_->give_up_at(close_deadline_);
-  if (moving_) return;  // join() calls this again
-  const bool waits = linger != ae::Duration::zero() && !aborts();
-  switch (link_.stage.phase()) {
-    case Phase::kResolving:
-    case Phase::kConnecting:
-      if (waits) return;
-      setup_.reset();
-      return finish();
-    case Phase::kLost:
-      if (!waits) return finish();
-      return link_.state().want_reap(*this);  // plans the end of the wait
-    case Phase::kAccepting:
-      if (!waits) begin_disconnect(kFailurePatience);
-      return;
-    default:
-      if (aborts()) return begin_abort();
-      if (!waits || !deadline_.set(linger, Deadline::Of::kLinger))
-        begin_disconnect(kFailurePatience);
-  }
 }
 
 }}}  // namespace conn::rdma

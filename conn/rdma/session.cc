@@ -46,6 +46,11 @@ bool Session::take_count(std::uint64_t counted) noexcept {
   return true;
 }
 
+std::uint64_t Session::missed_by(std::uint32_t counted) const noexcept {
+  const std::uint32_t more = counted - static_cast<std::uint32_t>(confirmed_);
+  return more <= posted_ - confirmed_ ? unsent_.size() - more : unsent_.size();
+}
+
 bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
   if (!nobody)
     nobody_since_ = {};

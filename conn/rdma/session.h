@@ -124,6 +124,11 @@ class Session {
   /// false, and changes nothing, if that is less than what was confirmed or more than what was
   /// posted.
   [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
+  /// Number of bytes that the program wrote in all. Valid once the path is left.
+  std::uint64_t total() const noexcept { return confirmed_ + unsent_.size(); }
+  /// How many of our bytes a peer does not have whose count has these low 32 bits. A count that
+  /// cannot be is taken for that of the confirmed bytes.
+  std::uint64_t missed_by(std::uint32_t counted) const noexcept;
 
   // --- attempts to find a new path ---------------------------------------------------------------
   /// When the next step is due: an attempt, or the end of the wait.
@@ -140,6 +145,8 @@ class Session {
 
   /// Connecting side: MAC of the request under way.
   std::array<std::byte, 16> request_mac{};
+  /// Connecting side: whether that request is one to forget the session.
+  bool asked_to_forget = false;
   /// Accepting side: the peer's latest request for a new path, while the old one is being left.
   std::unique_ptr<RdmaPending> request;
   /// Earlier copies of unread bytes, which the program may still view in place.

@@ -120,6 +120,7 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"paths_lost", s.lost},
                          {"resumes_refused", s.resumes_refused},
                          {"bytes_resent", s.bytes_resent},
+                         {"sessions_forgotten", s.forgotten},
                          {"room_for_connections", s.room_for_connections},
                          {"limits_too_low", s.limits_too_low},
                          {"prepared", state->devices().prepared()},

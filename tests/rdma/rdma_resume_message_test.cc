@@ -75,6 +75,30 @@ TEST_CASE("rdma resume: a request has the bytes of the table", "[rdma][resume]")
   CHECK(std::equal(mac.begin(), mac.end(), bytes.begin() + 40));
 }
 
+TEST_CASE("rdma resume: a request to forget says how many bytes were written", "[rdma][resume]") {
+  ResumeMessage message = some_message();
+  message.reason = ResumeReason::kForget;
+  message.total = 0x6162636465666768;
+  const ResumeBytes bytes = seal_request(message, some_key(), kBound);
+  const int expected[40] = {'A',  'E',  'C',  'N',  2,    0,    4,    1,     // version, release
+                            0,    0,    0x01, 0x48, 0x31, 0x32, 0x33, 0x34,  // flags, generation
+                            0x55, 0x56, 0x57, 0x58, 3,    4,    0,    0,  // received, mtu, reason
+                            0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,   // session
+                            0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68};  // total
+  for (std::size_t i = 0; i < std::size(expected); ++i) {
+    CAPTURE(i);
+    CHECK(std::to_integer<int>(bytes[i]) == expected[i]);
+  }
+  CHECK(verify_request(bytes, some_key(), kBound));
+  const auto decoded = decode_resume(bytes);
+  REQUIRE(decoded);
+  CHECK(decoded->reason == ResumeReason::kForget);
+  CHECK(decoded->total == message.total);
+  CHECK(decoded->received == 0x55565758);
+  CHECK((decoded->hello.flags & Hello::kTellsReceives) == 0);
+  CHECK(decoded->hello.receives == 0);
+}
+
 TEST_CASE("rdma resume: an answer has the bytes of a request and a MAC over the request's",
           "[rdma][resume]") {
   const ResumeBytes request = seal_request(some_message(), some_key(), kBound);
@@ -103,6 +127,12 @@ TEST_CASE("rdma resume: any message comes back, whatever follows it", "[rdma][re
     message.session = random();
     message.received = random();
     message.reason = static_cast<ResumeReason>(random() % 5);
+    if (message.reason == ResumeReason::kForget) {  // it has no receives
+      message.hello.flags &= ~Hello::kTellsReceives;
+      message.hello.receives = 0;
+      message.received = static_cast<std::uint32_t>(message.received);
+      message.total = random();
+    }
     SipKey key;
     for (std::byte& each : key) each = static_cast<std::byte>(random() & 0xff);
     std::vector<std::byte> bound(random() % 64);

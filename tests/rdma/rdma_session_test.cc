@@ -86,6 +86,28 @@ TEST_CASE("rdma session: bytes of a path that is lost early may have been counte
   CHECK(session.unsent().empty());
 }
 
+TEST_CASE("rdma session: the low half of the peer's count says how many bytes it misses",
+          "[rdma][session]") {
+  const std::uint64_t confirmed = GENERATE(0u, 100u, 0xfffffffeu, 0x1fffffffeu);
+  CAPTURE(confirmed);
+  Session session = lost_session();
+  session.keep(confirmed, confirmed + 6, bytes_of("0123456789"));
+  CHECK(session.total() == confirmed + 10);
+  const auto missed = [&](std::uint64_t counted) {
+    return session.missed_by(static_cast<std::uint32_t>(counted));
+  };
+  CHECK(missed(confirmed) == 10);
+  CHECK(missed(confirmed + 1) == 9);
+  CHECK(missed(confirmed + 6) == 4);
+  CHECK(missed(confirmed + 7) == 10);  // more than was posted
+  CHECK(missed(confirmed - 1) == 10);
+  CHECK(session.take_count(confirmed + 6));
+  CHECK(missed(confirmed + 6) == 4);
+  CHECK(session.total() == confirmed + 10);
+  session.unsent().append(bytes_of("ab").data(), 2);
+  CHECK(session.total() == confirmed + 12);
+}
+
 TEST_CASE("rdma session: each request has a later generation than the last", "[rdma][session]") {
   Session session = lost_session();
   CHECK_FALSE(session.take_generation(0));

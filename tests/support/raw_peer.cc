@@ -349,6 +349,7 @@ void RawNet::on_readable() {
     rdma_ack_cm_event(event);
     if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
       ++requests;
+      request_data = data;
       if (answer_ == Answer::kIgnore) {
         copy.id->context = nullptr;
         ignored_.push_back(copy.id);

@@ -164,6 +164,7 @@ class RawNet {
   void answer_with(std::string data) { accept_options_.private_data = std::move(data); }
   std::vector<std::unique_ptr<RawPeer>> accepted;
   std::size_t requests = 0;
+  std::string request_data;  ///< private data of the latest request, with what pads it
 
  private:
   friend class RawPeer;

@@ -21,6 +21,8 @@ struct LoopStatistics {
   /// Connections that went on over a new path, those that are without a path now, and requests for
   /// a new path that were refused.
   std::uint64_t resumes = 0, lost = 0, resumes_refused = 0, bytes_resent = 0;
+  /// Sessions that ended because their peers had closed without a path.
+  std::uint64_t forgotten = 0;
   /// The result of checking the system's limits when the last listener started: the number of
   /// connections that the tightest limit allows (0: unknown), and how many limits are too low for
   /// the configured number of connections.

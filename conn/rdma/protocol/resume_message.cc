@@ -42,11 +42,13 @@ ResumeBytes seal(const ResumeMessage& message, Domain domain, const SipKey& key,
     put(at.subspan(kReleaseAt + i), hello.release[i]);
   put(at.subspan(kFlagsAt), hello.flags);
   put(at.subspan(kGenerationAt), message.generation);
-  put(at.subspan(kReceivesAt), hello.receives);
   put(at.subspan(kMtuAt), hello.mtu);
   put(at.subspan(kReasonAt), static_cast<std::uint8_t>(message.reason));
   put(at.subspan(kSessionAt), message.session);
-  put(at.subspan(kReceivedAt), message.received);
+  const bool forgets = message.reason == ResumeReason::kForget;
+  put(at.subspan(kReceivesAt),
+      forgets ? static_cast<std::uint32_t>(message.received) : hello.receives);
+  put(at.subspan(kReceivedAt), forgets ? message.total : message.received);
   const SipHash mac = mac_of(bytes, domain, key, more);
   std::copy(mac.begin(), mac.end(), at.subspan(kMacAt).begin());
   return bytes;
@@ -101,8 +103,14 @@ std::optional<ResumeMessage> decode_resume(std::span<const std::byte> private_da
   message.hello = hello_in(private_data);
   message.generation = get<std::uint32_t>(private_data.subspan(kGenerationAt));
   message.session = get<std::uint64_t>(private_data.subspan(kSessionAt));
-  message.received = get<std::uint64_t>(private_data.subspan(kReceivedAt));
   message.reason = static_cast<ResumeReason>(reason);
+  message.received = get<std::uint64_t>(private_data.subspan(kReceivedAt));
+  if (message.reason == ResumeReason::kForget) {
+    message.total =
+        std::exchange(message.received, get<std::uint32_t>(private_data.subspan(kReceivesAt)));
+    message.hello.flags &= ~Hello::kTellsReceives;
+    message.hello.receives = 0;
+  }
   const auto mac = private_data.subspan(kMacAt, message.mac.size());
   std::copy(mac.begin(), mac.end(), message.mac.begin());
   return message;

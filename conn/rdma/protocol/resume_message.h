@@ -28,7 +28,9 @@ enum class ResumeReason : std::uint8_t {
   kMoves,       ///< the client's end goes to another event loop
   kAsked,       ///< the server ended the path without the end of the stream
   kBetterPath,  ///< goes back to a path that is preferred
-  kForget,      ///< the client has closed: the server may forget the session
+  /// The client has closed, and wants no path: the server is to end the session, and to reject the
+  /// request. Only to servers whose answers have Hello::kForgets.
+  kForget,
 };
 
 struct ResumeMessage {
@@ -37,7 +39,10 @@ struct ResumeMessage {
   Hello hello{};
   std::uint32_t generation = 0;  ///< of the path: greater in each request of a session
   std::uint64_t session = 0;     ///< Grant::session
-  std::uint64_t received = 0;    ///< bytes of the stream that the sender has counted so far
+  /// Bytes of the stream that the sender has counted so far. With kForget only the low 32 bits are
+  /// sent, and the rest is 0 here.
+  std::uint64_t received = 0;
+  std::uint64_t total = 0;  ///< only with kForget: bytes that the sender wrote in all
   ResumeReason reason{};
   /// Only in decoded messages; seal_request() and seal_answer() compute it.
   std::array<std::byte, 16> mac{};

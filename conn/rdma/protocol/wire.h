@@ -46,8 +46,8 @@ inline constexpr std::uint16_t kAborted = 0x4159;
 /// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
 /// hellos have kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
-/// The same, of a sender that goes on reading; it sends kFinished when it closes. Only between peers
-/// that can resume, which must tell a disconnect by a close from one by the loss of a path.
+/// The same, of a sender that goes on reading; it sends kFinished when it closes. Only between
+/// peers that can resume, which must tell a disconnect by a close from one by the loss of a path.
 inline constexpr std::uint16_t kShutDown = 0x415B;
 /// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
 /// peers whose hellos have kTakesAhead.
@@ -116,6 +116,9 @@ struct Hello {
   /// In a request: asks that the session survive the loss of its path. In an answer: grants it.
   /// The members `resume_ms` and, in an answer, `grant` of this hello are valid.
   static constexpr std::uint32_t kResumes = 512;
+  /// In an answer: a client without a path that closes may ask to have the session forgotten
+  /// (ResumeReason::kForget). The answers of a resume have it, too.
+  static constexpr std::uint32_t kForgets = 1024;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   /// Number of receives that the hello's sender keeps posted, so that its peer may send this many
