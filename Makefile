@@ -585,8 +585,9 @@ install-python:  ## only the Python package, where PYTHON=python3 finds it below
 .PHONY: install-python
 
 # In their folders of the tree, so that their links to each other work; links to sources become text.
-GUIDES := $(SITE_PAGES) LICENSE $(wildcard docs/*.cc $(addprefix examples/,README.md CMakeLists.txt *.cc *.h *.py c/*.c))
-SOURCES_LINKED := ae|bindings|conn|examples/kv_server|programs|recipes|tests|tools|REUSE\.toml
+GUIDES := $(SITE_PAGES) LICENSE $(wildcard docs/*.cc $(addprefix examples/,README.md CMakeLists.txt *.cc *.h *.py c/*.c) \
+             $(addprefix bindings/drop_ins/,memcached/*.* pgbouncer/*.*))
+SOURCES_LINKED := ae|bindings/[^d]|bindings/drop_ins/redis|conn|examples/kv_server|programs|recipes|tests|tools|REUSE\.toml
 install-pages:  ## only the guides and the examples, into DOCDIR=PREFIX/share/doc/aeconn
 	@for page in $(GUIDES); do install -D -m 644 $$page $(D)$(DOCDIR)/$$page || exit 1; done
 	@sed -Ezi 's,\[([^][]*)\]\((\.\./($(SOURCES_LINKED))[^)]*|kv_server)\),\1,g' $(patsubst %,$(D)$(DOCDIR)/%,$(filter %.md,$(GUIDES)))

@@ -164,7 +164,8 @@ typedef void (*aeconn_file_fn)(void* context, int fd, int ready);
 int aeconn_watch(aeconn_loop* loop, int fd, int directions, aeconn_file_fn fn, void* context);
 void aeconn_unwatch(aeconn_loop* loop, int fd, int directions);
 
-/* Counters of one transport on this loop, or of the loop itself if scheme is NULL. */
+/* Counters of one transport on this loop, or of the loop itself if scheme is NULL. A list,
+ * "rdma|tcp", counts its fallbacks; a connection is counted by the transport that carries it. */
 int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, void* context);
 /* Counters of all transports on this loop in the Prometheus text format (version 0.0.4). */
 int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context);

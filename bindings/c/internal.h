@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/core/fork.h"
 #include "ae/epoll_loop.h"
 #include "ae/loop_group.h"
 #include "ae/loops.h"
