@@ -45,6 +45,14 @@ class LoopCore {
   bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
+
+  /// A loop is settled if all that an iteration has to do is to wait for descriptors and posted
+  /// functions, and to serve them. The loop says so with settle(), after it has asked all its
+  /// parts. Whoever gives an iteration anything else to do calls stir(): the next iteration asks
+  /// again.
+  bool settled() const noexcept { return settled_; }
+  void settle() noexcept { settled_ = true; }
+  void stir() noexcept { settled_ = false; }
   void count_handler() noexcept { ++ran; }
 
   /// Begins one part of an iteration. The clock is read only when the part first needs its start
@@ -68,20 +76,23 @@ class LoopCore {
 
   /// Runs `body` as a handler. Returns false if it threw; the exception is kept for take_error().
   template <class Body>
-  bool guarded(Body&& body) noexcept {
+  [[gnu::always_inline]] bool guarded(Body&& body) noexcept {
     ++depth_;
     bool ended = true;
     try {
       body();
     } catch (...) {
       if (!error_) error_ = std::current_exception();
-      aborting_ = true;
+      abort_iteration();
       ended = false;
     }
     --depth_;
     return ended;
   }
-  void abort_iteration() noexcept { aborting_ = true; }
+  void abort_iteration() noexcept {
+    aborting_ = true;
+    stir();
+  }
   bool has_error() const noexcept { return error_ != nullptr; }
   std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
   void rethrow() {
@@ -99,6 +110,7 @@ class LoopCore {
   mutable bool time_known_ = false;
   int depth_ = 0;
   bool aborting_ = false;
+  bool settled_ = false;
   std::exception_ptr error_;
 };
 

@@ -7,7 +7,7 @@
 namespace ae { inline namespace AECONN_ABI {
 
 void LoopTimers::run_due(std::size_t limit) {
-  changed_ = true;
+  change();
   // If no timer can have expired (expired_ is false), collects only timers without a delay, for
   // which the clock need not be read.
   expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);

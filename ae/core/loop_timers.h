@@ -23,16 +23,16 @@ class LoopTimers {
   // again().
   template <class When>
   TimerId add(When when, TimeHandler& handler) {
-    changed_ = true;
+    change();
     return queue_.add(when, handler);
   }
   template <class When>
   bool again(TimerId id, When when) noexcept {
-    changed_ = true;
+    change();
     return queue_.again(id, when);
   }
   bool remove(TimerId id) {
-    changed_ = true;
+    change();
     return queue_.remove(id);
   }
 
@@ -42,10 +42,20 @@ class LoopTimers {
   void run_due(std::size_t limit);
   void clear() {
     queue_.clear();
-    changed_ = true;
+    change();
   }
 
  protected:
+  void change() noexcept {
+    changed_ = true;
+    core_.stir();
+  }
+  /// Records that a timer in the queue's heap may have expired.
+  void expire() noexcept {
+    expired_ = true;
+    core_.stir();
+  }
+
   LoopCore& core_;
   TimerQueue queue_;
   // Whether timers were added, moved or removed since the loop last asked when the next timer

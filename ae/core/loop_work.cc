@@ -37,6 +37,7 @@ void LoopWork::refuse_reentry(const char* what) {
 HookId LoopWork::add_hook(HookList& list, std::function<void()>&& hook) {
   if (!hook) throw LoopError("a hook needs a function");
   list.add(++last_hook_, std::move(hook));
+  core_.stir();
   return last_hook_;
 }
 
@@ -64,7 +65,7 @@ bool LoopWork::serve_sources(bool after_events) {
     // The caller of process_events() may be waiting for the work that a source has just done, so
     // the loop does not sleep.
     if (single && served != 0) return false;
-    if (own_spin.mode == Spin::Mode::kNo && !idle.on()) {
+    if (own_spin_.mode == Spin::Mode::kNo && !idle.on()) {
       if (sources.empty()) return true;
       if (!hosted && visit.has_spin() && may_spin(after_events, visit)) return false;
     } else if (may_spin(after_events, visit)) {
@@ -83,7 +84,7 @@ bool LoopWork::serve_sources(bool after_events) {
 // Destroys the objects that were deferred while the sources were served, and serves the sources
 // once more if that has left no other work.
 void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
-  deferred.destroy_all();
+  deferred_.destroy_all();
   if (SourceList::Visit(sources).has_pending() || other_work_waiting()) return;
   core_.guarded([&] { may_sleep = serve_sources(after_events); });
 }
@@ -92,7 +93,7 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
 // sleeping, to serve work that was found or to poll its descriptors.
 [[gnu::noinline]] bool LoopWork::may_spin(bool after_events, SourceList::Visit& visit) {
   if (hosted) return false;
-  Spin asked = own_spin;
+  Spin asked = own_spin_;
   const bool for_sources = visit.add_spin(asked);
   if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
   const TimePoint moment = std::chrono::steady_clock::now();
@@ -106,7 +107,7 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
     // If handlers have just run, the loop polls its descriptors before it spins: they may have new
     // data, which a spin would only delay.
     if (after_events) return spin_looks = true;
-    const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
+    const bool for_descriptors = own_spin_.mode != Spin::Mode::kNo;
     const Duration look_after = !for_descriptors ? kSpinLooks
                                 : for_sources    ? kSpinLooksForBoth
                                                  : Duration::zero();
@@ -144,6 +145,7 @@ void LoopWork::run_after_hooks() {
 }
 
 void LoopWork::run_posts() {
+  core_.stir();
   if (!core_.aborting()) core_.guarded([this] { run_posts(kPostsPerIteration); });
 }
 

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "ae/abi.h"
 #include "ae/core/deferred_list.h"
@@ -31,21 +32,39 @@ class LoopWork {
   HookList before_hooks;
   HookList after_hooks;
   SourceList sources;
-  DeferredList deferred;
   const std::shared_ptr<Poster::Queue> queue;
   IdleTime idle;
-  Spin own_spin;
 
   bool running = false;  // whether run() is on the stack
   bool single = false;   // whether process_events() is on the stack
-  // Whether stop() was called. This ends the current run(), or else the next one.
-  bool stop_requested = false;
   // Whether a host program's loop does the sleeping for this loop, which then never spins.
   bool hosted = false;
   // Whether the loop is in the middle of a spin, so that this iteration only polls descriptors.
   bool spin_looks = false;
 
-  bool stopping() const noexcept { return stop_requested && running; }
+  bool stopping() const noexcept { return stop_requested_ && running; }
+  /// Ends the current run(), or else the next one.
+  void request_stop() noexcept {
+    stop_requested_ = true;
+    core_.stir();
+  }
+  /// Forgets request_stop(). Returns whether it was called.
+  bool take_stop() noexcept { return std::exchange(stop_requested_, false); }
+  /// Sets how the loop's owner wants it to wait.
+  void set_spin(const Spin& spin) noexcept {
+    own_spin_ = spin;
+    core_.stir();
+  }
+  void add_source(Source& source) {
+    sources.add(source);
+    core_.stir();
+  }
+  void destroy_later(std::unique_ptr<Deferred> object) noexcept {
+    deferred_.push(std::move(object));
+    core_.stir();
+  }
+  /// Destroys the objects that wait for it. To be called while no handler is on the stack.
+  void destroy_deferred() noexcept { deferred_.destroy_all(); }
   HookId add_before_sleep(std::function<void()> hook) {
     return add_hook(before_hooks, std::move(hook));
   }
@@ -63,19 +82,27 @@ class LoopWork {
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
   /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
   /// so objects may be destroyed.
-  bool before_sleep(bool alone) {
+  [[gnu::always_inline]] bool before_sleep(bool alone) {
     core_.begin_iteration();
     core_.begin_slice();
     spin_looks = false;
-    if (alone && !deferred.empty()) deferred.destroy_all();
+    if (alone && !deferred_.empty()) deferred_.destroy_all();
     const bool after_events = core_.ran_any();
     bool may_sleep = false;
     core_.guarded([&] { may_sleep = serve_sources(after_events); });
     // Objects that were deferred during this iteration are destroyed in it too; otherwise the loop
     // would need another iteration for them.
-    if (!deferred.empty() && alone && !single && !core_.aborting())
+    if (!deferred_.empty() && alone && !single && !core_.aborting())
       serve_sources_again(after_events, may_sleep);
     return may_sleep;
+  }
+  /// Whether before_sleep(), after_sleep() and run_posts_and_timers() have nothing to do, except
+  /// for timers and for functions that wait in the queue. One of the questions of a loop that may
+  /// be settled (LoopCore::settled()): each change that makes the answer false must call stir().
+  bool quiet() const noexcept {
+    return sources.empty() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
+           own_spin_.mode == Spin::Mode::kNo && !idle.on() && !stop_requested_ && !single &&
+           posts_.empty();
   }
   /// Records that the work before the sleep is done and the loop is about to sleep.
   void sleep_begins() noexcept {
@@ -96,6 +123,7 @@ class LoopWork {
   /// because work may have arrived since the last call.
   void begin_single() noexcept {
     single = true;
+    core_.stir();
     // Drops the spin only if no handler has run. Otherwise before_sleep() records that work was
     // found.
     if (!core_.ran_any()) idle.drop_spin();
@@ -105,7 +133,8 @@ class LoopWork {
   }
   // Whether anything but a source has work: posted functions, deferred objects, expired timers.
   bool other_work_waiting() {
-    return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
+    return posts_waiting() || !deferred_.empty() ||
+           (timers_.has_due() && core_.allows(kTimeEvents));
   }
 
   /// Ends the loop: runs the posted functions that remain and destroys all user objects. The loop
@@ -114,17 +143,18 @@ class LoopWork {
   template <class ClearEvents>
   void shut_down(ClearEvents clear_events) {
     end_posts_and_locals();
-    deferred.destroy_all();
+    deferred_.destroy_all();
     clear_events();
     before_hooks.clear();
     after_hooks.clear();
-    while (!deferred.empty()) deferred.destroy_all();
+    while (!deferred_.empty()) deferred_.destroy_all();
   }
   /// Whether this process is a child of fork() in which after_fork() has not been called yet.
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
     next_post_ = posts_.size();  // skips the remaining functions, which the parent process runs
+    core_.stir();
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }
@@ -149,6 +179,9 @@ class LoopWork {
 
   LoopCore& core_;
   LoopTimers& timers_;
+  DeferredList deferred_;
+  Spin own_spin_;
+  bool stop_requested_ = false;
   MadeHere made_here_;
   HookId last_hook_ = 0;
   // The objects that local() returns, in order of creation. A deque, so that references stay valid.

@@ -93,6 +93,7 @@ void EpollFiles::mark_dirty(File& file) noexcept {
   if (file.dirty) return;
   file.dirty = true;
   file.next_dirty = std::exchange(dirty_, &file);
+  core_.stir();
 }
 
 // --- the kernel ----------------------------------------------------------------------------------
@@ -108,23 +109,21 @@ void EpollFiles::sync_dirty() {
 
 void EpollFiles::sync(File& file) {
   const std::uint32_t want = wanted(file);
-  if (want == 0 || (file.registered && want == file.in_kernel) || file.always_ready) return;
+  if (want == 0 || (file.registered() && want == file.in_kernel) || file.always_ready) return;
   epoll_event event{};
   event.events = want;
-  if (!file.registered) ++file.generation;
-  event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
+  event.data.u64 = file.registered() ? file.tag : file.new_tag();
   int result =
-      ::epoll_ctl(epoll_, file.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
+      ::epoll_ctl(epoll_, file.registered() ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
   // The program closed the descriptor without calling remove(), and its number is used by a new
   // file.
   if (result != 0 && errno == ENOENT) {
-    ++file.generation;
-    event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
+    event.data.u64 = file.new_tag();
     result = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, file.fd, &event);
   } else if (result != 0 && errno == EEXIST) {
     result = ::epoll_ctl(epoll_, EPOLL_CTL_MOD, file.fd, &event);
   }
-  file.registered = result == 0;
+  file.tag = result == 0 ? event.data.u64 : 0;
   file.in_kernel = result == 0 ? want : 0;
   if (result == 0) return;
   // epoll cannot watch regular files (see epoll_ctl(2)), which are always ready.
@@ -137,13 +136,14 @@ void EpollFiles::sync(File& file) {
 // reports it; if the kernel refused the descriptor, retry() registers it again later.
 void EpollFiles::mark_broken(File& file) noexcept {
   if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
+  core_.stir();
 }
 
 void EpollFiles::forget(File& file) noexcept {
   file.refused = false;
   set_always_ready(file, false);
   forget_left(file);
-  if (!std::exchange(file.registered, false)) return;
+  if (std::exchange(file.tag, 0) == 0) return;
   file.in_kernel = 0;
   // A child of fork() that only destroys the loop shares the epoll instance with its parent, and
   // must not remove the parent's descriptors from it.
@@ -158,6 +158,7 @@ void EpollFiles::set_always_ready(File& file, bool ready) noexcept {
   if (file.always_ready == ready) return;
   file.always_ready = ready;
   always_ready_ += ready ? 1 : std::size_t(-1);
+  core_.stir();
 }
 
 void EpollFiles::retry() {
@@ -172,7 +173,7 @@ void EpollFiles::after_fork() {
   made_here_.renew();
   for (const auto& file : files_) {
     if (!file) continue;
-    file->registered = false;
+    file->tag = 0;
     file->in_kernel = 0;
     file->always_ready = false;
     if (wanted(*file) == 0) continue;
@@ -194,18 +195,15 @@ void EpollFiles::clear() {
 
 // --- handlers ------------------------------------------------------------------------------------
 
-EpollFiles::File* EpollFiles::file_of(const epoll_event& event) const noexcept {
-  File* const file = find(static_cast<int>(event.data.u64 & 0xffffffff));
-  if (file == nullptr || !file->registered || file->generation != event.data.u64 >> 32)
-    return nullptr;
-  return file;
-}
-
-void EpollFiles::leave(const epoll_event& event) noexcept {
+bool EpollFiles::leave(const epoll_event& event) noexcept {
   File* const file = file_of(event);
-  if (file == nullptr || file->left != 0) return;
-  file->left = ++last_left_;
-  ++left_;
+  if (file == nullptr) return false;
+  if (file->left == 0) {
+    file->left = ++last_left_;
+    ++left_;
+    core_.stir();
+  }
+  return true;
 }
 
 // Moves the events of files recorded by leave() to the front, in the order in which they were
@@ -223,29 +221,6 @@ void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   });
 }
 
-[[gnu::always_inline]] inline void EpollFiles::run(File& file, Mask direction) {
-  auto& slot = direction == kReadable ? file.read : file.write;
-  if (!slot) return;
-  core_.count_handler();
-  slot.run(file.fd, direction);
-}
-
-bool EpollFiles::dispatch(const epoll_event& event) {
-  File* const file = file_of(event);
-  if (file == nullptr) return false;
-  forget_left(*file);
-  std::uint32_t ready = event.events & kBoth;
-  if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) ready = kBoth;
-  ready &= file->in_kernel;
-  if (!core_.may_run(kFileEvents)) return true;
-  if (ready == EPOLLIN) {
-    core_.guarded([&] { run(*file, kReadable); });
-  } else {
-    core_.guarded([&] { run_handlers(*file, ready); });
-  }
-  return true;
-}
-
 void EpollFiles::dispatch_ready() {
   if (!core_.may_run(kFileEvents)) return;
   for (bool first = true; broken_ != nullptr; first = false) {
@@ -253,12 +228,12 @@ void EpollFiles::dispatch_ready() {
     File* const file = broken_;
     broken_ = std::exchange(file->next_broken, nullptr);
     file->broken = false;
-    if (!file->registered && wanted(*file) != 0) {
+    if (!file->registered() && wanted(*file) != 0) {
       core_.guarded([&] { run_handlers(*file, kBoth); });
       // The handlers should have removed the events of a closed descriptor. If they did not, the
       // events are removed here.
       const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
-      if (!file->refused && !file->dirty && !file->registered && closed)
+      if (!file->refused && !file->dirty && !file->registered() && closed)
         remove(file->fd, kReadable | kWritable);
     }
   }
@@ -275,6 +250,13 @@ void EpollFiles::dispatch_ready() {
     }
     core_.guarded([&] { run_handlers(*file, wanted(*file)); });
   }
+}
+
+// The part of run_due() for events other than input alone.
+void EpollFiles::run_all_due(File& file, std::uint32_t events) {
+  const bool failed = (events & (EPOLLERR | EPOLLHUP)) != 0;
+  const std::uint32_t ready = (failed ? kBoth : events & kBoth) & file.in_kernel;
+  core_.guarded([&] { run_handlers(file, ready); });
 }
 
 void EpollFiles::run_handlers(File& file, std::uint32_t ready) {

@@ -48,13 +48,27 @@ class EpollFiles {
   /// again to register them.
   bool has_refused() const noexcept { return refused_; }
   void retry();
+  /// Whether sync(), retry(), dispatch_ready() and put_left_first() have nothing to do. One of the
+  /// questions of a loop that may be settled (LoopCore::settled()).
+  bool quiet() const noexcept { return !dirty() && !has_ready() && !has_left() && !refused_; }
 
   /// Runs the handlers for an event that epoll_wait() reported. Returns false if the event belongs
   /// to none of the files.
-  bool dispatch(const epoll_event& event);
+  [[gnu::always_inline]] bool dispatch(const epoll_event& event) {
+    File* const file = file_of(event);
+    if (file == nullptr) return false;
+    // In a settled loop no event was left over, and handlers may run.
+    if (!core_.settled()) {
+      forget_left(*file);
+      if (!core_.may_run(kFileEvents)) return true;
+    }
+    run_due(*file, event.events);
+    return true;
+  }
   /// Records an event that is not served in this iteration for lack of time. The next iteration
-  /// serves it first, see put_left_first().
-  void leave(const epoll_event& event) noexcept;
+  /// serves it first, see put_left_first(). Returns false if the event belongs to none of the
+  /// files.
+  bool leave(const epoll_event& event) noexcept;
   /// Whether leave() has recorded events that have not been served yet.
   bool has_left() const noexcept { return left_ != 0; }
   /// Moves the events recorded by leave() to the front of `events`, which epoll_wait() has just
@@ -76,14 +90,15 @@ class EpollFiles {
     // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
-    // Number of times that this file was registered with epoll. An event that carries another
-    // number is out of date, and is ignored.
-    std::uint32_t generation = 0;
-    std::uint32_t in_kernel = 0;  // events that epoll currently watches this descriptor for
+    // The value that events of this file carry: the number of times that it was registered with
+    // epoll (the upper half), and its descriptor. An event with another value is out of date, and
+    // is ignored. 0: the file is not registered.
+    std::uint64_t tag = 0;
+    std::uint32_t generation = 0;  // number of times that this file was registered with epoll
+    std::uint32_t in_kernel = 0;   // events that epoll currently watches this descriptor for
     // Position in the order in which leave() recorded files; 0: leave() has not recorded this file.
     std::uint64_t left = 0;
     int fd = -1;
-    bool registered = false;
     bool always_ready = false;
     bool barrier = false;
     // Whether this file is in the list dirty_: sync() must tell the kernel what it waits for.
@@ -95,6 +110,13 @@ class EpollFiles {
     bool closed = false;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
+
+    bool registered() const noexcept { return tag != 0; }
+    /// The value for the events of a new registration.
+    std::uint64_t new_tag() noexcept {
+      if (++generation == 0) generation = 1;
+      return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(fd);
+    }
   };
 
   static std::uint32_t wanted(const File& file) noexcept;
@@ -103,7 +125,10 @@ class EpollFiles {
     const auto at = static_cast<std::size_t>(fd);
     return at < files_.size() ? files_[at].get() : nullptr;
   }
-  File* file_of(const epoll_event& event) const noexcept;
+  File* file_of(const epoll_event& event) const noexcept {
+    File* const file = find(static_cast<int>(event.data.u64 & 0xffffffff));
+    return file != nullptr && file->tag == event.data.u64 ? file : nullptr;
+  }
   void sort_left_first(std::span<epoll_event> events) noexcept;
   void forget_left(File& file) noexcept {
     if (std::exchange(file.left, 0) != 0) --left_;
@@ -115,8 +140,22 @@ class EpollFiles {
   void sync(File& file);
   void forget(File& file) noexcept;
   void set_always_ready(File& file, bool ready) noexcept;
+  /// Runs the handlers of a file for which the kernel has reported `events`.
+  [[gnu::always_inline]] void run_due(File& file, std::uint32_t events) {
+    if (events == EPOLLIN && (file.in_kernel & EPOLLIN) != 0) [[likely]] {
+      core_.guarded([&]() __attribute__((always_inline)) { run(file, kReadable); });
+      return;
+    }
+    run_all_due(file, events);
+  }
+  void run_all_due(File& file, std::uint32_t events);
   void run_handlers(File& file, std::uint32_t ready);
-  void run(File& file, Mask direction);
+  [[gnu::always_inline]] void run(File& file, Mask direction) {
+    auto& slot = direction == kReadable ? file.read : file.write;
+    if (!slot) return;
+    core_.count_handler();
+    slot.run(file.fd, direction);
+  }
 
   LoopCore& core_;
   const int& epoll_;

@@ -9,6 +9,10 @@
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
+// Between two messages of a server nothing of this but the wait and the file handlers has anything
+// to do. A loop that finds that in an iteration is settled (LoopCore::settled()), and run() then
+// goes iterate_settled() instead, until anything calls LoopCore::stir().
+//
 // Below a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
 // and show() makes the loop's descriptor readable if work is left. Besides the files, the epoll
 // instance watches three descriptors:
@@ -33,15 +37,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <limits>
+#include <memory>
 #include <span>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "ae/core/file_events.h"
 #include "ae/core/loop_core.h"
@@ -139,6 +144,7 @@ struct EpollLoop::Impl {
   void after_fork();
 
   bool iterate();
+  bool iterate_settled();
   // These functions are the parts of an iteration.
   bool before_sleep();
   void wait(bool may_sleep);
@@ -147,7 +153,11 @@ struct EpollLoop::Impl {
   void collect();
   void serve();
   void serve_files();
+  bool serve_file(const epoll_event& event);
+  void drop_events() noexcept;
+  bool quiet() const noexcept { return work.quiet() && files.quiet() && timers.quiet(); }
   bool note(const epoll_event& event) noexcept;
+  std::span<epoll_event> all_room() noexcept { return {events.get(), room}; }
 
   // These functions are for a loop that runs below a host program's loop.
   bool hosted() const noexcept { return work_left.get() >= 0; }
@@ -201,7 +211,9 @@ struct EpollLoop::Impl {
   EpollTimers timers{core};
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
-  std::vector<epoll_event> events;
+  // What epoll_wait() reports: room for `room` events.
+  std::unique_ptr<epoll_event[]> events = std::make_unique<epoll_event[]>(kBatch);
+  std::size_t room = kBatch;
   std::size_t event_count = 0;
   std::size_t next_event = 0;
   TimerId retry = 0;
@@ -222,8 +234,7 @@ struct EpollLoop::Impl {
 EpollLoop::Impl::Impl(EpollLoop& its_loop)
     : loop(its_loop),
       epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop")),
-      wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up")),
-      events(kBatch) {
+      wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up")) {
   watch(wake.get(), EPOLLIN | EPOLLET, kWake);
 }
 
@@ -249,15 +260,16 @@ void EpollLoop::Impl::run() {
   if (turning) LoopWork::refuse_reentry("run()");
   if (work.inherited()) after_fork();
   work.queue->enter();
-  if (std::exchange(work.stop_requested, false)) return;
+  if (work.take_stop()) return;
   {
     const Turn turn(*this);
     work.running = true;
     work.idle.drop();
-    while (iterate()) {
+    core.stir();
+    while (core.settled() ? iterate_settled() : iterate()) {
     }
     work.running = false;
-    work.stop_requested = false;
+    (void)work.take_stop();
     if (hosted()) show(!arm());
   }
   core.rethrow();
@@ -323,7 +335,7 @@ void EpollLoop::Impl::retry_refused() {
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool posted = work.queue->pending();
   const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
-  const int count = usual ? wait_for_ever(epoll.get(), events) : timed_wait(posted);
+  const int count = usual ? wait_for_ever(epoll.get(), all_room()) : timed_wait(posted);
   // A thread that has posted a function meanwhile either sees this, or has written to `wake`.
   asleep.store(false, std::memory_order_release);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
@@ -338,7 +350,7 @@ void EpollLoop::Impl::retry_refused() {
   if (!posted) limit = for_timers ? sleep_of_timers() : Duration::max();
   int count = 0;
   do {
-    count = wait_for(epoll.get(), events, limit, lacks_pwait2);
+    count = wait_for(epoll.get(), all_room(), limit, lacks_pwait2);
     // If only a timer has expired, but the caller wants no time events, the loop sleeps again.
   } while (!for_timers && count == 1 && note(events[0]));
   return count;
@@ -361,22 +373,27 @@ Duration EpollLoop::Impl::sleep_of_timers() noexcept {
 }
 
 void EpollLoop::Impl::collect() {
-  const int count = look_at(epoll.get(), events);
+  const int count = look_at(epoll.get(), all_room());
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
 }
 
 // --- after the sleep -----------------------------------------------------------------------------
 
+/// Handles an event of anything. Returns whether it was one of the files.
+[[gnu::always_inline]] inline bool EpollLoop::Impl::serve_file(const epoll_event& event) {
+  if (files.dispatch(event)) [[likely]]
+    return true;
+  note(event);
+  return false;
+}
+
 [[gnu::always_inline]] inline void EpollLoop::Impl::serve() {
-  // Handles events of the timerfd before any handler can throw: they are edge-triggered, so the
-  // kernel would not report them again.
-  for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
   work.after_sleep();
   if (event_count == 1 && !files.has_ready() && !files.has_left() && !core.aborting()) {
     // The usual case: nothing but this event can be due.
     next_event = 1;
-    files.dispatch(events[0]);
+    serve_file(events[0]);
   } else {
     serve_files();
   }
@@ -388,12 +405,37 @@ void EpollLoop::Impl::collect() {
 bool EpollLoop::Impl::iterate() {
   const bool may_sleep = before_sleep();
   if (work.stopping() || core.aborting()) return false;
+  if (may_sleep && quiet()) core.settle();
   wait(may_sleep);
   serve();
   return !core.aborting();
 }
 
+/// Does what iterate() would do for a settled loop.
+[[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
+#ifdef _GLIBCXX_ASSERTIONS  // in debug and sanitizer builds: whatever ended the quiet called stir()
+  assert(quiet());
+#endif
+  core.begin_slice();
+  core.begin_files();
+  asleep.exchange(true, std::memory_order_acq_rel);
+  const int count = work.queue->pending() ? look_at(epoll.get(), all_room())
+                                          : wait_for_ever(epoll.get(), all_room());
+  asleep.store(false, std::memory_order_release);
+  if (count == 1) [[likely]] {
+    serve_file(events[0]);
+  } else {
+    event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
+    next_event = 0;
+    serve_files();
+  }
+  if (core.settled() && !work.queue->pending()) return true;
+  work.run_posts_and_timers();
+  return !core.aborting();
+}
+
 /// Handles an event of the timerfd `alarm`. Returns false if the event belongs to anything else.
+/// The event is edge-triggered: the kernel does not report it again, so each one has to come here.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
@@ -402,23 +444,30 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
 
 [[gnu::noinline]] void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
-  const bool full = event_count >= kBatch && event_count == events.size();
-  files.put_left_first(std::span(events).first(event_count));
-  // A handler may call dispatch() (nested). It discards the remaining events here, by setting
-  // event_count to 0; the kernel reports them again.
+  const bool full = event_count == room;
+  files.put_left_first(all_room().first(event_count));
+  // A handler may call dispatch() (nested), which drops the remaining events.
   for (bool ran = false; next_event < event_count && !core.aborting();) {
     if (ran && !core.has_time()) break;
-    ran |= files.dispatch(events[next_event++]);
+    ran |= serve_file(events[next_event++]);
   }
-  while (next_event < event_count) files.leave(events[next_event++]);
-  if (full && events.size() < kLargestBatch) {
+  for (; next_event < event_count; ++next_event)
+    if (!files.leave(events[next_event])) note(events[next_event]);
+  if (full && room < kLargestBatch) {
     try {
-      events.resize(events.size() * 2);
+      events = std::make_unique<epoll_event[]>(2 * room);
+      room *= 2;
     } catch (const std::bad_alloc&) {
       // There is no memory for a larger array: the events are read in several iterations.
       return;
     }
   }
+}
+
+/// Drops the events that have not been served yet. The kernel reports those of files again; those
+/// of the timerfd are edge-triggered, and are handled here.
+void EpollLoop::Impl::drop_events() noexcept {
+  while (next_event < event_count) note(events[next_event++]);
 }
 
 // --- below a host's loop -------------------------------------------------------------------------
@@ -497,14 +546,13 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
   core.begin_slice();
-  // The nested call may make the remaining events of the outer call invalid, so they are dropped.
-  // The kernel reports them again.
-  event_count = next_event = 0;
+  // The nested call may make the remaining events of the outer call invalid.
+  drop_events();
   loop.set_host_may_sleep(false);
   files.sync();
-  std::array<epoll_event, kNestedBatch> room;
-  const int count = look_at(epoll.get(), room);
-  auto found = std::span(room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
+  std::array<epoll_event, kNestedBatch> its_room;
+  const int count = look_at(epoll.get(), its_room);
+  auto found = std::span(its_room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
   for (const epoll_event& event : found) note(event);
   if (files.has_ready()) files.dispatch_ready();
   files.put_left_first(found);
@@ -528,7 +576,7 @@ bool EpollLoop::Impl::prepare() {
   {
     const Turn turn(*this);
     core.begin_iteration();
-    work.deferred.destroy_all();
+    work.destroy_deferred();
     show(!arm());
     core.begin_slice();
   }
@@ -656,27 +704,27 @@ HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
 }
 void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
 void EpollLoop::add_source(Source& source) {
-  impl_->work.sources.add(source);
+  impl_->work.add_source(source);
   nudge();  // wakes the loop if it sleeps, because the new source has not been armed for the sleep
 }
 void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 
 void EpollLoop::run() { impl_->run(); }
-void EpollLoop::stop() noexcept { impl_->work.stop_requested = true; }
+void EpollLoop::stop() noexcept { impl_->work.request_stop(); }
 std::size_t EpollLoop::process_events(Process flags) { return impl_->process_events(flags); }
 int EpollLoop::descriptor() { return impl_->descriptor(); }
 std::size_t EpollLoop::dispatch() { return impl_->dispatch(); }
 bool EpollLoop::prepare() { return impl_->prepare(); }
 void EpollLoop::end_prepare() { impl_->end_prepare(); }
 
-void EpollLoop::set_spin(const Spin& spin) { impl_->work.own_spin = spin; }
+void EpollLoop::set_spin(const Spin& spin) { impl_->work.set_spin(spin); }
 LoopTimes EpollLoop::times() const { return impl_->work.idle.times(); }
 
 void EpollLoop::post(std::function<void()> fn) { impl_->work.queue->push(std::move(fn)); }
 Poster EpollLoop::poster() { return Poster(impl_->work.queue); }
 
 void EpollLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
-  impl_->work.deferred.push(std::move(object));
+  impl_->work.destroy_later(std::move(object));
   nudge();
 }
 std::unique_ptr<LoopLocal>& EpollLoop::local(const void* key) { return impl_->work.local(key); }

@@ -52,6 +52,9 @@ class EpollTimers : public LoopTimers {
   /// Whether the next sleep needs a time-out: there is a timer that the timerfd does not signal. To
   /// be called after look_before_sleep(), if no timer is due; left() then returns the time-out.
   bool limits_sleep() const noexcept { return queue_.has_waiting() && !alarm_tells_; }
+  /// Whether no timer is due, and none ends the next sleep but by the timerfd. One of the questions
+  /// of a loop that may be settled (LoopCore::settled()), after look_before_sleep().
+  bool quiet() const noexcept { return !has_due() && !limits_sleep(); }
   /// Returns how long the loop may sleep; Duration::max(): without a time-out.
   Duration left() const noexcept { return limits_sleep() ? next_ - looked_ : Duration::max(); }
   /// Counts a sleep of left() that begins now. Returns whether the loop has slept so often before
@@ -93,11 +96,12 @@ class EpollTimers : public LoopTimers {
     set_for_ = kNever;
     alarm_tells_ = false;
     expired_ = queue_.has_waiting();
+    core_.stir();
   }
   void forget_alarm() noexcept {
     set_for_ = kNever;
     alarm_tells_ = false;
-    changed_ = true;
+    change();
   }
 
  private:

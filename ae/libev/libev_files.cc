@@ -103,6 +103,7 @@ void LibevFiles::leave(File& file) noexcept {
   if (std::exchange(file.left, true)) return;
   *left_end_ = &file;
   left_end_ = &file.next_left;
+  core_.stir();
 }
 
 // Runs the handlers of files that an earlier iteration had no time for. A file that is no longer
@@ -186,6 +187,7 @@ void LibevFiles::mark_dirty(File& file) noexcept {
   if (file.dirty) return;
   file.dirty = true;
   file.next_dirty = std::exchange(dirty_, &file);
+  core_.stir();
   core_.come_back();
 }
 

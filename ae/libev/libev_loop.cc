@@ -166,7 +166,7 @@ void LibevLoop::Impl::run() {
   refuse_reentry("run()");
   if (work.inherited()) after_fork();
   work.queue->enter();
-  if (std::exchange(work.stop_requested, false)) return;
+  if (work.take_stop()) return;
   work.running = true;
   work.idle.drop();
   // The reference keeps ev_run() running until stop(), even without active watchers.
@@ -174,7 +174,7 @@ void LibevLoop::Impl::run() {
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
   work.running = false;
-  work.stop_requested = false;
+  (void)work.take_stop();
   core.rethrow();
 }
 
@@ -204,7 +204,7 @@ void LibevLoop::Impl::after_fork() noexcept {
 }
 
 void LibevLoop::Impl::stop() noexcept {
-  work.stop_requested = true;
+  work.request_stop();
   // If before_sleep() has already run in this iteration (a watcher of the host program calls this
   // function just before the sleep), only ev_break() can still end the loop.
   if (work.running && core.sleep_number == ev_iteration(core.loop))
@@ -213,7 +213,26 @@ void LibevLoop::Impl::stop() noexcept {
 
 // --- before the sleep ----------------------------------------------------------------------------
 
+// Allows or prevents the sleep. libev polls without sleeping while an idle watcher is active, so
+// one is started to prevent it; come_back() keeps a borrowed ev_loop running for another iteration.
+[[gnu::always_inline]] inline void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
+  if (allowed) {
+    if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
+    core.release();
+  } else {
+    core.start_unreferenced(ev_idle_start, core.no_sleep);
+    core.come_back();
+  }
+}
+
 void LibevLoop::Impl::before_sleep() {
+  if (core.settled() && !work.queue->pending()) {
+    // The last call has found nothing to do and allowed the sleep, and nothing has changed since.
+    work.sleep_begins();
+    core.sleep_number = ev_iteration(core.loop);
+    return;
+  }
+  core.stir();
   // before_sleep() is on the stack already: a handler runs the host's loop, which must only stay
   // awake.
   if (serving) {
@@ -249,18 +268,8 @@ void LibevLoop::Impl::before_sleep() {
   work.sleep_begins();
   core.sleep_number = ev_iteration(core.loop);
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
-}
-
-// Allows or prevents the sleep. libev polls without sleeping while an idle watcher is active, so
-// one is started to prevent it; come_back() keeps a borrowed ev_loop running for another iteration.
-void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
-  if (allowed) {
-    if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
-    core.release();
-  } else {
-    core.start_unreferenced(ev_idle_start, core.no_sleep);
-    core.come_back();
-  }
+  // A borrowed ev_loop is not settled: each handler holds it for another iteration.
+  if (may_sleep && core.owned && work.quiet() && files.quiet() && !timers.has_due()) core.settle();
 }
 
 // --- after the sleep -----------------------------------------------------------------------------
@@ -320,21 +329,21 @@ HookId LibevLoop::add_after_sleep(std::function<void()> hook) {
   return id;
 }
 void LibevLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
-void LibevLoop::add_source(Source& source) { impl_->work.sources.add(source); }
+void LibevLoop::add_source(Source& source) { impl_->work.add_source(source); }
 void LibevLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 
 void LibevLoop::run() { impl_->run(); }
 void LibevLoop::stop() noexcept { impl_->stop(); }
 std::size_t LibevLoop::process_events(Process flags) { return impl_->process_events(flags); }
 
-void LibevLoop::set_spin(const Spin& spin) { impl_->work.own_spin = spin; }
+void LibevLoop::set_spin(const Spin& spin) { impl_->work.set_spin(spin); }
 LoopTimes LibevLoop::times() const { return impl_->work.idle.times(); }
 
 void LibevLoop::post(std::function<void()> fn) { impl_->work.queue->push(std::move(fn)); }
 Poster LibevLoop::poster() { return Poster(impl_->work.queue); }
 
 void LibevLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
-  impl_->work.deferred.push(std::move(object));
+  impl_->work.destroy_later(std::move(object));
   impl_->core.come_back();
 }
 std::unique_ptr<LoopLocal>& LibevLoop::local(const void* key) { return impl_->work.local(key); }

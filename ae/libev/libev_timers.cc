@@ -19,7 +19,7 @@ LibevTimers::LibevTimers(LibevCore& core) : LoopTimers(core), below_(core) {
 
 void LibevTimers::on_expiry(struct ev_loop*, ev_timer* timer, int) {
   LibevTimers& self = *static_cast<LibevTimers*>(timer->data);
-  self.expired_ = true;
+  self.expire();
   self.below_.queue_tail();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The straight paths of an iteration (one source, one event) do what the full ones do.
+// The straight paths of an iteration (one source, one event, a settled loop) do what the full ones
+// do.
 //
 // Method: a script, chosen by a seed, says what each call of a source, hook, file handler, post and
 // timer does to the loop. It is played twice: on a loop that has only these, which takes the
@@ -37,14 +38,18 @@ class Numbers {
 };
 
 enum class Extra { kNone, kBefore, kAfter };
+/// kSource: a source is nearly always there. kFile: mostly there is only a file, as in a server
+/// over sockets, so that a loop that runs settles in between.
+enum class Mostly { kSource, kFile };
 
 class Play {
  public:
-  Play(std::uint64_t seed, Extra extra) : numbers_(seed), extra_(extra) {
+  Play(std::uint64_t seed, Extra extra, Mostly mostly)
+      : numbers_(seed), extra_(extra), mostly_(mostly) {
     sockets_.send();
     others_.send();
     if (extra_ == Extra::kBefore) add_extra();
-    add_source();
+    if (mostly_ == Mostly::kSource) add_source();
     add_file(0);
     if (extra_ == Extra::kAfter) add_extra();
   }
@@ -89,7 +94,7 @@ class Play {
     try {
       if (runs) {
         journal_ += "run";
-        left_ = 1 + static_cast<int>(numbers_.below(5));
+        left_ = 1 + static_cast<int>(numbers_.below(mostly_ == Mostly::kFile ? 30 : 5));
         loop_.run();
       } else {
         const ae::Process flags = kFlags[numbers_.below(kFlags.size())];
@@ -109,12 +114,12 @@ class Play {
   void act(const char* name) {
     journal_ += ' ';
     journal_ += name;
-    if (!numbers_.one_in(5)) return;
+    if (!numbers_.one_in(mostly_ == Mostly::kFile ? 8 : 5)) return;
     const unsigned what = numbers_.below(11);
     journal_ += '!' + std::to_string(what);
     switch (what) {
       case 0:
-        add_source();
+        if (mostly_ == Mostly::kSource || numbers_.one_in(4)) add_source();
         break;
       case 1:
         remove_source();
@@ -197,6 +202,7 @@ class Play {
   Sockets sockets_, others_;
   Numbers numbers_;
   const Extra extra_;
+  const Mostly mostly_;
   std::string journal_;
   std::vector<std::unique_ptr<TestSource>> sources_;
   std::array<TestSource, 2> idle_{TestSource(nullptr), TestSource(nullptr)};
@@ -208,12 +214,25 @@ class Play {
 
 }  // namespace
 
-TEST_CASE("event loop: one source and one event are served as several are", "[ae][lifetime]") {
+namespace {
+
+void play_both(Mostly mostly) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const std::string straight = Play(seed, Extra::kNone).steps(40);
+    const std::string straight = Play(seed, Extra::kNone, mostly).steps(40);
     const Extra extra = seed % 2 == 0 ? Extra::kBefore : Extra::kAfter;
-    const std::string full = Play(seed, extra).steps(40);
+    const std::string full = Play(seed, extra, mostly).steps(40);
     INFO("seed " << seed);
     REQUIRE(straight == full);
   }
+}
+
+}  // namespace
+
+TEST_CASE("event loop: one source and one event are served as several are", "[ae][lifetime]") {
+  play_both(Mostly::kSource);
+}
+
+TEST_CASE("event loop: a settled loop does what one with idle hooks and sources does",
+          "[ae][lifetime]") {
+  play_both(Mostly::kFile);
 }
