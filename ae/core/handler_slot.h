@@ -60,34 +60,35 @@ class HandlerSlot<void(Args...)> {
   /// Runs the handler. Does nothing if the slot is empty or its handler is already running (a
   /// nested call). The slot must outlive the call: destroy its owner through destroy_later().
   template <class... Actual>
-  void run(Actual&&... args) {
+  [[gnu::always_inline]] void run(Actual&&... args) {
     Function* const fn = current();
-    if (fn == nullptr || !*fn) return;
-    const Call call(*this, *fn);
+    if (fn == nullptr || !*fn) [[unlikely]]
+      return;
+    Call call(call_);
+    const Leave leave{*this, call};
+    call_ = &call;
     (*fn)(std::forward<Actual>(args)...);
   }
 
  private:
   // A call of the slot's handler; lives on the stack while the handler runs.
   struct Call {
-    Call(HandlerSlot& of, Function& its) noexcept : slot(of), place(its), outer(of.call_) {
-      of.call_ = this;
-    }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-    // The handler that was replaced is destroyed with `successor`, last, because its destructor may
-    // use the slot or destroy it.
-    ~Call() {
-      slot.call_ = outer;
-      if (successor) [[unlikely]]
-        place.swap(*successor);
-    }
-
-    HandlerSlot& slot;
-    Function& place;    // the function that runs: that of the slot, or the successor of `outer`
+    explicit Call(Call* its_outer) noexcept : outer(its_outer) {}
     Call* const outer;  // the call inside which this one is nested; null: none
     // The handler that has replaced this one; an empty function if this one was removed.
     std::optional<Function> successor;
+  };
+  // Ends a call. Separate from Call, and inlined, so that its members stay in registers.
+  struct Leave {
+    // The handler that was replaced is destroyed with `call.successor`, last, because its
+    // destructor may use the slot or destroy it.
+    [[gnu::always_inline]] ~Leave() {
+      slot.call_ = call.outer;
+      if (call.successor) [[unlikely]]
+        slot.current()->swap(*call.successor);
+    }
+    HandlerSlot& slot;
+    Call& call;
   };
 
   // The function that run() would call, which may be empty; null if it is running already.

@@ -102,8 +102,8 @@ void ConnectionBase::count_close() noexcept {
 
 // --- data ----------------------------------------------------------------------------------------
 
-/// The part of finish_read() for a read that returned no bytes.
-void ConnectionBase::read_nothing(ssize_t n) noexcept {
+/// The part of finish_read() for a read that returned no bytes. Returns `n`.
+ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {
   if (n == 0) {
     peer_gone();
   } else if (state_ == State::kError) {
@@ -112,10 +112,11 @@ void ConnectionBase::read_nothing(ssize_t n) noexcept {
   } else if (errno == EAGAIN) {
     vain_.refused(true);
   }
+  return n;
 }
 
-/// The part of finish_write() for a write that did not accept all bytes.
-void ConnectionBase::wrote_less(ssize_t n) noexcept {
+/// The part of finish_write() for a write that did not accept all bytes. Returns `n`.
+ssize_t ConnectionBase::wrote_less(ssize_t n) noexcept {
   if (n > 0) {
     count_written(static_cast<std::size_t>(n));
     if (counters_ != nullptr) ++counters_->short_writes;
@@ -124,6 +125,7 @@ void ConnectionBase::wrote_less(ssize_t n) noexcept {
   } else if (n < 0 && errno == EAGAIN) {
     refused_write();
   }
+  return n;
 }
 
 void ConnectionBase::refused_write() noexcept {

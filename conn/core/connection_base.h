@@ -65,7 +65,7 @@ class AECONN_API ConnectionBase : public CarrierHost {
   /// Calls `handler`, and records whether the handler ran in vain, without reading or writing
   /// anything.
   template <class Run>
-  void run_watched(bool reads, Run&& handler) {
+  [[gnu::always_inline]] void run_watched(bool reads, Run&& handler) {
     const std::uint64_t before = reads ? bytes_read_ : bytes_written_;
     vain_.begin();
     handler();
@@ -81,8 +81,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   SpuriousWakeups vain_;
 
  private:
-  void read_nothing(ssize_t n) noexcept;
-  void wrote_less(ssize_t n) noexcept;
+  ssize_t read_nothing(ssize_t n) noexcept;
+  ssize_t wrote_less(ssize_t n) noexcept;
   void look_at_run(bool reads, std::uint64_t before) noexcept;
 };
 

@@ -136,9 +136,10 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     flag = static_cast<bool>(handler);
     slot.set(std::move(handler));
   }
-  Alive run(Slot& slot, bool reads) {
+  [[gnu::always_inline]] Alive run(Slot& slot, bool reads) {
     Running running{running_};
-    run_watched(reads, [&] { slot.run(*this); });
+    run_watched(
+        reads, [&]() __attribute__((always_inline)) { slot.run(*this); });
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;

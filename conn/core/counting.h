@@ -27,18 +27,16 @@ inline void ConnectionBase::count_written(std::size_t size) noexcept {
 }
 
 inline ssize_t ConnectionBase::finish_read(ssize_t n) noexcept {
-  if (n > 0) [[likely]]
-    count_read(static_cast<std::size_t>(n));
-  else
-    read_nothing(n);
+  if (n <= 0) [[unlikely]]
+    return read_nothing(n);
+  count_read(static_cast<std::size_t>(n));
   return n;
 }
 
 inline ssize_t ConnectionBase::finish_write(ssize_t n, std::size_t asked) noexcept {
-  if (n == static_cast<ssize_t>(asked)) [[likely]]
-    count_written(asked);
-  else
-    wrote_less(n);
+  if (n != static_cast<ssize_t>(asked)) [[unlikely]]
+    return wrote_less(n);
+  count_written(asked);
   return n;
 }
 

@@ -19,7 +19,10 @@ namespace conn { inline namespace AECONN_ABI {
 class SpuriousWakeups {
  public:
   /// To be called before a read or write handler of the connection runs.
-  void begin() noexcept { bits_ &= kRows; }
+  void begin() noexcept {
+    if (bits_ > kRows) [[unlikely]]
+      bits_ &= kRows;
+  }
   /// To be called when a read (`reading` is true) or a write (false) has failed with EAGAIN.
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
   /// Whether look() must be called after the handler has run.
