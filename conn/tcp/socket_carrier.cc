@@ -390,22 +390,29 @@ void SocketCarrier::Side::on_socket_event(bool peer_gone, bool error) noexcept {
 }
 
 void SocketCarrier::readable() {
-  if (lending_ && !is_ready(POLLIN)) [[unlikely]]
-    return;
-  if (host().run_read_handler() == Alive::kYes && state() == State::kError) announce_error();
+  if (!is_plain()) [[unlikely]]
+    return run_if_ready(POLLIN);
+  (void)host().run_read_handler();
 }
 
 void SocketCarrier::writable() {
-  if (lending_ && !is_ready(POLLOUT)) [[unlikely]]
-    return;
-  if (host().run_write_handler() == Alive::kYes && state() == State::kError) announce_error();
+  if (!is_plain()) [[unlikely]]
+    return run_if_ready(POLLOUT);
+  (void)host().run_write_handler();
 }
 
-/// Returns whether the event of a socket that sends without copying means what it says: zero-copy
-/// completions wake the loop as if the socket were readable and writable.
+/// The part of readable() (POLLIN) and writable() (POLLOUT) for a socket that is not plain.
+[[gnu::noinline]] void SocketCarrier::run_if_ready(short event) {
+  if (!is_ready(event)) return;
+  const Alive alive = event == POLLIN ? host().run_read_handler() : host().run_write_handler();
+  if (alive == Alive::kYes && state() == State::kError) announce_error();
+}
+
+/// Returns whether the event of a socket means what it says. One that sends without copying also
+/// wakes the loop for zero-copy completions, as if it were readable and writable.
 bool SocketCarrier::is_ready(short event) noexcept {
   (void)take_completions();
-  if (!lending_->had_completions()) return true;
+  if (!lending_ || !lending_->had_completions()) return true;
   pollfd entry{fd_.get(), event, 0};
   return ::poll(&entry, 1, 0) != 0;
 }
@@ -432,8 +439,8 @@ void SocketCarrier::announce_error() {
       });
     } catch (const std::bad_alloc&) {
       if (watched_ == ae::kNone) throw;
-      // The socket is still watched: its events run the handlers, and ready() calls this function
-      // again.
+      // The socket is still watched: its next event runs the handlers, and readable() or writable()
+      // then calls this function again.
       return;
     }
   }

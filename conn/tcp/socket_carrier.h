@@ -71,6 +71,10 @@ class SocketCarrier final : public Carrier {
   void dialed(Dialed result);
   void readable();
   void writable();
+  /// Whether an event of the socket only has a handler to run: no memory is lent to the kernel, and
+  /// no failure has to be announced.
+  bool is_plain() const noexcept { return !lending_ && state() != State::kError; }
+  void run_if_ready(short event);
   bool is_ready(short event) noexcept;
   void watch(ae::Mask wanted);
   void stop_watching();
