@@ -22,12 +22,20 @@ EchoSession::EchoSession(conn::ConnectionPtr connection, Server& server, ServerS
 
 void EchoSession::readable() {
   const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
-  if (size < 0 && errno == EAGAIN) return;
-  if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
-  ssize_t sent = connection_->write(shared_.room.data(), static_cast<std::size_t>(size));
+  if (size <= 0) return read_nothing(size);
+  const ssize_t sent = connection_->write(shared_.room.data(), static_cast<std::size_t>(size));
+  if (sent != size) keep_rest(size, sent);
+}
+
+void EchoSession::read_nothing(ssize_t result) {
+  if (result < 0 && errno == EAGAIN) return;
+  server_.end(*connection_, reason_of(*connection_, result));
+}
+
+/// Keeps what write() did not accept of the `size` bytes that were read: `sent` is its result.
+void EchoSession::keep_rest(ssize_t size, ssize_t sent) {
   if (sent < 0 && errno != EAGAIN) return server_.end(*connection_, connection_->last_error());
   if (sent < 0) sent = 0;
-  if (sent == size) return;
   unsent_.assign(shared_.room.data() + sent, static_cast<std::size_t>(size - sent));
   connection_->set_read_handler(nullptr);
   connection_->set_write_handler([this](conn::Connection&) { writable(); });

@@ -19,6 +19,8 @@ class EchoSession final : public Session {
 
  private:
   void readable();
+  void read_nothing(ssize_t result);
+  void keep_rest(ssize_t size, ssize_t sent);
   void writable();
 
   conn::ConnectionPtr connection_;
