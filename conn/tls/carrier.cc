@@ -245,7 +245,8 @@ ssize_t TlsCarrier::read(void* buffer, std::size_t size) {
     return -1;
   }
   place_.touch();
-  const ssize_t n = engine.read(buffer, size);
+  const ssize_t n =
+      size > Engine::kRecord ? engine.read(buffer, size, place_.room()) : engine.read(buffer, size);
   if (n > 0 && is_quiet()) return n;
   int err = errno;
   if (n == 0) {

@@ -7,20 +7,26 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "ae/abi.h"
 #include "conn/tls/engine/engine.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-// Both functions encrypt record by record until all bytes are taken or the wire takes no more. They
-// return the number of bytes taken; if none were, what Engine::write() returned.
+// These functions encrypt record by record until all bytes are taken or the wire takes no more.
+// They return the number of bytes taken; if none were, what Engine::write() returned.
 
 ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size);
+/// For more than one record: gathers records in `room` and offers them to the wire together, since
+/// a system call and the peer's wake-up cost more than copying a record. Without room for a record
+/// this is encrypt().
+ssize_t encrypt_large(Engine& engine, const char* bytes, std::size_t size, std::span<char> room);
 /// Encrypts several pieces of memory. Copies pieces into a shared record, in `scratch`, if that
 /// saves a record, since a short record costs both sides as much as a full one. Other pieces are
-/// encrypted in place. Adds the number of bytes copied to `gathered`.
+/// encrypted in place. Adds the number of bytes copied to `gathered`. `room`: as above.
 ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
-                         std::array<char, Engine::kRecord>& scratch, std::uint64_t& gathered);
+                         std::array<char, Engine::kRecord>& scratch, std::uint64_t& gathered,
+                         std::span<char> room = {});
 
 }}}  // namespace conn::tls

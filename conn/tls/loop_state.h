@@ -4,6 +4,7 @@
 // counters, and the connections whose buffers are released when idle.
 
 #include <array>
+#include <span>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -113,6 +114,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Returns a buffer for assembling one record. All connections of the loop share it, so its
   /// contents are valid only during one call.
   std::array<char, Engine::kRecord>& scratch() noexcept { return scratch_; }
+  /// Returns room for the ciphertext of many records, likewise shared and valid during one call.
+  std::span<char> room() noexcept { return room_; }
   Counters counters;
 
   void add(Stoppable& acceptor) noexcept;
@@ -137,6 +140,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::TimerId sweeper_ = 0;
   Stoppable* acceptors_ = nullptr;
   std::array<char, Engine::kRecord> scratch_;
+  std::array<char, Engine::kRoom> room_;
 };
 
 }}}  // namespace conn::tls

@@ -42,17 +42,19 @@ void Session::make_engine(Role role, const std::string& peer_name) {
 }
 
 ssize_t Session::write(const void* buffer, std::size_t size, LoopState& shared) {
-  if (!engine_->kernel().sends()) return encrypt(*engine_, static_cast<const char*>(buffer), size);
+  const char* const bytes = static_cast<const char*>(buffer);
+  if (!engine_->kernel().sends())
+    return size <= Engine::kRecord ? encrypt(*engine_, bytes, size)
+                                   : encrypt_large(*engine_, bytes, size, shared.room());
   const iovec vector{const_cast<void*>(buffer), size};
   return write(&vector, 1, shared);
 }
 
 ssize_t Session::write(const iovec* vectors, int count, LoopState& shared) {
   if (!engine_->kernel().sends()) {
-    if (count == 1)
-      return encrypt(*engine_, static_cast<const char*>(vectors->iov_base), vectors->iov_len);
+    if (count == 1) return write(vectors->iov_base, vectors->iov_len, shared);
     return encrypt_gathered(*engine_, vectors, count, shared.scratch(),
-                            shared.counters.bytes_gathered);
+                            shared.counters.bytes_gathered, shared.room());
   }
   if (!engine_->flush()) {
     errno = EAGAIN;

@@ -20,6 +20,7 @@
 
 #include "conn/tls/context.h"
 #include "conn/tls/engine/engine.h"
+#include "conn/tls/gather.h"
 
 namespace {
 
@@ -127,11 +128,17 @@ struct Ends {
   }
 };
 
-/// Reads until no more bytes come, which must happen.
-void drain(Engine& engine, std::string& got) {
-  char buffer[777];
+/// As the connections of a loop share it.
+std::span<char> shared_room() {
+  static char room[Engine::kRoom];
+  return room;
+}
+
+/// Reads until no more bytes come, which must happen. `size`: of the program's buffer.
+void drain(Engine& engine, std::string& got, std::size_t size = 777) {
+  static char buffer[80'000];
   for (int i = 0; i < 100'000; ++i) {
-    const ssize_t n = engine.read(buffer, sizeof buffer);
+    const ssize_t n = engine.read(buffer, size, shared_room());
     if (n <= 0) {
       require(n == 0 ? engine.ended() : engine.failed() || errno == EAGAIN);
       if (n < 0 && !engine.failed() && engine.readable()) continue;
@@ -174,8 +181,9 @@ void disturb(Ends& ends, bool server_reads, std::span<const std::uint8_t> progra
     switch (program[i] % 8) {
       case 0:
       case 1: {
-        const std::string bytes(operand * (program[i] < 128 ? 1 : 97) + 1, static_cast<char>(i));
-        const ssize_t n = writer.write(bytes.data(), bytes.size());
+        const std::string bytes(operand * (program[i] < 128 ? 1 : 397) + 1, static_cast<char>(i));
+        const ssize_t n =
+            conn::tls::encrypt_large(writer, bytes.data(), bytes.size(), shared_room());
         if (n > 0) sent.append(bytes, 0, static_cast<std::size_t>(n));
         break;
       }
@@ -192,7 +200,7 @@ void disturb(Ends& ends, bool server_reads, std::span<const std::uint8_t> progra
         ends.wires[0].step = ends.wires[1].step = operand + 1;
         break;
       case 5:
-        drain(reader, got);
+        drain(reader, got, operand % 2 == 0 ? 777 : operand * 300);
         break;
       case 6:
         if (operand % 2 == 0) (void)SSL_key_update(writer.ssl(), SSL_KEY_UPDATE_REQUESTED);

@@ -3,6 +3,10 @@
 // of a wire, the limit of messages.
 #if AECONN_TLS
 
+#include <span>
+#include <string>
+#include <vector>
+
 #include "conn/tls/engine/message_limit.h"
 #include "conn/tls/engine/output.h"
 #include "conn/tls/engine/phases.h"
@@ -102,6 +106,55 @@ TEST_CASE("tls output: a flight that is not the last one is sent by flush()", "[
   REQUIRE(sent.text() == "flight");
 }
 
+TEST_CASE("tls output: what is gathered is offered to the wire together", "[tls]") {
+  Sent sent;
+  std::vector<char> room(Output::kLargestRecord + 3);
+  sent.output.gather(std::span(room).first(Output::kLargestRecord - 1));  // too small: no effect
+  REQUIRE(sent.output.state() == State::kThrough);
+  sent.output.gather(room);
+  REQUIRE(sent.put("abc") == 3);
+  REQUIRE(sent.wire.transmits == 0);
+  REQUIRE(sent.output.unsent() == 0);
+  REQUIRE(sent.output.flush() == Output::Flushed::kAll);  // there is nothing to offer again
+  REQUIRE(sent.output.state() == State::kGathering);
+  SECTION("at the end") {
+    REQUIRE(sent.output.send_gathered());
+    REQUIRE(sent.output.send_gathered());  // no effect
+    REQUIRE(sent.wire.transmits == 1);
+    REQUIRE(sent.text() == "abc");
+  }
+  SECTION("as soon as the room may be too small for another record") {
+    REQUIRE(sent.put("d") == 1);
+    REQUIRE(sent.output.state() == State::kThrough);
+    REQUIRE(sent.put("e") == 1);
+    REQUIRE(sent.wire.transmits == 2);
+    REQUIRE(sent.text() == "abcde");
+  }
+  SECTION("before what does not fit") {
+    const std::string large(room.size(), 'x');
+    REQUIRE(sent.put(large) == large.size());
+    REQUIRE(sent.text() == "abc" + large);
+  }
+  SECTION("what the wire does not take is kept") {
+    sent.pipe.room = 2;
+    REQUIRE(sent.output.send_gathered());
+    REQUIRE(sent.output.unsent() == 1);
+    sent.output.gather(room);  // no effect: something is kept
+    REQUIRE(sent.put("d") == 1);
+    sent.pipe.room = SIZE_MAX;
+    REQUIRE(sent.output.flush() == Output::Flushed::kAll);
+    REQUIRE(sent.text() == "abcd");
+  }
+  SECTION("a wire that fails") {
+    sent.pipe.error = EPIPE;
+    REQUIRE_FALSE(sent.output.send_gathered());
+    REQUIRE(sent.output.state() == State::kThrough);
+    sent.pipe.error = 0;
+    sent.output.gather(room);
+    REQUIRE(sent.put("d") == 0);  // and nothing more is taken
+  }
+}
+
 TEST_CASE("tls output: records for the kernel do not queue", "[tls]") {
   Sent sent;
   sent.pipe.room = 1;
@@ -128,6 +181,13 @@ TEST_CASE("tls supply: input is rationed", "[tls]") {
   REQUIRE(supply.starved());
   supply.begin(10);
   REQUIRE(supply.ask(false));
+  supply.got(4, true);
+  REQUIRE(supply.ask_for_left(false));       // of what was read there is more
+  REQUIRE_FALSE(supply.ask_for_left(true));  // withheld
+  REQUIRE(supply.paused());
+  REQUIRE(supply.ask_for_left(false));
+  supply.begin(10);
+  REQUIRE(supply.ask(false));
   supply.got_nothing();
   REQUIRE(supply.starved());
   supply.begin_drained();
@@ -137,6 +197,7 @@ TEST_CASE("tls supply: input is rationed", "[tls]") {
   supply.begin(10);
   REQUIRE_FALSE(supply.ask(false));
   REQUIRE(supply.paused());
+  REQUIRE_FALSE(supply.ask_for_left(false));
 }
 
 TEST_CASE("tls wire: its two directions end separately", "[tls]") {

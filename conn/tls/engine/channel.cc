@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine/channel.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -48,18 +50,54 @@ int Channel::read(BIO* bio, char* buffer, int size) {
 /// Reads ciphertext for OpenSSL. Returns what BIO_read(3) returns: the number of bytes, 0 at end of
 /// stream, -1 if nothing is available or on failure.
 ssize_t Channel::receive(char* buffer, std::size_t size) {
+  if (!room_.empty()) return receive_ahead(buffer, size);
   if (!supply.ask(output.unsent() >= kMostUnsent)) return -1;
   if (kernel.has_receive_key()) return receive_from_kernel(buffer, size);
-  const ssize_t n = wire.receive(buffer, size);
+  return received(wire.receive(buffer, size), size);
+}
+
+/// The receive() of a large read, between stage() and end_stage().
+ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
+  const bool withhold = output.unsent() >= kMostUnsent;
+  if (!left_.empty()) return supply.ask_for_left(withhold) ? take_left(buffer, size) : -1;
+  if (!supply.ask(withhold)) return -1;
+  if (kernel.has_receive_key()) return receive_from_kernel(buffer, size);
+  const std::size_t most = most_of_wire(size);
+  if (most <= size) return received(wire.receive(buffer, size), size);
+  const ssize_t n = received(wire.receive(room_.data(), most), most);
+  if (n <= 0) return n;
+  left_ = room_.first(static_cast<std::size_t>(n));
+  return take_left(buffer, size);
+}
+
+/// Notes what a read of the wire for `asked` bytes has returned. Returns what receive() does.
+inline ssize_t Channel::received(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
     // After a short read the wire is taken to be empty: another read would cost a system call and
     // find nothing. But if a write has failed, reading continues until everything that is left has
     // been read.
-    supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < size && !wire.failed());
+    supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < asked && !wire.failed());
     return n;
   }
   if (n == CheckedWire::kNothingNow) supply.got_nothing();
   return n == 0 ? 0 : -1;
+}
+
+/// Returns how many bytes one read of the wire may take if OpenSSL asks for `asked`. They hold no
+/// more data than is wanted, so that OpenSSL decrypts all of them within the program's read: the
+/// record that it asks for, or the rest of it, and full records for what is wanted beyond it.
+std::size_t Channel::most_of_wire(std::size_t asked) const noexcept {
+  constexpr std::size_t kRecord = 16384;
+  const std::size_t more = wanted > kRecord ? wanted - kRecord : 0;
+  const std::size_t records = (more + kRecord - 1) / kRecord;
+  return std::min(room_.size(), std::min(asked, kRecord + overhead) + more + records * overhead);
+}
+
+ssize_t Channel::take_left(char* buffer, std::size_t size) noexcept {
+  size = std::min(size, left_.size());
+  std::memcpy(buffer, left_.data(), size);
+  left_ = left_.subspan(size);
+  return static_cast<ssize_t>(size);
 }
 
 ssize_t Channel::receive_from_kernel(char* buffer, std::size_t size) {

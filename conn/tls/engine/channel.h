@@ -5,6 +5,8 @@
 // OpenSSL reads and writes.
 
 #include <cstddef>
+#include <span>
+#include <utility>
 
 #include "ae/abi.h"
 #include "conn/tls/engine/kernel_tls.h"
@@ -17,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 struct Channel {
   /// Number of unsent bytes from which nothing more is read from the wire, since reading would only
   /// cause more replies.
-  static constexpr std::size_t kMostUnsent = 32768;
+  static constexpr std::size_t kMostUnsent = Output::kMostGathered + 32768;
 
   /// `to`: where ciphertext is sent and received. `socket`: with kernel TLS the descriptor that
   /// `to` uses, else -1.
@@ -28,6 +30,17 @@ struct Channel {
   /// Returns a new OpenSSL BIO that reads and writes through this Channel. Throws std::bad_alloc.
   BIO* make_bio();
 
+  /// OpenSSL asks for one record at a time, or for the rest of one. From now on, if more is
+  /// `wanted`, the wire may be read into `room`, from which OpenSSL's next questions are answered.
+  void stage(std::span<char> room) noexcept { room_ = room; }
+  /// Ends what stage() began. Returns the bytes in the room that OpenSSL has not asked for, which
+  /// must be put back.
+  std::span<const char> end_stage() noexcept {
+    room_ = {};
+    return std::exchange(left_, {});
+  }
+  bool has_left() const noexcept { return !left_.empty(); }
+
   CheckedWire wire;
   Supply supply;
   Output output{wire};
@@ -35,6 +48,8 @@ struct Channel {
   /// Whether failed writes are hidden from OpenSSL. If it knew of one, it would return no more data
   /// that the peer had sent. The engine checks the wire after a write instead.
   bool hides_write_failures = false;
+  std::size_t wanted = 0;    ///< bytes of data that the program's read still lacks; see stage()
+  std::size_t overhead = 0;  ///< fewest bytes of a record beside its data
 
  private:
   static BIO_METHOD* make_method(bool with_kernel);
@@ -44,7 +59,14 @@ struct Channel {
   static long control(BIO* bio, int command, long number, void* pointer);
   static long control_kernel(BIO* bio, int command, long number, void* pointer);
   ssize_t receive(char* buffer, std::size_t size);
+  ssize_t receive_ahead(char* buffer, std::size_t size);
+  ssize_t received(ssize_t n, std::size_t asked) noexcept;
   ssize_t receive_from_kernel(char* buffer, std::size_t size);
+  ssize_t take_left(char* buffer, std::size_t size) noexcept;
+  std::size_t most_of_wire(std::size_t asked) const noexcept;
+
+  std::span<char> room_;        // see stage()
+  std::span<const char> left_;  // of the room
 };
 
 }}}  // namespace conn::tls

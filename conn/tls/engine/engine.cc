@@ -25,6 +25,14 @@ int index_of_engine() {
   return index;
 }
 
+/// Returns how many bytes a record of data has beside the data, at least: header and tag, the type
+/// in TLS 1.3, and with AES-GCM in TLS 1.2 a nonce.
+std::size_t least_overhead(const SSL* ssl) {
+  if (SSL_version(ssl) >= TLS1_3_VERSION) return 5 + 1 + 16;
+  const int cipher = SSL_CIPHER_get_cipher_nid(SSL_get_current_cipher(ssl));
+  return cipher == NID_aes_128_gcm || cipher == NID_aes_256_gcm ? 5 + 8 + 16 : 5 + 16;
+}
+
 /// Whether a handshake message is a KeyUpdate that asks us to change our keys, too (RFC 8446
 /// 4.6.3). A malformed one is left to OpenSSL.
 bool requests_key_update(std::span<const unsigned char> message) {
@@ -144,12 +152,13 @@ void Engine::settle() {
   channel_.hides_write_failures = true;
   channel_.kernel.settle();
   if (channel_.kernel.possible() && !channel_.kernel.receives()) SSL_set_read_ahead(ssl_.get(), 1);
+  channel_.overhead = least_overhead(ssl_.get());
   make_ahead();
 }
 
 // --- data ----------------------------------------------------------------------------------------
 
-ssize_t Engine::read(void* buffer, std::size_t size) {
+ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   Supply& supply = channel_.supply;
   maybe_more_ = false;
   if (loan_) end_loan();
@@ -164,22 +173,25 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   // Limits how many bytes this call reads from the wire. After a failure it needs no limit, since
   // nothing more arrives.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
+  channel_.stage(room);
   for (int reads = 0; got < size && receiving_ == Receiving::kOpen; ++reads) {
     if (reads >= kReads && !failed()) {
       maybe_more_ = true;
       break;
     }
     supply.again();
+    channel_.wanted = size - got;
     const int n = SSL_read(ssl_.get(), static_cast<char*>(buffer) + got,
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
       got += static_cast<std::size_t>(n);
       messages_.count_data(static_cast<std::uint64_t>(n));
-      if (SSL_has_pending(ssl_.get()) == 0) break;
+      if (SSL_has_pending(ssl_.get()) == 0 && !channel_.has_left()) break;
       continue;
     }
     if (!goes_on(n)) break;
   }
+  if (const auto left = channel_.end_stage(); !left.empty()) put_back(left);
   resume_sending();
   // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
   // or part of one: look() finds out.
@@ -189,6 +201,22 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   if (ended()) return 0;
   errno = EAGAIN;
   return -1;
+}
+
+/// Keeps bytes that were read from the wire and not used, for the next call: the peer sends more
+/// records than one call may decrypt, or the call had to end early.
+void Engine::put_back(std::span<const char> bytes) noexcept {
+  if (receiving_ != Receiving::kOpen) return;
+  try {
+    if (!loan_) loan_ = std::make_unique<Loan>(channel_.wire.wire());
+    channel_.wire.use(*loan_);
+    loan_->put_back(bytes);
+    maybe_more_ = true;
+  } catch (const std::bad_alloc&) {
+    channel_.wire.fail(ENOMEM);
+    fail(-1);
+    move_to(Receiving::kOver);
+  }
 }
 
 /// Called after SSL_read() or SSL_peek() has returned `result` and no data. Returns whether another
@@ -315,6 +343,11 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
       fail(n);
       return -1;
   }
+}
+
+bool Engine::send_gathered() {
+  if (!channel_.output.send_gathered()) fail(-1);
+  return !failed();
 }
 
 bool Engine::write_needs_read() const {

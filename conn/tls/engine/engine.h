@@ -4,9 +4,9 @@
 // which never blocks; plain text goes in and out by calls. It depends on no loop, clock or
 // Connection, so tests and fuzzers drive it over memory.
 //
-// Ciphertext that the wire does not take is kept here (one record, and the protocol's own replies
-// up to kMostUnsent). So OpenSSL never has to retry a half-written record: bytes that write() took
-// count as sent.
+// Ciphertext that the wire does not take is kept here (the records of one write, kMostGathered
+// bytes at most, and the protocol's own replies up to kMostUnsent). So OpenSSL never has to retry a
+// half-written record: bytes that write() took count as sent.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,12 @@ class Engine {
   static constexpr std::size_t kRecord = 16384;
   /// Number of unsent ciphertext bytes from which nothing more is read from the wire.
   static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
-  static_assert(kMostUnsent == 2 * kRecord);
+
+  /// Size of the room that gather() and read() want: ciphertext of 256 KiB. gather() uses less.
+  static constexpr std::size_t kRoom = 16 * (kRecord + 64);
+  /// Most bytes that are gathered: ciphertext of 64 KiB and a little more. What the wire does not
+  /// take of them the connection keeps.
+  static constexpr std::size_t kMostGathered = Output::kMostGathered;
 
   /// `socket`: with kernel TLS the descriptor that `wire` uses, else -1. Throws std::bad_alloc.
   Engine(SSL_CTX* context, Role role, Wire& wire, int socket = -1);
@@ -61,11 +66,20 @@ class Engine {
   /// Reads decrypted data. Returns the number of bytes, 0 after the peer's close_notify, or -1:
   /// with errno EAGAIN, or with failed() true. If a write to the wire failed, data that the peer
   /// had sent is returned first, as far as the wire has it.
-  ssize_t read(void* buffer, std::size_t size);
+  /// If there is a `room`, a read of more than a record takes many records from the wire at once,
+  /// by way of the room.
+  ssize_t read(void* buffer, std::size_t size, std::span<char> room = {});
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. Returns the
   /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
   /// -1 with errno EAGAIN while unsent() is not 0 or write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
+  /// Makes the write()s that follow put their records into `room`, to be offered to the wire
+  /// together when it is full or by send_gathered(). To be called before each of them; no effect
+  /// while other output waits. Nothing else may be called before send_gathered().
+  void gather(std::span<char> room) noexcept { channel_.output.gather(room); }
+  bool gathers() const noexcept { return channel_.output.state() == Output::State::kGathering; }
+  /// Offers the wire what was gathered. Returns false if the wire or the engine has failed.
+  bool send_gathered();
   /// Returns whether read() would return something other than EAGAIN, as far as is known (see
   /// only_maybe()). With `ask_wire` reads the wire if that is necessary to find out.
   bool look(bool ask_wire);
@@ -143,6 +157,7 @@ class Engine {
   bool flush_rest();
   void begin_step();
   void end_loan() noexcept;
+  void put_back(std::span<const char> bytes) noexcept;
 
   Channel channel_;
   SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
@@ -157,8 +172,9 @@ class Engine {
   // The bytes of ahead_ that look() has read and read() has not returned yet. A message is so
   // decrypted by one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
   std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
-  // The wire since a step of the handshake was lent, until what was read for it is used up; null:
-  // the engine reads the wire that it was made with.
+  // The wire since more was read from it than could be used, for a step of the handshake that was
+  // lent or by read(), until that is used up; null: the engine reads the wire that it was made
+  // with.
   std::unique_ptr<Loan> loan_;
   // Allocated as OpenSSL's own buffers are, and freed together with them; null: there is none.
   std::unique_ptr<char, FreeBytes> ahead_;

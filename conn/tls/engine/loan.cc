@@ -7,14 +7,25 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 bool Loan::fill() {
-  std::copy(bytes_.begin() + from_, bytes_.begin() + to_, bytes_.begin());
-  to_ -= from_;
+  constexpr std::size_t kMost = 16384;
+  bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(from_));
   from_ = 0;
-  const std::size_t room = bytes_.size() - static_cast<std::size_t>(to_);
+  const std::size_t before = bytes_.size();
+  if (before >= kMost) return true;
+  bytes_.resize(kMost);
   // The end of the wire or its failure is found again by whoever reads it next.
-  const ssize_t n = room != 0 ? wire_.receive(bytes_.data() + to_, room) : 0;
-  if (n > 0) to_ += n;
+  const ssize_t n = wire_.receive(bytes_.data() + before, kMost - before);
+  bytes_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   return !empty();
+}
+
+void Loan::put_back(std::span<const char> bytes) {
+  if (bytes.size() > from_) {
+    bytes_.insert(bytes_.begin(), bytes.size() - from_, 0);
+    from_ = bytes.size();
+  }
+  from_ -= bytes.size();
+  std::copy(bytes.begin(), bytes.end(), bytes_.data() + from_);
 }
 
 ssize_t Loan::receive(void* buffer, std::size_t size) {
@@ -26,9 +37,9 @@ ssize_t Loan::receive(void* buffer, std::size_t size) {
     errno = EAGAIN;
     return -1;
   }
-  const std::size_t n = std::min(size, static_cast<std::size_t>(to_ - from_));
-  std::copy_n(bytes_.begin() + from_, n, static_cast<char*>(buffer));
-  from_ += static_cast<std::ptrdiff_t>(n);
+  const std::size_t n = std::min(size, bytes_.size() - from_);
+  std::copy_n(bytes_.data() + from_, n, static_cast<char*>(buffer));
+  from_ += n;
   return static_cast<ssize_t>(n);
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The wire of an engine whose handshake step runs on another thread. The connection below belongs
-// to the loop's thread, so what it has is read in advance, and the step reads only that.
+// The wire of an engine for which more was read than it could use at once: a wire with bytes in
+// front of it. When a handshake step runs on another thread, what the connection below has is read
+// in advance, since that connection belongs to the loop's thread, and the step reads only that.
 //
 //   in state    receive() returns                              transmit() may be called
 //   lent        what was read in advance, then EAGAIN          no: the engine collects its output
 //   not lent    what is left of that, then the wire's bytes    yes: passes on to the wire
 
-#include <array>
 #include <cassert>
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "ae/abi.h"
 #include "conn/tls/engine/wire.h"
@@ -20,12 +22,14 @@ class Loan final : public Wire {
  public:
   explicit Loan(Wire& wire) noexcept : wire_(wire) {}
 
-  /// Reads the wire once in advance, as far as there is room. Returns whether there is anything to
-  /// read; if not, the wire is empty, has ended or has failed.
+  /// Reads the wire once in advance, up to 16 KiB in all. Returns whether there is anything to
+  /// read; if not, the wire is empty, has ended or has failed. Throws std::bad_alloc.
   bool fill();
+  /// Puts bytes in front of those that are unread. Throws std::bad_alloc.
+  void put_back(std::span<const char> bytes);
   void lend(bool lent) noexcept { lent_ = lent; }
   Wire& wire() const noexcept { return wire_; }
-  bool empty() const noexcept { return from_ == to_; }
+  bool empty() const noexcept { return from_ == bytes_.size(); }
 
   ssize_t receive(void* buffer, std::size_t size) override;
   ssize_t transmit(const void* buffer, std::size_t size) override {
@@ -40,8 +44,8 @@ class Loan final : public Wire {
  private:
   Wire& wire_;
   bool lent_ = false;
-  std::ptrdiff_t from_ = 0, to_ = 0;  // where the unread bytes begin and end
-  std::array<char, 16384> bytes_;
+  std::vector<char> bytes_;
+  std::size_t from_ = 0;  // where the unread bytes begin
 };
 
 }}}  // namespace conn::tls

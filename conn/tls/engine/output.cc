@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine/output.h"
 
+#include <cstring>
 #include <new>
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -19,6 +20,11 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
       move_to(State::kUnsent);
       return size;
     }
+    case State::kGathering:
+      if (size > room_.size() - gathered_) return send_gathered() ? put(bytes, size) : 0;
+      std::memcpy(room_.data() + gathered_, bytes, size);
+      gathered_ += size;
+      return room_.size() - gathered_ >= kLargestRecord || send_gathered() ? size : 0;
     case State::kCollecting:
       return keep(bytes, size) ? size : 0;
     case State::kHeld:
@@ -40,8 +46,15 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
   return 0;
 }
 
+bool Output::send_gathered() {
+  if (state_ != State::kGathering) return !wire_.failed();
+  move_to(State::kThrough);
+  return gathered_ == 0 || put(room_.data(), gathered_) != 0;
+}
+
 Output::Flushed Output::flush() {
-  if (state_ == State::kThrough || state_ == State::kCollecting) return Flushed::kAll;
+  if (state_ == State::kThrough || state_ == State::kCollecting || state_ == State::kGathering)
+    return Flushed::kAll;
   if (state_ == State::kHeld) move_to(State::kUnsent);
   while (unsent() != 0) {
     const ssize_t n = wire_.send(type_, bytes_.data() + sent_, unsent());

@@ -2,7 +2,8 @@
 #pragma once
 // Passes ciphertext from OpenSSL to the wire. Bytes that the wire does not take are kept, in order,
 // so that OpenSSL never retries a half-written record. The last flight of a handshake can be held
-// back, to be sent together with the first data.
+// back, to be sent together with the first data. Records of one large write can be gathered, to be
+// offered to the wire together.
 //
 //   from          to            when
 //   kThrough      kUnsent       the wire did not take all
@@ -11,17 +12,24 @@
 //   kCollecting   kHeld         the handshake is over, and what it wrote is its last flight
 //   kCollecting   kUnsent       the handshake goes on or has failed: flush() is due
 //   kHeld         kUnsent       the next write, or flush(), offers the flight to the wire
+//   kThrough      kGathering    gather()
+//   kGathering    kThrough      the wire took all that was gathered, or has failed
+//   kGathering    kUnsent       the wire did not take all
 //   kUnsent       kThrough      the wire took all, or has failed
 //
 //   in state      bytes are kept   the wire was offered them   further bytes
 //   kThrough      no                                           are offered to the wire
 //   kCollecting   maybe            no                          are kept
 //   kHeld         yes              no                          are sent together with the flight
+//   kGathering    in the room      no                          are put into the room; if it is full
+//                                                              all of it is offered to the wire
 //   kUnsent       yes              yes                         are kept, unless a record has a type
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,18 +40,20 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Output {
  public:
-  enum class State : std::uint8_t { kThrough, kCollecting, kHeld, kUnsent };
+  enum class State : std::uint8_t { kThrough, kCollecting, kHeld, kGathering, kUnsent };
   enum class Flushed { kAll, kPartly, kFailed };
 
   static constexpr bool allowed(State from, State to) {
     using enum State;
     switch (from) {  // there is no default, so that the compiler warns about a missing state
       case kThrough:
-        return to == kCollecting || to == kUnsent;
+        return to == kCollecting || to == kGathering || to == kUnsent;
       case kCollecting:
         return to == kThrough || to == kHeld || to == kUnsent;
       case kHeld:
         return to == kUnsent;
+      case kGathering:
+        return to == kThrough || to == kUnsent;
       case kUnsent:
         return to == kThrough;
     }
@@ -65,6 +75,24 @@ class Output {
     return state_ != State::kThrough;
   }
   bool holds() const noexcept { return state_ == State::kHeld; }
+
+  /// The largest record, its header included (RFC 5246 6.2.3).
+  static constexpr std::size_t kLargestRecord = 5 + 16384 + 2048;
+  /// The records of 64 KiB of data and a header of the program, as OpenSSL writes them:
+  /// four full ones, and then as much as a record may have.
+  static constexpr std::size_t kMostGathered = 4 * (16384 + 64) + kLargestRecord;
+  /// Makes put() gather up to kMostGathered bytes in `room`, which must remain until
+  /// send_gathered(). No effect if bytes are kept already, or if the room is too small for a
+  /// record.
+  void gather(std::span<char> room) noexcept {
+    if (state_ != State::kThrough || next_type_ != 0 || room.size() < kLargestRecord) return;
+    room_ = room.first(std::min(room.size(), kMostGathered));
+    gathered_ = 0;
+    move_to(State::kGathering);
+  }
+  /// Ends what gather() began: offers the bytes to the wire, and keeps those that it does not take.
+  /// Returns false if the wire has failed.
+  bool send_gathered();
 
   /// Declares what the bytes of the next put() are: a record of type `type`, which the kernel
   /// encrypts, or, if `type` is 0, ciphertext.
@@ -95,7 +123,9 @@ class Output {
 
   CheckedWire& wire_;
   std::vector<char> bytes_;
-  std::size_t sent_ = 0;  // how many bytes of bytes_ the wire has taken
+  std::size_t sent_ = 0;      // how many bytes of bytes_ the wire has taken
+  std::span<char> room_;      // see gather()
+  std::size_t gathered_ = 0;  // bytes in room_
   State state_ = State::kThrough;
   std::uint8_t next_type_ = 0;
   // type of the record in bytes_, which the kernel encrypts; 0: bytes_ holds ciphertext

@@ -9,6 +9,7 @@
 //   kOpen      kStarved   the wire had nothing
 //   kOpen      kPaused    the wire may have more, which was withheld from OpenSSL
 //   kDrained   kStarved   OpenSSL asked for more than the wire had
+//   kDrained   kPaused    OpenSSL asked for what the wire had, and it was withheld
 //   kPaused    kOpen      OpenSSL is called again, or asks again
 //   any        kOpen, kDrained
 //                         a call of the engine begins
@@ -39,7 +40,7 @@ class Supply {
       case kOpen:
         return to == kDrained || to == kStarved || to == kPaused;
       case kDrained:
-        return to == kStarved;
+        return to == kStarved || to == kPaused;
       case kStarved:
         return false;
       case kPaused:
@@ -72,6 +73,13 @@ class Supply {
     if (state_ == State::kDrained) move_to(State::kStarved);
     if (starved()) return false;
     if (!shut_ && budget_ != 0 && !withhold) return true;
+    move_to(State::kPaused);
+    return false;
+  }
+  /// Like ask(), for bytes that were read from the wire already.
+  bool ask_for_left(bool withhold) noexcept {
+    again();
+    if (!shut_ && !withhold) return true;
     move_to(State::kPaused);
     return false;
   }
