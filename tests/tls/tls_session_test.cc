@@ -2,7 +2,13 @@
 // A TLS session by itself: an engine over a tcp connection, without a TLS connection above.
 #if AECONN_TLS
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
 #include <cerrno>
+#include <string>
 
 #include "conn/tls/loop_state.h"
 #include "conn/tls/session.h"
@@ -58,6 +64,26 @@ struct Sessions : testing::TlsSite {
 };
 
 }  // namespace
+
+TEST_CASE("tls session: the records of a large write leave together", "[tls]") {
+  Sessions both;
+  const auto segments = [&] {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    REQUIRE(getsockopt(both.a.below().carrier().fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+    return info.tcpi_segs_out;
+  };
+  const std::string bytes(80'000, 'x');
+  const auto before = segments();
+  SECTION("as one piece") { REQUIRE(both.write(both.a, bytes) == 80'000); }
+  SECTION("as two") {
+    std::string header = "header", body = bytes;
+    const std::array pieces{iovec{header.data(), header.size()}, iovec{body.data(), body.size()}};
+    REQUIRE(both.a.write(pieces.data(), 2, both.state) == 80'006);
+  }
+  // A segment of the loopback device has 64 KiB; five records by themselves were five segments.
+  REQUIRE(segments() - before <= 3);
+}
 
 TEST_CASE("tls session: it waits for bytes, and for nothing", "[tls]") {
   Sessions both;
