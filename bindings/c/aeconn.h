@@ -370,8 +370,9 @@ int aeconn_shutdown(aeconn_conn* conn, int directions);
 /* NULL removes a handler. 0, or -1 with errno ENOMEM. */
 int aeconn_on_readable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 int aeconn_on_writable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
-/* Runs once, when the peer is known to have closed (aeconn_last_errno() is 0) or the connection has
- * failed; no read is needed to detect this. Set after the event, it runs in the next iteration. */
+/* Runs once, when the peer is known to have closed or the connection has failed; no read is needed
+ * to detect this. aeconn_last_errno() is then the failure, if there is one and it is known already:
+ * unread bytes may come before it. Set after the event, it runs in the next iteration. */
 int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 /* The same, only for a failure: also one that follows the end of the peer's stream. It replaces
  * aeconn_on_closed(), and is replaced by it. */
