@@ -166,9 +166,10 @@ void ShmCarrier::on_socket() {
 /// once for each wish, and for its FIN and its CLOSED.
 void ShmCarrier::take_bells() noexcept {
   std::array<char, 256> bells;
-  Descriptors came;
-  const ssize_t n = receive_some(socket_.get(), bells.data(), bells.size(), came);
-  if (came.count != 0 || came.lost) sends_descriptors_ = true;
+  const iovec room{bells.data(), bells.size()};
+  ssize_t n;
+  do n = tcp::receive_without(socket_.get(), &room, 1, MSG_DONTWAIT, sends_descriptors_);
+  while (n < 0 && errno == EINTR);
   if (n > 0) {
     bells_had_ += static_cast<std::uint64_t>(n);
     if (shared_ != nullptr) shared_->counters.bells_had += static_cast<std::uint64_t>(n);

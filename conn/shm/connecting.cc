@@ -86,7 +86,6 @@ bool ShmCarrier::greet(tcp::Dialed result) {
   const std::array<int, 2> memories{offer.client.get(), offer.server.get()};
   awaited_ = std::make_unique<Awaited>();
   awaited_->server_memory = std::move(offer.server);
-  refuse_descriptors(socket_.get());
   Hello hello{settings_->ring, settings_->ring};
   if (destination_) hello.destination = *destination_;
   const int err = send_message(socket_.get(), encode(hello), memories.data(), memories.size());
@@ -192,7 +191,7 @@ void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 void ShmCarrier::adopt(Fd socket, ChannelPtr channel, Quota::Place place) {
   host().occupy(std::move(place));
   socket_ = std::move(socket);
-  refuse_descriptors(socket_.get());
+  tcp::refuse_descriptors(socket_.get());  // those that come from now on
   channel_ = std::move(channel);
   watch();
   established();

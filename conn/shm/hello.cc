@@ -4,14 +4,9 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <exception>
-#include <span>
-#include <thread>
-#include <vector>
 
 #include "conn/kit/retry_after.h"
 
@@ -52,19 +47,6 @@ std::string begin(std::string_view text, std::size_t text_at) {
   put(message, kLength, kHeader + text.size(), 2);
   put(message, text_at, text.size(), 2);
   return message.append(text);
-}
-
-/// Closes descriptors of a peer that are no memory. A thread does it, since close(2) of a socket
-/// waits as long as its SO_LINGER says, and that of a file on FUSE for a process of the peer.
-void close_elsewhere(std::span<const int> descriptors) noexcept {
-  try {
-    std::vector<int> all(descriptors.begin(), descriptors.end());
-    std::thread([all = std::move(all)] {
-      for (const int fd : all) ::close(fd);
-    }).detach();
-  } catch (const std::exception&) {  // neither memory nor threads are left
-    for (const int fd : descriptors) ::close(fd);
-  }
 }
 
 }  // namespace
@@ -135,49 +117,20 @@ bool decode(std::string_view message, Answer& answer) {
   return true;
 }
 
-ssize_t receive_some(int socket, void* into, std::size_t size, Descriptors& came) noexcept {
-  iovec vector{into, size};
-  // Room for as many as the kernel takes in one message (SCM_MAX_FD). It would close the others in
-  // this thread.
-  constexpr std::size_t kMost = 253;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control;
-  msghdr received{};
-  received.msg_iov = &vector;
-  received.msg_iovlen = 1;
-  received.msg_control = control.data();
-  received.msg_controllen = control.size();
-  ssize_t n;
-  do n = ::recvmsg(socket, &received, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR);
-  if (n < 0) return n;
-  came.lost = came.lost || (received.msg_flags & MSG_CTRUNC) != 0;
-  std::array<int, kMost> foreign;
-  std::size_t foreigners = 0;
-  for (cmsghdr* each = CMSG_FIRSTHDR(&received); each != nullptr;
-       each = CMSG_NXTHDR(&received, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t sent = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < sent; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof fd, sizeof fd);
-      ++came.count;
-      // Only memory has seals. The question does not reach a file system.
-      if (fcntl(fd, F_GET_SEALS) < 0)
-        foreign[foreigners++] = fd;
-      else if (tcp::Fd owner(fd); came.kept < came.memories.size())
-        came.memories[came.kept++] = std::move(owner);
+/// Keeps what is memory, and has the rest closed. Returns whether all of it is kept.
+bool Receipt::keep(const tcp::Passed& passed) noexcept {
+  bool all = true;
+  for (std::size_t i = 0; i < passed.count; ++i) {
+    const int fd = passed.descriptors[i];
+    // Only memory has seals. The question does not reach a file system, which may be the peer's.
+    if (count_ < memories_.size() && fcntl(fd, F_GET_SEALS) >= 0) {
+      memories_[count_++] = tcp::Fd(fd);
+    } else {
+      tcp::close_aside({&fd, 1});
+      all = false;
     }
   }
-  if (foreigners != 0) close_elsewhere({foreign.data(), foreigners});
-  return n;
-}
-
-void refuse_descriptors(int socket) noexcept {
-#ifndef SO_PASSRIGHTS
-  constexpr int SO_PASSRIGHTS = 83;  // since Linux 6.16
-#endif
-  const int no = 0;
-  (void)setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+  return all;
 }
 
 Receipt::Step Receipt::receive(int socket) noexcept {
@@ -185,15 +138,22 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     const std::size_t length = size_ < kHeader ? kHeader : message_length(message());
     if (length == 0) return Step::kForeign;
     if (size_ >= length) return Step::kDone;
-    const ssize_t n = receive_some(socket, bytes_.data() + size_, length - size_, came_);
+    tcp::Passed passed;
+    // What is refused stays unread: the socket's end closes it without stopping this thread.
+    const ssize_t n = tcp::peek_with(socket, bytes_.data() + size_, length - size_, passed);
     // One call sends a message and its descriptors. A peer that sends less keeps ours open.
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-      return came_.count == 0 ? Step::kMore : Step::kForeign;
+      return count_ == 0 ? Step::kMore : Step::kForeign;
     if (n < 0) return Step::kEnded;
-    if (came_.lost) return Step::kNoDescriptors;
-    if (came_.count != came_.kept) return Step::kForeign;
+    if (!keep(passed)) return Step::kForeign;
+    if (passed.more)
+      return passed.count < tcp::Passed::kMost ? Step::kNoDescriptors : Step::kForeign;
     if (n == 0) return Step::kEnded;
-    size_ += static_cast<std::size_t>(n);
+    // The references in the message are not the last ones, as the memories are here.
+    const ssize_t taken =
+        ::recv(socket, bytes_.data() + size_, static_cast<std::size_t>(n), MSG_DONTWAIT);
+    if (taken <= 0) return Step::kEnded;
+    size_ += static_cast<std::size_t>(taken);
     if (!may_begin(message())) return Step::kForeign;
   }
 }

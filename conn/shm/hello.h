@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 #include "conn/shm/destination.h"
-#include "conn/tcp/socket.h"
+#include "conn/tcp/passed_descriptors.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
@@ -51,21 +51,8 @@ Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello);
 /// Decodes a whole answer. Returns false if it breaks a rule.
 bool decode(std::string_view message, Answer& answer);
 
-/// The descriptors that a peer has sent.
-struct Descriptors {
-  std::array<tcp::Fd, 2> memories;  ///< the first ones that are memory; the others are closed
-  std::size_t kept = 0;             ///< number of `memories`
-  std::size_t count = 0;            ///< number of all that have come
-  bool lost = false;                ///< whether this process had no room for one (ulimit -n)
-};
-/// Receives bytes and descriptors like recvmsg(2), without waiting: neither for bytes nor until
-/// what has come is closed. Does not fail with EINTR.
-ssize_t receive_some(int socket, void* into, std::size_t size, Descriptors& came) noexcept;
-/// Lets the kernel refuse the peer's descriptors from now on, where it can.
-void refuse_descriptors(int socket) noexcept;
-
 /// Receives one message from a socket, in as many pieces as it comes, and owns the descriptors that
-/// come with it.
+/// come with it. What is no memory, or too much, stays unread or is closed by another thread.
 class Receipt {
  public:
   enum class Step : std::uint8_t {
@@ -78,12 +65,14 @@ class Receipt {
   Step receive(int socket) noexcept;
   std::string_view message() const noexcept { return {bytes_.data(), size_}; }
   /// Number of descriptors that have come.
-  std::size_t descriptors() const noexcept { return came_.count; }
-  const tcp::Fd& descriptor(std::size_t index) const noexcept { return came_.memories[index]; }
+  std::size_t descriptors() const noexcept { return count_; }
+  const tcp::Fd& descriptor(std::size_t index) const noexcept { return memories_[index]; }
 
  private:
+  bool keep(const tcp::Passed& passed) noexcept;
   std::array<char, kMostMessage> bytes_;
-  Descriptors came_;
+  std::array<tcp::Fd, 2> memories_;
+  std::size_t count_ = 0;
   std::size_t size_ = 0;
 };
 

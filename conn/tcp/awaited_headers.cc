@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "conn/tcp/passed_descriptors.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
@@ -115,7 +117,9 @@ bool AwaitedHeaders::read(Place place) {
   for (;;) {
     // Only the bytes themselves tell how many of them belong to the header. So the kernel keeps
     // them until they have been seen.
-    const ssize_t seen = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK);
+    bool came = false;
+    const ssize_t seen = peek_without(fd, bytes.data(), bytes.size(), came);
+    if (came) return failed(EPROTO, "comes with descriptors");
     if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
     if (seen < 0) return failed(errno, kUnreadable);
     if (seen == 0) return failed(ECONNRESET, "is incomplete: the connection was closed");

@@ -22,6 +22,7 @@
 
 #include "conn/error.h"
 #include "conn/kit/interruption.h"
+#include "conn/tcp/passed_descriptors.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -65,6 +66,10 @@ Failure open_socket_for(const Settings& settings, int family, Fd& out) {
               "net.mptcp.enabled to 1, or leave the option out"};
     }
     return {code, errno_text(code.value())};
+  }
+  if (family == AF_UNIX) {
+    refuse_descriptors(fd.get());
+    fd = own_unix_socket(fd.release());
   }
   apply(settings, fd.get(), family);
   if (Failure failure = apply_way(settings, fd.get(), family)) return failure;

@@ -5,12 +5,14 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "ae/time.h"
 #include "conn/error.h"
 #include "conn/kit/resolver.h"
@@ -19,16 +21,26 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Owns a file descriptor and closes it on destruction.
+/// Owns a file descriptor and closes it on destruction: a Unix socket without dropping descriptors
+/// that its peer has passed (conn/tcp/passed_descriptors.h).
 class Fd {
  public:
+  enum class Kind : std::uint8_t {
+    kPlain,
+    kUnix,        ///< a connected Unix socket whose peer cannot pass descriptors
+    kUnixPassing  ///< one whose peer may pass some
+  };
   Fd() = default;
   explicit Fd(int fd) noexcept : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd(int fd, Kind kind) noexcept : fd_(fd), kind_(kind) {}
+  Fd(Fd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), made_here_(other.made_here_), kind_(other.kind_) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
+      made_here_ = other.made_here_;
+      kind_ = other.kind_;
     }
     return *this;
   }
@@ -38,14 +50,24 @@ class Fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Returns the descriptor, which is the caller's from now on.
   int release() noexcept { return std::exchange(fd_, -1); }
+  /// Whether the descriptor is a Unix socket from which the peer's descriptors may come.
+  bool passes_descriptors() const noexcept { return kind_ == Kind::kUnixPassing; }
+  /// Closes the descriptor. Discards the unread input of a Unix socket before, so that the peer
+  /// sees end of stream. Such a socket never lingers: what was written has reached the peer.
   void reset() noexcept {
+    if (kind_ != Kind::kPlain) return close_unix(false);
     // close() is not repeated after EINTR: Linux has closed the descriptor by then.
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
+  /// Closes a Unix socket so that the peer sees a reset if input is unread. Does not wait.
+  void abort_unix() noexcept { close_unix(true); }
 
  private:
+  AECONN_API void close_unix(bool reset) noexcept;
   int fd_ = -1;
+  ae::MadeHere made_here_;
+  Kind kind_ = Kind::kPlain;
 };
 
 /// A connection that a listening socket has accepted.

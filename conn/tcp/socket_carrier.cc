@@ -14,6 +14,7 @@
 
 #include "conn/endpoint.h"
 #include "conn/setup_trace.h"
+#include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket_close.h"
 #include "conn/tcp/socket_type.h"
 #include "conn/tcp/vsock.h"
@@ -107,8 +108,21 @@ void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline)
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
+  if (fd_.passes_descriptors()) [[unlikely]] {
+    const iovec all{buffer, size};
+    return receive_without_descriptors(&all, 1);
+  }
   const ssize_t n = ::recv(fd_.get(), buffer, size, 0);
   return n > 0 ? n : received_nothing(n);
+}
+
+/// Reads from a Unix socket whose peer may pass descriptors, which fail the connection.
+ssize_t SocketCarrier::receive_without_descriptors(const iovec* vectors, int count) {
+  bool came = false;
+  const ssize_t n = receive_without(fd_.get(), vectors, count, 0, came);
+  if (!came) return n > 0 ? n : received_nothing(n);
+  if (state() == State::kError) return host().no_more_unread();
+  return failed(EPROTO, "the peer passes descriptors: read from ");
 }
 
 /// Handles a receive call whose result `n` was 0 or negative: records the peer's end of stream or a
@@ -132,6 +146,8 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
     std::size_t asked = 0;
     for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
     if (asked != 0) {  // receiving into 0 bytes would return 0, which looks like end of stream
+      if (fd_.passes_descriptors()) [[unlikely]]
+        return total > 0 ? total : receive_without_descriptors(vectors, chunk);
       const ssize_t n = receive_some(fd_.get(), vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
       if (n < 0 && !is_for_later(errno) && state() != State::kError)
@@ -477,8 +493,6 @@ void SocketCarrier::close() noexcept {
                               (state() == State::kClosed && (lent || !read_ended_)));
   if (aborts()) {
     close_socket(true);
-  } else if (is_unix()) {
-    close_unix(std::move(fd_));
   } else if (stands && is_inet() && settings_->linger > ae::Duration::zero() &&
              (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
     try {
@@ -505,6 +519,7 @@ void SocketCarrier::close() noexcept {
 /// a reset; a unix peer gets one only if input is unread here, since the kernel offers no other
 /// way, and a vsock peer none.
 void SocketCarrier::close_socket(bool reset) noexcept {
+  if (reset && is_unix()) return fd_.abort_unix();
   if (reset && fd_ && is_inet() && !inherited()) reset_when_closed(fd_.get());
   if (is_lent() && lending_->is_ours()) reset_when_closed(fd_.get());
   fd_.reset();
@@ -531,7 +546,6 @@ void SocketCarrier::abandon() noexcept {
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
-  if (is_unix() && !inherited() && !aborts()) close_unix(std::move(fd_));
   close_socket(aborts());
 }
 

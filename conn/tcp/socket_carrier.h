@@ -87,6 +87,7 @@ class SocketCarrier final : public Carrier {
   /// Whether the socket is one of TCP: bytes that the others accepted are the kernel's to deliver.
   bool is_inet() const noexcept { return !is_unix() && !is_vsock(); }
   int shut_down(int how);
+  ssize_t receive_without_descriptors(const iovec* vectors, int count);
   ssize_t received_nothing(ssize_t n);
   ssize_t sent_nothing();
 

@@ -10,6 +10,7 @@
 
 #include "conn/core/make_connection.h"
 #include "conn/error.h"
+#include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket_carrier.h"
 #include "conn/tcp/socket_listener.h"
 #include "conn/tcp/socket_receiver.h"
@@ -97,7 +98,9 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   make_ours(fd);
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
   apply_to_adopted(*settings_, fd, family);
-  carrier.adopt({Fd(fd), peer});
+  Fd owner = family == AF_UNIX ? own_unix_socket(fd) : Fd(fd);
+  if (family == AF_UNIX) refuse_descriptors(fd);  // from now on; some may be unread
+  carrier.adopt({std::move(owner), peer});
   return std::move(connection);
 }
 
@@ -115,6 +118,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
+  if (family == AF_UNIX && !takes_descriptors()) refuse_descriptors(copy.get());
   if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0)
     refuse(fd, errno_text(errno));
   std::vector<Bound> sockets;

@@ -10,6 +10,7 @@
 #include "ae/core/handler_slot.h"
 #include "conn/core/connection_set.h"
 #include "conn/tcp/awaited_headers.h"
+#include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket_receiver.h"
 #include "conn/tcp/trusted_senders.h"
 
@@ -107,6 +108,7 @@ class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeader
   ae::HandlerSlot<void(const Failure&)> refused_;
   // Sockets of proxies whose headers are awaited; null without option proxy-protocol.
   std::unique_ptr<AwaitedHeaders> headers_;
+  ae::MadeHere made_here_;
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
   ae::TimerId retry_timer_ = 0;
@@ -196,6 +198,7 @@ void SocketListener::Acceptor::stop() noexcept {
   if (headers_) headers_->clear();
   for (SocketType::Bound& socket : sockets_) {
     if (socket.remove) socket.remove();
+    if (!made_here_.inherited()) close_listening(std::move(socket.fd));
     socket.fd.reset();
   }
   refused_.clear();
@@ -240,6 +243,8 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     if (n != 0 && !loop_->has_time()) return;
     // Pending connections stay in the backlog until the handler returns.
     if (busy()) return;
+    // Only a Unix socket has no host.
+    if (sockets_[index].endpoint.hosts.empty() && closing_lags()) return retry_later();
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
     Fd fd(accept4(sockets_[index].fd.get(), peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -253,6 +258,7 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
       return;
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
+    if (peer.family() == AF_UNIX) fd = own_unix_socket(fd.release());
     retry_delay_ = kFirstRetry;
     if (headers_ && settings_->proxies->has(peer))
       headers_->add({std::move(fd), peer});

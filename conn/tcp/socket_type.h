@@ -67,6 +67,8 @@ class AECONN_API SocketType : public Transport {
     std::function<void()> remove;
   };
   virtual bool is_family(int family) const noexcept = 0;
+  /// Whether clients may pass descriptors over the sockets that listeners of this type accept.
+  virtual bool takes_descriptors() const noexcept { return false; }
   virtual bool is_tcp() const noexcept { return false; }
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;

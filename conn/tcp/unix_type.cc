@@ -13,6 +13,7 @@
 
 #include "conn/error.h"
 #include "conn/kit/coded_error.h"
+#include "conn/tcp/passed_descriptors.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -120,6 +121,7 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   Fd fd = open_socket(AF_UNIX);
   if (!fd) fail(errno);
   apply(settings, fd.get(), AF_UNIX);
+  if (!takes_descriptors()) refuse_descriptors(fd.get());
   const auto bound = [&](std::function<void()> remove) {
     Endpoint real;
     real.scheme = endpoint.scheme;

@@ -18,7 +18,8 @@ class AECONN_API UnixType final : public SocketType {
  public:
   UnixType() = default;
   /// For a transport over Unix sockets, `user`, whose scheme is `name`: makes its listening
-  /// sockets, and counts in its counters. `name` must outlive this object.
+  /// sockets, whose clients may pass descriptors, and counts in its counters. `name` must outlive
+  /// this object.
   UnixType(std::string_view name, const ConnectionType* user) noexcept : name_(name), user_(user) {}
   std::string_view name() const noexcept override { return name_; }
   const ConnectionType& counted_as() const noexcept override { return user_ ? *user_ : *this; }
@@ -26,6 +27,7 @@ class AECONN_API UnixType final : public SocketType {
 
  protected:
   bool is_family(int family) const noexcept override { return family == AF_UNIX; }
+  bool takes_descriptors() const noexcept override { return user_ != nullptr; }
   Settings parse(const Options& options) const override { return unix_settings(options); }
   void check_address(const Endpoint& endpoint) const override;
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;

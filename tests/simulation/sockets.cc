@@ -72,7 +72,10 @@ ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
   msghdr less = *message;
   less.msg_iov = &first;
   less.msg_iovlen = 1;
-  return __real_recvmsg(fd, &less, flags);
+  const ssize_t n = __real_recvmsg(fd, &less, flags);
+  message->msg_controllen = less.msg_controllen;
+  message->msg_flags = less.msg_flags;
+  return n;
 }
 
 ssize_t __wrap_send(int fd, const void* buffer, size_t size, int flags) {

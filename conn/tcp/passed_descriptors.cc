@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tcp/passed_descriptors.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "ae/core/fork.h"
+#include "ae/core/signals_off.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
+namespace {
+
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which older C libraries do not name
+
+std::atomic<bool> kernel_refusal{true};
+
+/// Room for the control data of `Most` descriptors. It is not zeroed, as the kernel writes it.
+template <std::size_t Most>
+struct Control {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(Most * sizeof(int))> bytes;
+};
+
+/// Copies the descriptors of a received message, at most `most`. Returns their number.
+std::size_t descriptors_of(msghdr& message, int* out, std::size_t most) noexcept {
+  std::size_t count = 0;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
+       each = CMSG_NXTHDR(&message, each)) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t here = std::min((each->cmsg_len - CMSG_LEN(0)) / sizeof(int), most - count);
+    std::memcpy(out + count, CMSG_DATA(each), here * sizeof(int));
+    count += here;
+  }
+  return count;
+}
+
+// --- the thread that closes ----------------------------------------------------------------------
+
+/// Makes closing a socket drop its unsent bytes instead of waiting for them. Returns whether
+/// closing the descriptor waits for nobody. No call here reaches a file system, which may be the
+/// peer's.
+bool disarm(int fd) noexcept {
+  int family = 0;
+  socklen_t size = sizeof family;
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
+    const linger drop{1, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
+    return family != AF_UNIX;  // that may have unread descriptors itself
+  }
+  return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
+}
+
+/// Closes what waits for nobody first, and forgets it.
+void close_some(std::vector<int>& fds) noexcept {
+  std::erase_if(fds, [](int fd) { return disarm(fd) && (::close(fd), true); });
+}
+
+/// Reads a connection's unread messages to the end, so that no descriptor in them is dropped before
+/// it is disarmed, and closes the socket.
+void drain_and_close(int socket) noexcept {
+  ::shutdown(socket, SHUT_RDWR);  // the peer can send no more
+  std::array<char, 16 * 1024> discarded;
+  const iovec room{discarded.data(), discarded.size()};
+  for (;;) {
+    Control<kMostPassed> control;
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(&room);
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    if (::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0) break;
+    std::array<int, kMostPassed> fds;
+    const std::size_t count = descriptors_of(message, fds.data(), fds.size());
+    const auto last = std::partition(fds.begin(), fds.begin() + count, disarm);
+    std::for_each(fds.begin(), last, ::close);
+    std::for_each(last, fds.begin() + count, ::close);
+  }
+  ::close(socket);
+}
+
+/// What waits to be closed, and the thread that does it, which ends when nothing is left.
+class Closer {
+ public:
+  /// The only one. It is never destroyed, as its thread may still run when the process exits.
+  static Closer& get() noexcept {
+    alignas(Closer) static std::byte room[sizeof(Closer)];
+    static Closer* const closer = new (room) Closer;
+    return *closer;
+  }
+  std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+  void add(std::span<const int> passed, int socket) noexcept {
+    const std::lock_guard lock(mutex_);
+    notice_fork();
+    try {
+      passed_.insert(passed_.end(), passed.begin(), passed.end());
+      count_ += passed.size();
+      if (socket >= 0) {
+        sockets_.push_back(socket);
+        ++count_;
+      }
+    } catch (const std::bad_alloc&) {
+      // Without memory they stay open: a descriptor less is better than a loop that waits.
+    }
+    run();
+  }
+  bool lags() noexcept {
+    if (count() < kMostClosing) return false;
+    const std::lock_guard lock(mutex_);
+    notice_fork();
+    run();
+    return count() >= kMostClosing;
+  }
+
+ private:
+  /// In a child of fork() the thread is gone. What it was closing stays open there.
+  void notice_fork() noexcept {
+    if (!made_here_.inherited()) return;
+    made_here_.renew();
+    running_ = false;
+    count_ = passed_.size() + sockets_.size();
+  }
+  /// Starts the thread. If there can be none now, the next call tries again.
+  void run() noexcept {
+    if (running_ || count() == 0) return;
+    try {
+      const ae::SignalsOff off;  // signals are for the program's threads
+      std::thread([this] { work(); }).detach();
+      running_ = true;
+    } catch (const std::exception&) {
+    }
+  }
+  void work() noexcept {
+    for (;;) {
+      std::vector<int> passed, sockets;
+      {
+        const std::lock_guard lock(mutex_);
+        passed.swap(passed_);
+        sockets.swap(sockets_);
+        if (passed.empty() && sockets.empty()) {
+          running_ = false;
+          return;
+        }
+      }
+      const std::size_t all = passed.size();
+      close_some(passed);
+      count_ -= all - passed.size();
+      for (const int socket : sockets) {
+        drain_and_close(socket);
+        --count_;
+      }
+      for (const int fd : passed) {
+        ::close(fd);
+        --count_;
+      }
+    }
+  }
+
+  ae::Mutex mutex_;
+  std::vector<int> passed_;            // descriptors of peers
+  std::vector<int> sockets_;           // connections whose unread messages have some
+  std::atomic<std::size_t> count_{0};  // of both, and of what the thread has taken
+  bool running_ = false;
+  ae::MadeHere made_here_;
+};
+
+}  // namespace
+
+// --- sockets -------------------------------------------------------------------------------------
+
+void use_kernel_refusal(bool used) noexcept { kernel_refusal = used; }
+
+void refuse_descriptors(int socket) noexcept {
+  const int no = 0;
+  if (kernel_refusal) (void)setsockopt(socket, SOL_SOCKET, kPassRights, &no, sizeof no);
+}
+
+Fd own_unix_socket(int socket) noexcept {
+  int passes = 1;
+  socklen_t size = sizeof passes;
+  if (getsockopt(socket, SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0)
+    return {socket, Fd::Kind::kUnix};
+  // Otherwise a read would discard a message that was sent with MSG_OOB, and what came with it.
+  const int yes = 1;
+  (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
+  return {socket, Fd::Kind::kUnixPassing};
+}
+
+ssize_t receive_without(int socket, const iovec* vectors, int count, int flags,
+                        bool& came) noexcept {
+  if (Closer::get().count() != 0) {
+    // Until those are closed, no more are taken: this reads what comes without any.
+    while (count > 1 && vectors->iov_len == 0) ++vectors, --count;
+    const ssize_t n = peek_without(socket, vectors->iov_base, vectors->iov_len, came);
+    if (n <= 0 || came) return n;
+    return ::recv(socket, vectors->iov_base, static_cast<std::size_t>(n), flags);
+  }
+  Control<kMostPassed> control;
+  msghdr message;
+  message.msg_name = nullptr;
+  message.msg_namelen = 0;
+  message.msg_iov = const_cast<iovec*>(vectors);
+  message.msg_iovlen = static_cast<std::size_t>(count);
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  message.msg_flags = 0;
+  const ssize_t n = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  if (n < 0 || (message.msg_controllen == 0 && (message.msg_flags & MSG_CTRUNC) == 0)) [[likely]]
+    return n;
+  std::array<int, kMostPassed> fds;
+  const std::size_t passed = descriptors_of(message, fds.data(), fds.size());
+  if (passed != 0 || (message.msg_flags & MSG_CTRUNC) != 0) came = true;
+  if (passed != 0) close_aside({fds.data(), passed});
+  return n;
+}
+
+ssize_t peek_without(int socket, void* into, std::size_t size, bool& came) noexcept {
+  iovec vector{into, size};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  // Without room for control data the kernel says that there is some. Its references stay in the
+  // unread message.
+  const ssize_t n = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
+  if (n >= 0 && (message.msg_flags & MSG_CTRUNC) != 0) came = true;
+  return n;
+}
+
+ssize_t peek_with(int socket, void* into, std::size_t size, Passed& passed) noexcept {
+  iovec vector{into, size};
+  Control<Passed::kMost> control;
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  ssize_t n;
+  do n = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return n;
+  passed.count = descriptors_of(message, passed.descriptors, Passed::kMost);
+  passed.more = (message.msg_flags & MSG_CTRUNC) != 0;
+  return n;
+}
+
+void close_aside(std::span<const int> descriptors) noexcept { Closer::get().add(descriptors, -1); }
+bool closing_lags() noexcept { return Closer::get().lags(); }
+std::size_t closing_aside() noexcept { return Closer::get().count(); }
+
+// --- closing -------------------------------------------------------------------------------------
+
+void Fd::close_unix(bool reset) noexcept {
+  const int fd = release();
+  if (fd < 0) return;
+  const bool passing = std::exchange(kind_, Kind::kPlain) == Kind::kUnixPassing;
+  // A child of fork() has only copies, which it closes; shutdown() would act on its parent's.
+  if (made_here_.inherited() || (reset && !passing)) {
+    ::close(fd);
+    return;
+  }
+  // Now the peer can add no more unread bytes, so the loop that discards them ends. With `reset`
+  // some are left, which is what resets a Unix socket, and the peer sees no end of stream before.
+  ::shutdown(fd, reset ? SHUT_RD : SHUT_RDWR);
+  std::array<char, 16 * 1024> discarded;
+  for (;;) {
+    ssize_t n = 0;
+    if (passing) {
+      bool came = false;
+      n = peek_without(fd, discarded.data(), discarded.size(), came);
+      if (came) return Closer::get().add({}, fd);
+      if (n <= 0 || (reset && static_cast<std::size_t>(n) < discarded.size())) break;
+      if (reset) --n;
+    }
+    n = ::recv(fd, discarded.data(), passing ? static_cast<std::size_t>(n) : discarded.size(),
+               MSG_DONTWAIT);
+    if (n <= 0 && passing) return Closer::get().add({}, fd);  // what is there is not known
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
+  }
+  ::close(fd);
+}
+
+void close_listening(Fd socket) noexcept {
+  pollfd waiting{socket.get(), POLLIN, 0};
+  if (!socket || ::poll(&waiting, 1, 0) <= 0) return;
+  int passes = 1, family = 0;
+  socklen_t size = sizeof passes;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX)
+    return;
+  if (getsockopt(socket.get(), SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0) return;
+  const int fd = socket.release();
+  close_aside({&fd, 1});
+}
+
+}}}  // namespace conn::tcp

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A descriptor whose last close() waits for a minute, and a client that notices if a loop does.
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conn/tcp/passed_descriptors.h"
+#include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/testing.h"
+
+namespace testing {
+
+/// Number of descriptors that this process has open.
+inline std::size_t count_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+/// Sends bytes with descriptors, in one call. Returns 0 or an errno value.
+inline int pass(int socket, std::string bytes, const std::vector<int>& descriptors, int flags = 0) {
+  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
+  iovec from{bytes.data(), bytes.size()};
+  msghdr sent{};
+  sent.msg_iov = &from;
+  sent.msg_iovlen = 1;
+  sent.msg_control = control.data();
+  sent.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&sent);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
+  return ::sendmsg(socket, &sent, flags | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+/// A socket of TCP with unsent bytes and SO_LINGER.
+class Lingering {
+ public:
+  Lingering()
+      : listening_(RawSocket::listening(1)), own_(RawSocket::connect(listening_.endpoint())) {
+    far_ = listening_.accept();
+    const std::string bytes(1 << 20, 'x');
+    while (own_.send_what_fits(bytes) != 0) {
+    }
+    const linger waits{1, 60};
+    REQUIRE(setsockopt(own_.fd(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits) == 0);
+  }
+  int fd() const noexcept { return own_.fd(); }
+  /// Passes it to a peer, which then has the last reference.
+  void give(int socket, const std::string& bytes, int flags = 0) {
+    REQUIRE(pass(socket, bytes, {own_.fd()}, flags) == 0);
+    own_.close();
+  }
+  /// Passes it among the unread messages of a socket that is passed itself.
+  void give_nested(int socket, const std::string& bytes) {
+    std::array<int, 2> fds{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+    const RawSocket near(fds[0]), far(fds[1]);
+    give(far.fd(), "x");
+    REQUIRE(pass(socket, bytes, {near.fd()}) == 0);
+  }
+  /// Ends the wait of a close().
+  void free() noexcept { far_.reset(); }
+
+ private:
+  RawSocket listening_, own_, far_;
+};
+
+/// Lets peers pass descriptors as before Linux 6.16.
+struct AsOlderKernel {
+  explicit AsOlderKernel(bool older = true) { conn::tcp::use_kernel_refusal(!older); }
+  ~AsOlderKernel() { conn::tcp::use_kernel_refusal(true); }
+  AsOlderKernel(const AsOlderKernel&) = delete;
+  AsOlderKernel& operator=(const AsOlderKernel&) = delete;
+};
+
+/// A loop under attack: besides what a test does there, a client of tcp in a thread of its own gets
+/// answers all the time.
+class Attacked {
+ public:
+  Attacked(Site& site, Lingering& what)
+      : loop_(site.loop), what_(what), type_(site.registry.require("tcp")) {
+    listener_ = type_.listen(loop_, conn::Endpoint::parse("tcp://127.0.0.1:0"),
+                             [this](conn::ConnectionPtr one) {
+                               server_ = std::move(one);
+                               server_->set_read_handler([](conn::Connection& c) {
+                                 char byte;
+                                 if (c.read(&byte, 1) == 1) (void)c.write(&byte, 1);
+                               });
+                             });
+    client_ = RawSocket::connect(address_of(*listener_));
+    const timeval limit{static_cast<time_t>(5 * slower()), 0};
+    setsockopt(client_.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    thread_ = std::thread([this] { ask(); });
+    answers();
+  }
+  ~Attacked() {
+    over_ = true;
+    shutdown(client_.fd(), SHUT_RDWR);
+    thread_.join();
+  }
+  Attacked(const Attacked&) = delete;
+  Attacked& operator=(const Attacked&) = delete;
+
+  /// The loop has always answered, and answers now.
+  void answers() {
+    const std::size_t before = count_;
+    run_until(
+        loop_, [&] { return late_ || count_ > before + 1; }, "the other client is answered");
+    CHECK_FALSE(late_);
+  }
+
+ private:
+  void ask() {
+    try {
+      while (!over_) {
+        client_.send("?");
+        if (client_.receive(1) != "?") return;
+        ++count_;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const std::system_error&) {
+      late_ = !over_;
+      what_.free();  // so that the test ends
+    }
+  }
+  ae::EventLoop& loop_;
+  Lingering& what_;
+  conn::ConnectionType& type_;
+  conn::ListenerPtr listener_;
+  conn::ConnectionPtr server_;
+  RawSocket client_;
+  std::atomic<std::size_t> count_{0};
+  std::atomic<bool> over_{false}, late_{false};
+  std::thread thread_;
+};
+
+/// Runs the loop until so many descriptors are open: those of a peer are closed elsewhere.
+inline bool descriptors_become(ae::EventLoop& loop, std::size_t count) {
+  run_until(
+      loop, [&] { return count_descriptors() == count; }, "descriptors are closed");
+  return true;
+}
+
+}  // namespace testing
