@@ -69,14 +69,14 @@ void LinkedCarrier::renew_stream() {
 
 SetupUser::Request LinkedCarrier::request(Hello hello) {
   if (session_ != nullptr && session_->lost()) {
+    // Setup may ask more than once in an attempt, of another address or again of the same.
     ResumeMessage message{.hello = hello,
-                          .generation = session_->generation(),
+                          .generation = session_->next_generation(),
                           .session = session_->id(),
                           .received = link_.stream.inbound().line().total()};
     ask_to_forget(message);
-    const std::string bound = link_.id().local().to_string();
     const ResumeBytes bytes =
-        seal_request(message, session_->key(), std::as_bytes(std::span(bound)));
+        seal_request(message, session_->key(), bound_address(link_.id().local()));
     std::copy(bytes.end() - 16, bytes.end(), session_->request_mac.begin());
     return Request(bytes);
   }
@@ -284,8 +284,7 @@ void LinkedCarrier::dial_again() {
   link_.stage.move(Phase::kResolving);
   // A port without a link, or a lost device, ends an attempt at its first address: each attempt
   // begins with another one.
-  const std::size_t first = session_->attempts();
-  (void)session_->next_generation();
+  const std::size_t first = session_->begin_attempt();
   renew_stream();
   set_up(*target_, std::min(session_->until(), clock_now() + Session::kAttempt), first);
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();

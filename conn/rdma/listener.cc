@@ -304,10 +304,10 @@ void ListenerCore::on_request(const CmEvent& event) {
   try {
     auto request = std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data());
     if (const auto resume = decode_resume(event.data())) {
-      const std::string peer = request->peer();
+      const BoundAddress bound = bound_address(request->id().peer());
       using Passed = SessionTable::Passed;
-      const Passed passed = SessionTable::of_process().pass(
-          request, *resume, std::as_bytes(std::span(peer)), state_->loop());
+      const Passed passed =
+          SessionTable::of_process().pass(request, *resume, bound, state_->loop());
       if (passed == Passed::kYes) return;
       ++state_->statistics().resumes_refused;
       return request->refuse(passed == Passed::kLater ? retry_after_under_overload()

@@ -78,14 +78,12 @@ class Session {
   /// Makes the key depend on a secret of the protocol above, which both ends have.
   void take_secret(std::span<const std::byte> secret) noexcept;
 
-  // --- generations: each attempt to find a path has a number of its own, greater than the last ---
+  // --- generations: each request for a path has a number of its own, greater than the last -------
   std::uint32_t generation() const noexcept { return generation_; }
-  std::uint32_t next_generation() noexcept {
-    ++attempts_;
-    return ++generation_;
-  }
-  /// Connecting side: number of attempts since the path was lost.
-  std::uint32_t attempts() const noexcept { return attempts_; }
+  std::uint32_t next_generation() noexcept { return ++generation_; }
+  /// Connecting side: call when an attempt to find a path begins. Returns how many there were
+  /// before it since the path was lost.
+  std::uint32_t begin_attempt() noexcept { return attempts_++; }
   /// Accepting side: returns false if a request of this or a later attempt has been handled.
   bool take_generation(std::uint32_t generation) noexcept {
     if (generation <= generation_) return false;

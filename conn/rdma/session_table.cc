@@ -83,7 +83,7 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
     if (place.home.loop == &here) {
       user = place.home.user;
     } else {
-      if (!request->move_to(place.home.channel)) return Passed::kUnknown;
+      if (!request->move_to(place.home.channel)) return Passed::kLater;
       // std::function needs a copyable object.
       const auto shared = std::make_shared<std::unique_ptr<RdmaPending>>(std::move(request));
       ae::EventLoop* const there = place.home.loop;

@@ -64,7 +64,7 @@ class SessionTable {
   enum class Passed : std::uint8_t {
     kYes,
     kUnknown,  ///< there is no such session, or the request is not its peer's
-    kLater,    ///< the connection is between two loops
+    kLater,    ///< the connection is between two loops, or its loop cannot be reached now
   };
   /// The table of this process; a child of fork() begins with an empty one. It is never destroyed.
   static SessionTable& of_process();

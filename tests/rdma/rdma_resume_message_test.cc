@@ -99,6 +99,28 @@ TEST_CASE("rdma resume: a request to forget says how many bytes were written", "
   CHECK(decoded->hello.receives == 0);
 }
 
+TEST_CASE("rdma resume: a request is bound to an address in one form, without its scope",
+          "[rdma][resume]") {
+  const auto bound = [](const std::string& host, std::uint16_t port) {
+    SocketAddress address;
+    REQUIRE(numeric_address(host, port, address));
+    return bound_address(address);
+  };
+  const BoundAddress four = bound("10.77.0.2", 0x1234);
+  const int expected[18] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 2, 0x12, 0x34};
+  for (std::size_t i = 0; i < four.size(); ++i) {
+    CAPTURE(i);
+    CHECK(std::to_integer<int>(four[i]) == expected[i]);
+  }
+  CHECK(bound("::ffff:10.77.0.2", 0x1234) == four);
+  CHECK(bound("10.77.0.2", 0x1235) != four);
+  const BoundAddress six = bound("fe80::1", 5);
+  CHECK(std::to_integer<int>(six[0]) == 0xfe);
+  CHECK(std::to_integer<int>(six[15]) == 1);
+  CHECK(bound("fe80::1%lo", 5) == six);
+  CHECK(bound("fe80::2", 5) != six);
+}
+
 TEST_CASE("rdma resume: an answer has the bytes of a request and a MAC over the request's",
           "[rdma][resume]") {
   const ResumeBytes request = seal_request(some_message(), some_key(), kBound);

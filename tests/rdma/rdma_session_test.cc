@@ -117,8 +117,10 @@ TEST_CASE("rdma session: each request has a later generation than the last", "[r
   CHECK_FALSE(session.take_generation(6));
   CHECK(session.take_generation(~std::uint32_t{0}));
   Session client = lost_session();
+  CHECK(client.begin_attempt() == 0);
   CHECK(client.next_generation() == 1);
-  CHECK(client.next_generation() == 2);
+  CHECK(client.next_generation() == 2);  // it asks again in the same attempt
+  CHECK(client.begin_attempt() == 1);
 }
 
 TEST_CASE("rdma session: pauses double up to the longest, and never reach beyond the time",

@@ -29,6 +29,16 @@ inline std::string first_request() {
   return text_of({bytes.data(), bytes.size()});
 }
 
+// 10.77.0.2, in the form of an IPv6 address, and the port.
+inline conn::rdma::BoundAddress bound_to(const testing::RawPeer& peer) {
+  const auto byte = [](int value) { return static_cast<std::byte>(value & 0xff); };
+  conn::rdma::BoundAddress bound{};
+  bound[10] = bound[11] = byte(0xff);
+  bound[12] = byte(10), bound[13] = byte(77), bound[15] = byte(2);
+  bound[16] = byte(peer.port() >> 8), bound[17] = byte(peer.port());
+  return bound;
+}
+
 inline conn::rdma::Grant grant_in(const testing::RawPeer& peer) {
   const auto hello =
       decode_hello(std::as_bytes(std::span(peer.private_data)), conn::rdma::HelloKind::kAnswer);
@@ -71,8 +81,7 @@ struct Stranger {
     options.at_request = [this, message, forged](testing::RawPeer& peer) {
       conn::rdma::SipKey key = grant.key;
       if (forged) key[3] ^= std::byte{1};
-      const std::string from = "10.77.0.2:" + std::to_string(peer.port());
-      last = text_of(seal_request(message, key, std::as_bytes(std::span(from))));
+      last = text_of(seal_request(message, key, bound_to(peer)));
       return last;
     };
     return connect(options);

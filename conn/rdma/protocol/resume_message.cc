@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/protocol/resume_message.h"
 
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "conn/rdma/protocol/big_endian.h"
@@ -82,6 +85,21 @@ constexpr std::pair<Refused, std::string_view> kTexts[] = {
 };
 
 }  // namespace
+
+BoundAddress bound_address(const SocketAddress& from) noexcept {
+  BoundAddress bound{};
+  const std::span<std::byte> at(bound);
+  if (from.family() == AF_INET6) {
+    const auto& six = *reinterpret_cast<const sockaddr_in6*>(from.get());
+    std::memcpy(bound.data(), &six.sin6_addr, sizeof six.sin6_addr);
+  } else if (from.family() == AF_INET) {
+    const auto& four = *reinterpret_cast<const sockaddr_in*>(from.get());
+    put(at.subspan(10), std::uint16_t{0xffff});
+    std::memcpy(bound.data() + 12, &four.sin_addr, sizeof four.sin_addr);
+  }
+  put(at.subspan(16), from.port());
+  return bound;
+}
 
 ResumeBytes seal_request(const ResumeMessage& message, const SipKey& key,
                          std::span<const std::byte> bound) noexcept {

@@ -6,8 +6,8 @@
 //
 // A code of authentication (MAC) in each message shows that its sender has the key of the session,
 // which the server gave in the answer to the first connection (Grant). That of a request covers
-// also what both ends see of the requester's path, so that it cannot be used from elsewhere; that
-// of an answer covers the MAC of its request, so that it answers no other one.
+// also the address that both ends see of the requester, so that it cannot be used from elsewhere;
+// that of an answer covers the MAC of its request, so that it answers no other one.
 
 #include <array>
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/protocol/siphash.h"
 #include "conn/rdma/protocol/wire.h"
 
@@ -52,8 +53,14 @@ struct ResumeMessage {
 
 using ResumeBytes = std::array<std::byte, 56>;  ///< the last 16 bytes are the MAC
 
-/// Encodes a request. `bound` is the requester's address and the number of its queue pair, as the
-/// server sees them in the request, too: any encoding and length that both ends have in common.
+/// What a request is bound to: the IP address and the port that it comes from, as the client and
+/// the server both see them. 16 bytes of an IPv6 address, or of an IPv4 address in mapped form
+/// (::ffff:10.0.0.1), and 2 of the port, big-endian. An IPv6 scope is left out: each machine has
+/// its own name for it.
+using BoundAddress = std::array<std::byte, 18>;
+BoundAddress bound_address(const SocketAddress& from) noexcept;
+
+/// Encodes a request. `bound`: bound_address() of the requester.
 ResumeBytes seal_request(const ResumeMessage& message, const SipKey& key,
                          std::span<const std::byte> bound) noexcept;
 /// Encodes the answer to the request with this MAC (the last 16 bytes of the request).

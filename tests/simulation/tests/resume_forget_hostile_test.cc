@@ -57,9 +57,9 @@ TEST_CASE("resume: who has no right to a session cannot have it forgotten",
     // The request as its owner would send it from another port, never delivered.
     const ResumeMessage message = forget(stranger, 6, 6, 6);
     testing::RawOptions options;
-    const std::string from = "10.77.0.2:1";
-    options.private_data =
-        text_of(seal_request(message, stranger.grant.key, std::as_bytes(std::span(from))));
+    conn::rdma::BoundAddress other = bound_to(*stranger.peers.front());
+    other.back() ^= std::byte{1};
+    options.private_data = text_of(seal_request(message, stranger.grant.key, other));
     CHECK_THAT(stranger.refusal(stranger.connect(options)), Contains("unknown session"));
   }
   SECTION("an answer, sent as a request") {
@@ -214,7 +214,6 @@ TEST_CASE("resume: a listener of another loop passes a request to forget on",
       testing::RawOptions again;
       again.source = "10.77.0.2";
       again.at_request = [&](testing::RawPeer& here) {
-        const std::string from = "10.77.0.2:" + std::to_string(here.port());
         conn::rdma::SipKey key = grant.key;
         if (forged) key[7] ^= std::byte{1};
         return text_of(conn::rdma::seal_request({.hello = {.flags = Hello::kFinishes},
@@ -223,7 +222,7 @@ TEST_CASE("resume: a listener of another loop passes a request to forget on",
                                                  .received = 3,
                                                  .total = 3,
                                                  .reason = conn::rdma::ResumeReason::kForget},
-                                                key, std::as_bytes(std::span(from))));
+                                                key, bound_to(here)));
       };
       auto next = net.connect(listeners[1]->endpoints().front(), again);
       until([&] { return next->failed; });
