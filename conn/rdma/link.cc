@@ -275,6 +275,12 @@ void Link::stop() noexcept {
   qp_to_error(qp_.get());
 }
 
+void Link::stop_and_report() noexcept {
+  if (state_of_pair_ == QueuePair::kConnected && !inherited() && context_ && !context_->lost())
+    sender.post_last(qp_.get());
+  stop();
+}
+
 // Waiting for all completions is necessary because of what some devices do when a queue pair is
 // destroyed: mlx5, bnxt_re and hns drop its remaining completions, and receives of other queue
 // pairs with them; irdma still accesses the queue pair afterwards.

@@ -134,6 +134,9 @@ class Link {
   void tear_down() noexcept;
   /// Stops the queue pair by putting it into its error state. Calls after the first one do nothing.
   void stop() noexcept;
+  /// Does what stop() does, in a way that quiet() becomes true soon: the device reports each
+  /// request of the send queue.
+  void stop_and_report() noexcept;
   void on_last_receive() noexcept { last_receive_ = true; }
   /// Returns true if the device has no more completions to report for the queue pair, so that
   /// destroying it loses none.

@@ -177,7 +177,7 @@ bool LinkedCarrier::lose_path(Failure& failure) noexcept {
   pace_.clear(loop());
   link_.stage.move(Phase::kLost);
   state.remove(*this);
-  link_.stop();
+  link_.stop_and_report();
   // Without a link nothing is sent: Soft-RoCE's queue pair for connection management does not
   // recover from a message that has no route.
   if (link_.id() && link_.context() != nullptr) link_.ask_port();

@@ -124,6 +124,17 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   return posted;
 }
 
+void Sender::post_last(ibv_qp* qp) noexcept {
+  if (failed_ || last_signaled_ == posted_ || posted_ == done_) return;
+  SendChain chain(limits_.requests - requests_in_flight(), posted_);
+  if (chain.full()) return;
+  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  chain.signal(0);
+  if (chain.post(qp).posted == 0) return;
+  ring_[++posted_ & (ring_.size() - 1)] = {};
+  last_signaled_ = posted_;
+}
+
 SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
   SendChain chain(limits_.requests, posted_);
   ChainPlan plan;

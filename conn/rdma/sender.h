@@ -139,6 +139,10 @@ class Sender {
   /// requested. Returns their number; 0 if it has posted nothing: post() decides then. No key
   /// change may be due.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
+  /// Call before the queue pair is stopped: a device reports nothing of requests that asked for no
+  /// completion and were carried out. Posts a write of zero bytes that asks for one, unless the
+  /// last request has, or there is no room.
+  void post_last(ibv_qp* qp) noexcept;
   /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
   /// Returns true if on_idle() has something to do.

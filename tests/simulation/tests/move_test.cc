@@ -168,6 +168,9 @@ TEST_CASE("move: what a move over rdma asks of the devices", "[simulation][move]
   Room room({}, "?" + quiet, profile, profile);
   testing::AnyLoop second;
   ae::LoopList loops({&room.loop, &second});
+  // Without a listener or a connection a loop closes its devices within a second.
+  const conn::ListenerPtr stays =
+      room.type.listen(second, conn::Endpoint::parse("rdma://10.77.0.1:0"), [](ConnectionPtr) {});
   const ConnectionPtr client = room.connected(quiet);
   room.echoes(*client, 64);
   const auto settle = [&] {
