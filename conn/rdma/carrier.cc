@@ -145,10 +145,7 @@ std::size_t RdmaCarrier::run_ready() {
 }
 
 ssize_t RdmaCarrier::look_for_bytes() {
-  if (reader_.has_view()) {
-    if (reader_.end_view()) update_ready();
-    (void)link_.release_kept(false);
-  }
+  if (reader_.has_view() && end_view()) update_ready();
   reader_.renew(link_.state().turn(), link_.settings().read_budget);
   // In a child of fork(), the memory of the receive windows may not even be mapped.
   if (inherited()) {
@@ -190,7 +187,7 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const Reader::Taken taken = reader_.take(link_.stream.inbound(), static_cast<std::byte*>(buffer),
                                            std::min(size, reader_.left()));
-  if (taken.turned) after_input();
+  if (taken.turned) on_window_read();
   link_.state().statistics().bytes_copied_in += taken.bytes;
   return static_cast<ssize_t>(taken.bytes);
 }
@@ -202,8 +199,7 @@ bool RdmaCarrier::writable() const {
   // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
   // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
   // the next scheme (conn/lists/dial.h).
-  return link_.stage.phase() != Phase::kOpen ||
-         (link_.stream.peer_windows().any() && link_.sender.has_room());
+  return link_.stage.phase() != Phase::kOpen || (!awaits_first_window() && link_.sender.has_room());
 }
 
 ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {

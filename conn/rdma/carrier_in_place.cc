@@ -28,16 +28,13 @@ ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
 }
 
 std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
-  if (reader_.has_view()) {
-    if (reader_.end_view()) update_ready();
-    (void)link_.release_kept(false);
-  }
+  if (reader_.has_view() && end_view()) update_ready();
   if (inherited()) return 0;
   reader_.renew(link_.state().turn(), link_.settings().read_budget);
   const Reader::Taken taken =
       reader_.take(link_.stream.inbound(), nullptr, std::min(size, reader_.shown()));
   try {
-    if (taken.turned) after_input();
+    if (taken.turned) on_window_read();
   } catch (const std::exception&) {
     end_with(out_of_memory());
   }

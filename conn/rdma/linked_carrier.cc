@@ -64,13 +64,17 @@ void LinkedCarrier::on_set_up() {
   link_.state().want_flush(*this);
   // Only the connecting side sets this deadline here: on the accepting side it has been running
   // since the request.
-  if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
+  if (!again && link_.role() == Role::kClient && awaits_first_window() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     return end_with(out_of_memory());
   if (again) {
     session_->on_path();
     ++link_.state().statistics().resumes;
     --link_.state().statistics().lost;
+    deadline_.clear(loop());  // of the handshake
+    if (session_->resumes_as() == Phase::kClosing &&
+        !deadline_.set(close_deadline_ - std::chrono::steady_clock::now(), Deadline::Of::kLinger))
+      return end_with(out_of_memory());
     host().path_changed();
     return resend();
   }
@@ -221,7 +225,9 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  if (link_.stage.in_use() && link_.stream.peer_windows().any()) deadline_.clear(loop());
+  // In phase kResending a deadline is that of a close().
+  if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
+    deadline_.clear(loop());
   after_input();
 }
 

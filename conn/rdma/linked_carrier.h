@@ -115,10 +115,20 @@ class LinkedCarrier : public QueuedCarrier,
   /// Does what the new state of the stream requires: ends the connection if the stream has failed,
   /// provides windows, queues a flush. Call after every input to the stream.
   void after_input();
+  /// Call instead of after_input() when the user has read a window to its end.
+  void on_window_read();
+  /// Ends the user's view of received bytes, and frees what was kept for it. Returns what
+  /// Reader::end_view() returns.
+  bool end_view() noexcept;
   /// Call if there is no memory to send `size` bytes from. Arranges that the loop calls on_memory()
   /// once memory may be available again.
   void wait_for_memory(std::size_t size);
   bool has_undelivered() const noexcept;
+  /// Returns true until the peer has offered a window, which it must do at once on its first path.
+  /// On a later one it may have none to offer: its reader is behind, or we have ended our stream.
+  bool awaits_first_window() const noexcept {
+    return !link_.stream.peer_windows().any() && (session_ == nullptr || session_->resumes() == 0);
+  }
   /// Returns true if the end of our stream is a message of its own, which must be delivered as
   /// bytes are; false towards a peer that knows only the end of the connection.
   bool finishes() const noexcept { return link_.stream.can_finish() && !link_.stream.aborted(); }

@@ -226,9 +226,7 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       if (setup_) setup_->on_deadline();
       return;
     case Deadline::Of::kAccept:
-      if (phase != Phase::kAccepting &&
-          (!link_.stage.in_use() || link_.stream.peer_windows().any()))
-        return;
+      if (phase != Phase::kAccepting && (!link_.stage.in_use() || !awaits_first_window())) return;
       return end_path({std::make_error_code(std::errc::timed_out),
                        phase == Phase::kAccepting
                            ? "the peer did not finish setting up the connection"
@@ -363,9 +361,8 @@ void LinkedCarrier::tear_down() noexcept {
 }
 
 void LinkedCarrier::drop_kept() noexcept {
-  (void)reader_.end_view();
   link_.sender.queue().commit(0);
-  (void)link_.release_kept(false);
+  (void)end_view();
 }
 
 }}}  // namespace conn::rdma

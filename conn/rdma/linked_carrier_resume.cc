@@ -197,13 +197,19 @@ void LinkedCarrier::leave_path() {
   const StagingQueue& queue = link_.sender.queue();
   std::vector<std::byte> bytes(queue.held());
   std::unique_ptr<std::byte[]> unread;
-  if (stream.inbound().has_unread())
-    unread = std::make_unique<std::byte[]>(stream.inbound().unread_bytes());
+  StreamReceiver& inbound = stream.inbound();
+  // Bytes that were copied when an earlier path was lost stay where they are.
+  const bool to_copy = inbound.unread_bytes() != inbound.left_over();
+  if (to_copy) unread = std::make_unique<std::byte[]>(inbound.unread_bytes());
   const std::uint64_t posted = stream.peer_windows().total();
   queue.copy_held(bytes.data());
   session_->keep(posted - queue.in_flight(), posted, std::move(bytes));
-  stream.inbound().leave_windows(unread.get());
-  keep_left_over(std::move(unread));
+  if (to_copy) {
+    inbound.leave_windows(unread.get());
+    keep_left_over(std::move(unread));
+  } else {
+    inbound.drop_windows();
+  }
   link_.sender.drop_all();
   tell_references();
   link_.release(reader_.viewed());
@@ -212,7 +218,7 @@ void LinkedCarrier::leave_path() {
 
 bool LinkedCarrier::leave_path_now() {
   if (link_.sender.queue().reserving()) return false;
-  (void)reader_.end_view();
+  (void)end_view();
   if (!session_->lost()) {
     Failure why{std::make_error_code(std::errc::operation_canceled), "moves to another loop"};
     if (!lose_path(why)) return false;
@@ -233,13 +239,22 @@ bool LinkedCarrier::leave_path_now() {
 }
 
 void LinkedCarrier::keep_left_over(std::unique_ptr<std::byte[]> unread) {
-  if (session_ != nullptr) {
-    if (left_over_ != nullptr && reader_.viewed())
-      session_->viewed.push_back(std::move(left_over_));
-    else
-      session_->viewed.clear();
-  }
+  // Only the first copy after a view began can be what it shows.
+  if (session_ != nullptr && reader_.viewed() && session_->viewed == nullptr)
+    session_->viewed = std::move(left_over_);
   left_over_ = std::move(unread);
+}
+
+bool LinkedCarrier::end_view() noexcept {
+  const bool waited = reader_.end_view();
+  if (session_ != nullptr) session_->viewed.reset();
+  (void)link_.release_kept(false);
+  return waited;
+}
+
+void LinkedCarrier::on_window_read() {
+  if (link_.stream.inbound().left_over() == 0) left_over_.reset();
+  after_input();
 }
 
 void LinkedCarrier::go_on_without_path() {
@@ -436,9 +451,6 @@ void LinkedCarrier::resend() {
     link_.state().statistics().bytes_resent += n;
   }
   link_.stage.move(session_->resumes_as());
-  if (link_.stage.phase() == Phase::kClosing &&
-      !deadline_.set(close_deadline_ - clock_now(), Deadline::Of::kLinger))
-    return begin_disconnect(kFailurePatience);
   link_.state().want_flush(*this);
   update_ready();
 }

@@ -147,8 +147,8 @@ class Session {
   bool asked_to_forget = false;
   /// Accepting side: the peer's latest request for a new path, while the old one is being left.
   std::unique_ptr<RdmaPending> request;
-  /// Earlier copies of unread bytes, which the program may still view in place.
-  std::vector<std::unique_ptr<std::byte[]>> viewed;
+  /// An earlier copy of unread bytes, which the program may still view in place.
+  std::unique_ptr<std::byte[]> viewed;
   /// Accepting side: the session's entry in the table of the process.
   SessionTable::Entry entry;
 

@@ -18,6 +18,7 @@
 #include "conn/rdma/session_table.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
+#include "tests/support/stream_bench.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
@@ -263,6 +264,43 @@ TEST_CASE("rdma stream: a failure for want of memory ends with its path", "[rdma
   stream.inbound().leave_windows(nullptr);
   stream.begin_path(0, kStart);
   CHECK(stream.failure() == nullptr);
+}
+
+// Goal: a peer that loses its path again and again while nobody reads cannot send without end.
+TEST_CASE("rdma stream: bytes of lost paths count as the windows that held them",
+          "[rdma][stream][session]") {
+  test::Bench bench(Role::kServer);
+  std::vector<std::byte> left, before;  // the copy that is read now, and the one before
+  const auto lose = [&] {
+    std::swap(left, before);
+    left.resize(bench.stream.inbound().unread_bytes());
+    bench.stream.inbound().leave_windows(left.data());
+    bench.memory.clear();
+    bench.stream.begin_path(0, bench.now);
+  };
+  bench.offer();
+  bench.data("12345678");
+  lose();  // one window is full, the next one not offered yet
+  bench.offer();
+  bench.data("abc");
+  lose();
+  CHECK(bench.stream.inbound().unread_bytes() == 11);
+  CHECK(bench.stream.inbound().wanted_window() == 0);  // 11 bytes fill two windows
+  CHECK(bench.stream.inbound().is_full());
+  const std::uint32_t turns = bench.stream.inbound().window_turns();
+  CHECK(bench.read(2) == "12");
+  CHECK(bench.stream.inbound().window_turns() == turns);
+  CHECK(bench.read(1) == "3");
+  CHECK(bench.stream.inbound().window_turns() != turns);  // 8 bytes fill one
+  bench.offer();
+  bench.data("defghijk");
+  CHECK(bench.stream.inbound().wanted_window() == 0);
+  lose();
+  CHECK(bench.stream.inbound().wanted_window() == 0);
+  CHECK(bench.read() == "45678abcdefghijk");
+  bench.offer();
+  bench.data("l");
+  CHECK(bench.read() == "l");
 }
 
 // --- the table -----------------------------------------------------------------------------------

@@ -169,6 +169,10 @@ class ReceiveWindowQueue {
   // --- the user reads ----------------------------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
+  /// Returns how many bytes of the memory that become() was given are unread.
+  std::uint32_t left_over() const noexcept {
+    return count_ != 0 && at(0).left_over ? at(0).filled - at(0).read : 0;
+  }
   /// Returns how many bytes the peer has written in total, read or not.
   std::uint64_t total() const noexcept;
   /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;

@@ -66,6 +66,7 @@ WindowBuffer StreamReceiver::take_discarded() noexcept {
 
 void StreamReceiver::leave_windows(std::byte* into) noexcept {
   const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
+  assert(unread <= size_.most_bytes());
   if (unread != 0) line_.copy_unread(into);
   released_ = true;
   line_.become({into, static_cast<std::size_t>(unread)});
@@ -77,8 +78,9 @@ void StreamReceiver::drop_windows() noexcept {
 }
 
 void StreamReceiver::begin_again(const Peer& peer) noexcept {
-  released_ = ended_ = reader_late_ = recall_ = window_failed_ = drop_spare_ = false;
+  released_ = ended_ = recall_ = window_failed_ = drop_spare_ = false;
   size_.set_peer(peer);
+  reader_late_ = !wants_another();
   ++window_turns_;
 }
 
@@ -126,7 +128,8 @@ std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
     const std::size_t chunk = std::min(size - done, unread.size());
     if (into != nullptr) std::memcpy(into + done, unread.data(), chunk);
     done += chunk;
-    if (!line_.consume(chunk)) continue;
+    const bool wanted = wants_another();
+    if (!line_.consume(chunk) && wants_another() == wanted) continue;
     ++window_turns_;
     offer_spares();
   }
@@ -161,6 +164,7 @@ void StreamReceiver::check() const {
   line_.check();
   size_.check();
   assert(line_.held() <= size_.most_held() || released_);
+  assert(unread_bytes() <= size_.most_bytes());
   // Windows that could be offered must have been offered, or the stream would stall for ever.
   if (!ended_ && !released_ && line_.outstanding() == 0 && line_.has_spare() && wants_another())
     assert(!line_.has_spare_of(size_.length()) && !window_failed_);

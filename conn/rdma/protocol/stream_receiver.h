@@ -54,8 +54,8 @@ class StreamReceiver {
   /// must free. The `data` of the result is null if there is no such window.
   WindowBuffer take_discarded() noexcept;
   /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
-  /// (unread_bytes() long; must stay valid), where read() continues; if `into` is null they are
-  /// lost. From now on no window is wanted or offered.
+  /// (unread_bytes() long, which is at most WindowSize::most_bytes(); must stay valid), where
+  /// read() continues; if `into` is null they are lost. From now on no window is wanted or offered.
   void leave_windows(std::byte* into) noexcept;
   /// Stops the use of all windows like leave_windows(), but bytes that an earlier leave_windows()
   /// has copied stay. No other bytes may be unread.
@@ -102,6 +102,8 @@ class StreamReceiver {
   // --- reading -----------------------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
+  /// Returns how many unread bytes are in the memory that leave_windows() was given.
+  std::uint64_t left_over() const noexcept { return line_.left_over(); }
   /// Returns true if the peer has no window to write into, so that no more bytes can arrive until
   /// some are read. Only meaningful while there are unread bytes.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
@@ -144,9 +146,14 @@ class StreamReceiver {
   void check() const;
 
  private:
+  // Bytes that leave_windows() has copied count as the windows that would hold them: a peer that
+  // loses its path again and again while nobody reads is not offered windows without end.
+  std::uint64_t in_line() const noexcept {
+    const std::uint32_t left = line_.left_over();
+    return line_.count() + (left != 0 ? (left - 1) / size_.length() : 0);
+  }
   bool wants_another() const noexcept {
-    return !line_.leaving() && line_.outstanding() < size_.count() &&
-           line_.count() <= size_.count();
+    return !line_.leaving() && line_.outstanding() < size_.count() && in_line() <= size_.count();
   }
   bool may_recall() const noexcept;
   void offer_spares() noexcept;

@@ -4,6 +4,7 @@
 // longer and more while the peer fills them fast or waits for them, one of the first length when it
 // is quiet. Decides only; StreamReceiver has the windows.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,10 @@ class WindowSize {
   /// Returns how many receive windows may exist at most, including the one that the user is
   /// reading.
   std::uint32_t most_held() const noexcept;
+  /// Returns how many bytes may be unread at most, in windows or copied out of them.
+  std::uint64_t most_bytes() const noexcept {
+    return std::uint64_t{most_held()} * std::max(config_.max_window, config_.window);
+  }
   /// Returns true if the windows should be longer or more than one window of the first length.
   bool has_grown() const noexcept { return desired_ != config_.window || wanted_ > 1; }
 
