@@ -9,7 +9,9 @@ import array
 import asyncio
 import contextlib
 import errno
+import gc
 import pathlib
+import re
 import select
 import socket
 import ssl
@@ -19,6 +21,14 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
+import weakref
+from asyncio.trsock import TransportSocket
+
+try:
+    import _testbuffer
+except ImportError:  # a Python without its tests
+    _testbuffer = None
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -111,7 +121,16 @@ class Sockets(unittest.TestCase):
                 (one.recv_into, b"const"), (one.settimeout, -1), (one.settimeout, "1"),
                 (one.settimeout, float("nan")), (one.settimeout, 1e18), (one.shutdown, 7),
                 (one.shutdown, None), (one.makefile, "x"), (one.recvmsg, -1), (one.recvmsg_into, 3),
+                (one.recvmsg_into, [b"const"]), (one.sendmsg, ["text"]),
             ]  # fmt: skip
+            apart = [memoryview(bytearray(4))[::2]]
+            if _testbuffer:
+                flags = _testbuffer.ND_FORTRAN | _testbuffer.ND_WRITABLE
+                fortran = _testbuffer.ndarray([1] * 4, shape=[2, 2], format="B", flags=flags)
+                apart.append(memoryview(fortran))
+            for each in apart:
+                wrong += [(one.recv_into, each), (one.recvfrom_into, each), (one.send, each)]
+                wrong += [(one.recvmsg_into, [each]), (one.sendmsg, [each]), (one.sendall, each)]
             return [raised(*each)[0] for each in wrong]
 
     @each
@@ -129,6 +148,9 @@ class Sockets(unittest.TestCase):
                     with self.assertRaises(BlockingIOError):
                         while True:
                             one.send(b"x" * 65536)
+                    file = one.makefile("rwb", 8)
+                    seen.append(raised(file.write, b"x" * 1000))
+                    self.assertRaises(BlockingIOError, file.close)
             one.setblocking(False)
             seen.append(one.gettimeout())
             one.setblocking(True)
@@ -157,6 +179,7 @@ class Sockets(unittest.TestCase):
             one.shutdown(socket.SHUT_WR)
             seen += [other.recv(1), raised(one.send, b"x")]
         seen += [one.fileno(), raised(one.recv, 1), raised(one.send, b"x"), one.close()]
+        seen += [one.family, one.type, one.proto]
         return seen + [raised(one.getpeername), raised(one.getsockopt, 1, 1), one.gettimeout()]
 
     @each
@@ -212,14 +235,28 @@ class Streams(unittest.TestCase):
             self.assertEqual(writer.get_extra_info("sockname"), below.getsockname())
             self.assertEqual(writer.get_extra_info("peername"), below.getpeername())
             self.assertEqual(below.getpeername(), ("127.0.0.1", port_of(server)))
+            if sys.version_info >= (3, 11):  # the others were deprecated
+                missing = {each for each in dir(TransportSocket) if each[0] != "_"}
+                self.assertLessEqual(missing - set(dir(below)), {"getsockbyname"})  # never worked
             found = [below.family, below.type, below.proto, below.gettimeout()]
             found += [raised(below.setblocking, True), raised(below.settimeout, 1)]
+            found += [below.get_inheritable(), raised(below.shutdown, 7)]
+            with below.dup() as duplicate:
+                found += [duplicate.gettimeout(), duplicate.get_inheritable()]
+                self.assertEqual(duplicate.getsockname(), below.getsockname())
             found.append(below.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
             for name in "cipher", "peercert", "ssl_object", "compression", "nothing":
                 found.append(writer.get_extra_info(name, "none"))
             writer.close()
             await writer.wait_closed()
-            return found + [below.fileno(), raised(below.getpeername), *seen]
+            for call in below.getpeername, below.dup, below.get_inheritable:
+                found.append(raised(call))
+            _, writer = await connect(kind, port_of(server))
+            writer.close()
+            await writer.wait_closed()
+            late = writer.get_extra_info("socket")
+            found += [late.fileno(), late.family, late.type, late.proto]
+            return found + [below.fileno(), *seen]
 
     @each
     async def test_server(self, kind):
@@ -381,8 +418,72 @@ class Streams(unittest.TestCase):
         return seen
 
     @each
+    async def test_exceptions(self, kind):
+        """Exceptions of a protocol end its connection, also CancelledError"""
+        loop, told = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: told.append(repr(context["exception"])))
+
+        class Protocol(asyncio.Protocol):
+            def __init__(self, where):
+                if where == "factory":
+                    raise asyncio.CancelledError
+
+            def data_received(self, data):
+                raise asyncio.CancelledError
+
+            def connection_lost(self, error):
+                told.append(f"lost: {error!r}")
+
+        async def run(where):
+            if kind == "ours":
+                url = "tcp://127.0.0.1:0"
+                server = await aeconn.aio.create_server(lambda: Protocol(where), url)
+            else:
+                server = await loop.create_server(lambda: Protocol(where), "127.0.0.1", 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+            writer.write(b"x")
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(await asyncio.wait_for(reader.read(), LONG), b"")
+            writer.close()
+            server.close()
+
+        await run("data_received")
+        seen = tuple(told)
+        await run("factory")
+        return seen
+
+    @each
+    async def test_forgotten(self, kind):
+        """A stream that is dropped, not closed, after its end: garbage, with a ResourceWarning"""
+        quiet_ones = []
+
+        async def forgetful(reader, writer):
+            quiet_ones.append((weakref.ref(writer.transport), await reader.read()))
+
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", ResourceWarning)
+            server = await serve(kind, forgetful)
+            reader, writer = await connect(kind, port_of(server))
+            writer.write_eof()
+            while not quiet_ones:
+                await asyncio.sleep(0.001)
+            gc.collect()
+            await asyncio.sleep(0)
+            gc.collect()
+            self.assertEqual(await asyncio.wait_for(reader.read(), LONG), b"")
+            client = weakref.ref(writer.transport)
+            del reader, writer
+            gc.collect()
+            await asyncio.sleep(0)
+            gc.collect()
+            server.close()
+            await asyncio.wait_for(server.wait_closed(), LONG)
+        self.assertTrue(any(each.category is ResourceWarning for each in warned))
+        return [quiet_ones[0][0](), client()]
+
+    @each
     async def test_failing(self, kind):
-        """A failed connect: the exception's class and errno"""
+        """A failed connect to an address: the exception's class and errno"""
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             with self.assertRaises(OSError) as caught:
@@ -571,12 +672,19 @@ class Different(unittest.TestCase):
             with aeconn.connect(f"tcp://[::1]:{name[1]}", LONG) as ours:
                 self.assertEqual(ours.getpeername(), name[:2])
 
-    def test_dup(self):
-        """`dup()`"""
-        def call(one, _):
-            return hasattr(one, "dup")
+    def test_missing(self):
+        """methods that are missing"""
+        missing = {each for each in dir(socket.socket) if each[0] != "_"} - set(dir(aeconn.Socket))
+        row = PAGE.read_text().partition("| methods that are missing |")[2].partition("|")[0]
+        self.assertEqual(missing, set(re.findall("[a-z_]+", row)))
 
-        self.assertEqual(self.both(call), [True, False])
+    def test_names_that_do_not_resolve(self):
+        """a name that does not resolve"""
+        with self.assertRaises(socket.gaierror):
+            socket.create_connection(("no-such.invalid", 1))
+        with self.assertRaisesRegex(OSError, "no-such.invalid: ") as caught:
+            aeconn.connect("tcp://no-such.invalid:1")
+        self.assertEqual(caught.exception.errno, errno.EHOSTUNREACH)
 
 
 def select_readable(one):

@@ -169,16 +169,17 @@ class Callbacks(unittest.TestCase):
         loop, told = asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, context: told.append(context))
         for name in "data_received", "eof_received":
-            told.clear()
+            for kind in ZeroDivisionError, asyncio.CancelledError:
 
-            def fail(*_):
-                raise ZeroDivisionError(name)
+                def fail(*_):
+                    raise kind(name)
 
-            transport, protocol = await kv(url, **{name: fail})
-            transport.write(b"QUIT\r\n")
-            self.assertIsInstance(await protocol.lost, ZeroDivisionError)
-            self.assertEqual([str(each["exception"]) for each in told], [name])
-            self.assertIs(told[0]["transport"], transport)
+                told.clear()
+                transport, protocol = await kv(url, **{name: fail})
+                transport.write(b"QUIT\r\n")
+                self.assertIsInstance(await asyncio.wait_for(protocol.lost, LONG), kind)
+                self.assertEqual([str(each["exception"]) for each in told], [name])
+                self.assertIs(told[0]["transport"], transport)
         loop.set_exception_handler(None)
         with self.assertRaises(ZeroDivisionError):
             await kv(url, connection_made=lambda *_: 1 / 0)
@@ -299,6 +300,30 @@ class Callbacks(unittest.TestCase):
             transport.write(b"PING\r\n")
             self.assertIsInstance(await asyncio.wait_for(Bad.lost, LONG), Exception)
 
+    @each_url_async
+    async def test_a_buffer_that_is_resized(self, url):
+        lost = asyncio.get_running_loop().create_future()
+
+        class Resizing(asyncio.BufferedProtocol):
+            buffer = bytearray(100)
+
+            def get_buffer(self, _):
+                return self.buffer
+
+            def buffer_updated(self, _):
+                self.buffer.extend(b"more")
+
+            def eof_received(self):
+                self.buffer.clear()
+
+            def connection_lost(self, error):
+                lost.set_result(error)
+
+        transport, protocol = await aeconn.aio.create_connection(Resizing, url)
+        transport.write(b"QUIT\r\n")
+        self.assertIsNone(await asyncio.wait_for(lost, LONG))
+        self.assertEqual(protocol.buffer, b"")
+
 
 class Values(unittest.TestCase):
     def test_abort(self):
@@ -400,6 +425,19 @@ class Values(unittest.TestCase):
         await asyncio.wait_for(protocol.lost, LONG)
         self.assertRaises(TypeError, transport.write, "text")
 
+    @each_url_async
+    async def test_writing_after_the_end(self, url):
+        """The fifth time it is a warning of asyncio's logger, and no error of the loop."""
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        transport, protocol = await kv(url)
+        transport.close()
+        with self.assertLogs("asyncio", "WARNING") as logged:
+            for _ in range(20):
+                transport.write(b"late")
+        await asyncio.wait_for(protocol.lost, LONG)
+        self.assertEqual((len(logged.records), told), (1, []))
+
     def test_another_thread(self):
         """All calls are refused, and C is not called."""
         calls = {
@@ -408,7 +446,7 @@ class Values(unittest.TestCase):
             "write": (b"x",),
             "writelines": ([b"x"],),
         }
-        told = {("Transport", "is_closing"), ("Server", "get_loop")}
+        told = {("Transport", "is_closing"), ("Transport", "close"), ("Server", "get_loop")}
 
         async def run():
             server = await aeconn.aio.create_server(Protocol, "tcp://127.0.0.1:0")

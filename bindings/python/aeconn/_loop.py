@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ctypes
+import errno
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -42,21 +42,23 @@ class Called:
         self.found = (ctypes.c_size_t * _MOST_FOUND)()  # numbers from C
         self.address = ctypes.addressof(self.found)
 
-    def keep(self, *steps: Callable[[], object]) -> int:
-        """Returns the number of the first step; those of the others follow."""
+    def reserve(self, count: int) -> int:
+        """Returns the first of so many numbers."""
         first = self.numbers + 1
-        for step in steps:
-            self.numbers += 1
-            self.steps[self.numbers] = step
+        self.numbers += count
         return first
 
-    def let_go(self, number: int, count: int = 1) -> None:
-        for each in range(number, number + count):
-            self.steps.pop(each, None)
+    def keep(self, step: Callable[[], object]) -> int:
+        """Returns the number of the step."""
+        number = self.reserve(1)
+        self.steps[number] = step
+        return number
+
+    def let_go(self, number: int) -> None:
+        self.steps.pop(number, None)
 
 
 def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
-    attached.thread = get_ident()
     with attached.gate:
         count = lib.collect(attached.native, called.address, _MOST_FOUND)
     if count == _MOST_FOUND:  # maybe there are more
@@ -107,7 +109,6 @@ class Attached:
         self.view = memoryview(buffer)
         self.address = ctypes.addressof((ctypes.c_char * READ_SIZE).from_buffer(buffer))
         self.process = os.getpid()
-        self.thread = get_ident()  # that last ran the loop
         self._thread = threading.current_thread()
         self.stops: list[int] = []  # of C; freed after the loop if not before
         self.gate = threading.RLock()  # held while C may call Python; acquired for good at exit
@@ -125,10 +126,18 @@ class Attached:
             raise RuntimeError("Event loop is closed")
         return called
 
-    def let_go(self, number: int, count: int = 1) -> None:
+    def let_go(self, number: int) -> None:
         called = self._called()
         if called is not None:
-            called.let_go(number, count)
+            called.let_go(number)
+
+    def check(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Other threads must not call C, and the recorded events would change meanwhile. In a child
+        after fork() all of this belongs to the parent."""
+        if self.process != os.getpid():
+            raise OSError(errno.EBADF, "this belongs to the parent process")
+        if not on_thread(loop):
+            raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")
 
     @classmethod
     def to(cls, loop: asyncio.AbstractEventLoop) -> Attached:
@@ -136,7 +145,6 @@ class Attached:
         attached = cls._all.get(loop)
         if attached is None or attached.process != os.getpid():
             attached = cls._all[loop] = cls(loop)
-        attached.thread = get_ident()
         return attached
 
     def facts(self, conn: int) -> dict[str, str]:
@@ -166,9 +174,3 @@ atexit.register(Attached.end)
 
 def on_thread(loop: asyncio.AbstractEventLoop) -> bool:
     return asyncio._get_running_loop() is loop or not loop.is_running()
-
-
-def check_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """Other threads must not call C, and the recorded events would change meanwhile."""
-    if not on_thread(loop):
-        raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")

@@ -26,7 +26,7 @@ from ctypes import (
     c_void_p,
     py_object,
 )
-from typing import Any
+from typing import Any, NoReturn
 
 READABLE = 1
 WRITABLE = 2
@@ -175,6 +175,15 @@ STOP = ctypes.cast(lib.stop, PostFn)
 STOP_AT_END = ctypes.cast(lib.stop, EndedFn)
 
 
+_errno_of_c = ctypes.pythonapi["__errno_location"]
+_errno_of_c.restype = POINTER(c_int)
+
+
+def set_errno_of_c(number: int) -> None:
+    """Sets errno itself, not ctypes' copy: for C code of Python that reads it afterwards."""
+    _errno_of_c()[0] = number
+
+
 # --- texts and numbers, validated before they are passed to C -------------------------------------
 
 
@@ -248,6 +257,18 @@ def _is_host(conn: int, text: str) -> bool:
     """Whether it is a host whose port is 0 (possible for the local address of rdma) and not a
     path."""
     return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith((b"unix", b"shm"))
+
+
+def not_copied(self: object) -> NoReturn:
+    """As __getstate__(): two objects must not own what one of them frees."""
+    raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
+
+def leave_to_parent(conn: int | None) -> None:
+    """Called in a child after fork(): closes the child's copy of the descriptor. Sends nothing to
+    the peer, because the parent continues to use the connection."""
+    if conn and (fd := lib.fd(conn)) >= 0:
+        os.close(fd)
 
 
 def kernel_socket(conn: int) -> socket.socket:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 
 from . import _native
-from ._loop import Attached, check_thread
+from ._loop import Attached
 from ._native import Address, ConnFn, lib
 from ._transport import Transport
 
@@ -52,6 +52,8 @@ class ListeningSocket:
 
 class Server(asyncio.AbstractServer):
     """A listener; it accepts connections until closed."""
+
+    __getstate__ = _native.not_copied
 
     def __init__(
         self, factory: Callable[[], asyncio.BaseProtocol], url: str, start_serving: bool = True
@@ -120,8 +122,11 @@ class Server(asyncio.AbstractServer):
         return self._sockets if self._listener else ()
 
     def close(self) -> None:
-        """Connections that were already accepted stay open."""
-        check_thread(self._loop)
+        """Connections that were already accepted stay open. In a child after fork() it has no
+        effect."""
+        if self._attached.process != os.getpid():
+            return
+        self._attached.check(self._loop)
         listener, self._listener = self._listener, None
         if listener:
             self._serving = False
@@ -136,20 +141,20 @@ class Server(asyncio.AbstractServer):
 
     def close_clients(self) -> None:
         """Closes all accepted connections; what was written to them is still delivered."""
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         for transport in tuple(self._transports):
             transport.close()
 
     def abort_clients(self) -> None:
         """Ends all accepted connections at once, without what was not yet sent."""
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         for transport in tuple(self._transports):
             transport.abort()
 
     async def wait_closed(self) -> None:
         """Waits until the server is closed and, as asyncio does from Python 3.12 on, all accepted
         connections have ended."""
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         if self._waiters is not None:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
@@ -159,17 +164,17 @@ class Server(asyncio.AbstractServer):
         return self._loop
 
     def is_serving(self) -> bool:
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         return self._serving
 
     async def start_serving(self) -> None:
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         if self._listener and not self._serving:
             self._serving = True
             lib.listener_resume(self._listener)
 
     async def serve_forever(self) -> None:
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         if self._serving_for_ever is not None:
             raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
         if not self._listener:

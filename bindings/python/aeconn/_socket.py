@@ -8,6 +8,7 @@ for each other, and Python's signal handlers run without delay during any wait.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import io
@@ -16,6 +17,7 @@ import operator
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -90,6 +92,16 @@ class _Deadline:
         return min(math.ceil(left * 1000), 2**31 - 1)
 
 
+class _RawFile(socket.SocketIO):
+    """Below the files of makefile()."""
+
+    def write(self, data: ReadableBuffer, /) -> int | None:
+        n = super().write(data)
+        if n is None:  # there is no space: io makes its BlockingIOError from C's errno
+            _native.set_errno_of_c(errno.EAGAIN)
+        return n
+
+
 class Socket:
     """A stream to one peer over any transport of the library.
 
@@ -100,22 +112,25 @@ class Socket:
 
     _conn: int | None = None
     _loop: int | None = None
+    _kept_at: int | None = None  # the keeper's descriptor of this connection
     _ends_by: Callable[[int | None], None] = staticmethod(lib.close)
+
+    __getstate__ = _native.not_copied
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._begin(timeout)
-        self._conn = lib.connect(self._loop, _with_limit(url, self._timeout), NO_HANDLER, None)
-        if not self._conn:
-            error = _native.set_up_error()
-            self.close()
-            raise error
+        limited = _with_limit(url, self._timeout)
+        self._conn = lib.connect(self._loop, _native.to_c(limited), NO_HANDLER, None)
         try:
-            state = self._until(_settled, _OUTGOING)
-            if state != _native.CONNECTED:
-                raise _native.connect_error(self._conn)
+            if not self._conn:
+                raise _without(limited[len(url) :], _native.set_up_error())
+            if self._until(_settled, _OUTGOING) != _native.CONNECTED:
+                raise _without(limited[len(url) :], _native.connect_error(self._conn))
         except BaseException:
             self.close()
             raise
+        with contextlib.suppress(OSError):  # no descriptor is left: later, then
+            self._kind()
         keeper.keep(self)
 
     def _begin(self, timeout: float | None) -> None:
@@ -130,7 +145,6 @@ class Socket:
         self._input_over = False  # recv() has no more data to wait for
         self._read_shut = False  # shutdown(SHUT_RD)
         self._closing = False
-        self._kept_at: int | None = None  # the keeper's descriptor of this connection
         self._known_kind: tuple[int, int] | None = None  # family and protocol
         self._files = 0  # number of open files from makefile()
         self._close_wanted = False  # close() was called and waits for these files
@@ -141,6 +155,9 @@ class Socket:
     @classmethod
     def adopt(cls, connected: socket.socket) -> Self:
         """Takes over a connected TCP or Unix socket and its time-out."""
+        ssl = sys.modules.get("ssl")
+        if ssl is not None and isinstance(connected, ssl.SSLSocket):
+            raise TypeError("an ssl.SSLSocket cannot be adopted: connect to a tls:// URL instead")
         self = cls.__new__(cls)
         self._begin(connected.gettimeout())
         scheme = _native.scheme_of(connected).encode()
@@ -149,6 +166,7 @@ class Socket:
             error = _native.set_up_error()
             self.close()
             raise error
+        self._known_kind = connected.family, connected.proto
         connected.detach()
         return self
 
@@ -184,9 +202,7 @@ class Socket:
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         size = operator.index(nbytes)
         _no_flags("recv_into", flags)
-        view = _flat(buffer)
-        if view.readonly:
-            raise TypeError("recv_into() needs a buffer that can be written to")
+        view = _writable(buffer)
         if size < 0:
             raise ValueError("negative buffersize in recv_into")
         if size > len(view):
@@ -211,7 +227,7 @@ class Socket:
     def recvmsg_into(
         self, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0
     ) -> tuple[int, list[Any], int, None]:
-        views = [_flat(each) for each in buffers]
+        views = [_writable(each) for each in buffers]
         data = self.recv(sum(map(len, views)), flags)
         rest = memoryview(data)
         for view in views:
@@ -232,7 +248,7 @@ class Socket:
             raise OSError(errno.EOPNOTSUPP, "sendmsg() has no ancillary data here")
         if address is not None:
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
-        return self.send(b"".join(buffers), flags)
+        return self.send(b"".join([_flat(each) for each in buffers]), flags)
 
     def _read(self, address: int, size: int) -> int:
         def step(conn: int) -> int | None:
@@ -401,7 +417,7 @@ class Socket:
             raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
         reads, writes, text = "r" in mode or "w" not in mode, "w" in mode, "b" not in mode
         self._open()
-        raw = socket.SocketIO(self, "r" * reads + "w" * writes)  # type: ignore[arg-type]
+        raw = _RawFile(self, "r" * reads + "w" * writes)  # type: ignore[arg-type]
         self._files += 1
         size = io.DEFAULT_BUFFER_SIZE if buffering is None or buffering < 0 else buffering
         if size == 0:
@@ -490,11 +506,8 @@ class Socket:
             close_loop(loop)  # waits up to its end-linger for written data to be sent
 
     def _leave_to_parent(self) -> None:
-        """Called in a child after fork(): sends nothing to the peer, because the parent continues
-        to use the connection."""
         conn, self._conn, self._loop = self._conn, None, None
-        if conn and (fd := lib.fd(conn)) >= 0:
-            os.close(fd)
+        _native.leave_to_parent(conn)
 
     # --- settings and facts ----------------------------------------------------------------------
 
@@ -862,12 +875,17 @@ def _still_leaves(conn: int) -> bool:
     return waits and ctypes.get_errno() == errno.ETIMEDOUT
 
 
-def _with_limit(url: str, timeout: float | None) -> bytes:
+def _with_limit(url: str, timeout: float | None) -> str:
     """The caller's `timeout` takes precedence, so the transport's own limit must not be shorter."""
     if timeout is None or not isinstance(url, str):
-        return _native.to_c(url)
+        return url
     limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
-    return _native.to_c(_native.with_option(url, "connect-timeout", f"{limit}ms"))
+    return _native.with_option(url, "connect-timeout", f"{limit}ms")
+
+
+def _without(added: str, error: OSError) -> OSError:
+    """The error about a URL, without an option that the user did not write."""
+    return OSError(error.errno, error.strerror.replace(added, "")) if added else error
 
 
 def _no_flags(call: str, flags: int) -> None:
@@ -877,9 +895,16 @@ def _no_flags(call: str, flags: int) -> None:
 
 def _flat(data: Any) -> memoryview:
     view = memoryview(data)
-    if not view.contiguous:
+    if not view.c_contiguous:
         raise BufferError("memoryview: underlying buffer is not C-contiguous")
     return view.cast("B") if view.nbytes else memoryview(b"" if view.readonly else bytearray())
+
+
+def _writable(data: Any) -> memoryview:
+    view = memoryview(data)
+    if view.readonly or not view.c_contiguous:
+        raise TypeError("a contiguous buffer that can be written to is required")
+    return _flat(view)
 
 
 def _readable(data: Any) -> memoryview:

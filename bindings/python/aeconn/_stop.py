@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from . import _native
-from ._loop import Attached, check_thread
+from ._loop import Attached
 from ._native import NOTE, lib
 from ._transport import Transport
 
@@ -42,6 +42,8 @@ class Stop:
     pass (). `begins` is called when the stop begins: a program with protocols of its own closes the
     transports there that have no answer due, and each other one after its last answer. A loop has
     one Stop at a time. It belongs to the loop's thread, but for request() and what is read."""
+
+    __getstate__ = _native.not_copied
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class Stop:
 
     async def wait(self) -> int:
         """Waits until the stop has ended, and returns its status."""
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         await asyncio.shield(self._ended)
         return self.status
 
@@ -153,7 +155,7 @@ class Stop:
         more of them. wait() raises CancelledError."""
         if self._attached.process != os.getpid():
             return
-        check_thread(self._loop)
+        self._attached.check(self._loop)
         native, self._native = self._native, None
         if native is None:
             return

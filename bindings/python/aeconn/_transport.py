@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
 import errno
@@ -11,12 +12,13 @@ import os
 import socket
 import warnings
 import weakref
+from asyncio import _get_running_loop
+from asyncio.log import logger
 from collections.abc import Awaitable, Callable, Iterable
-from threading import get_ident
 from typing import Any
 
 from . import _native, _tls
-from ._loop import READ_SIZE, Attached, check_thread, on_thread
+from ._loop import READ_SIZE, Attached, on_thread
 from ._native import AGAIN, NO_HANDLER, NOTE, WRITABLE, lib
 
 # Type for the address of any Python buffer, as C expects it.
@@ -53,10 +55,11 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
 
 
 class TransportSocket:
-    """The socket below a transport, with the functions that asyncio.trsock.TransportSocket has.
-    For options and names; the transport alone reads and writes."""
+    """The socket below a transport, with the functions that asyncio.trsock.TransportSocket has from
+    Python 3.11 on. For options and names; the transport alone reads and writes."""
 
     type = socket.SOCK_STREAM
+    __getstate__ = _native.not_copied
 
     def __init__(self, transport: Transport, conn: int) -> None:
         self._transport = weakref.ref(transport)
@@ -74,12 +77,26 @@ class TransportSocket:
         conn = self._conn()
         return -1 if conn is None else int(lib.fd(conn))
 
-    def _call(self, name: str, *arguments: Any) -> Any:
+    def _duplicate(self) -> socket.socket:
         conn = self._conn()
         if conn is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        with _native.kernel_socket(conn) as below:
+        return _native.kernel_socket(conn)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        with self._duplicate() as below:
             return getattr(below, name)(*arguments)
+
+    def dup(self) -> socket.socket:
+        below = self._duplicate()
+        below.settimeout(0)
+        return below
+
+    def get_inheritable(self) -> bool:
+        return os.get_inheritable(self.fileno())
+
+    def shutdown(self, how: int) -> None:
+        self._call("shutdown", how)
 
     def getsockname(self) -> Any:
         return self._call("getsockname")
@@ -106,7 +123,10 @@ class TransportSocket:
 
 
 class Transport(asyncio.Transport):
-    """The asyncio transport that protocols write to. It owns the connection from its creation."""
+    """The asyncio transport that protocols write to. It owns the connection from its creation. The
+    loop references it while it reads, and while data is left to be sent."""
+
+    __getstate__ = _native.not_copied
 
     def __init__(
         self,
@@ -133,12 +153,22 @@ class Transport(asyncio.Transport):
         self._paused = self._reading = self._started = self._input_ended = False
         self._writes_in_vain = 0
         self._ended = ended
-        self._number = attached.called.keep(self._on_readable, self._on_writable)
+        self._number = attached.called.reserve(2)  # of what reads, and of what writes
 
     def __del__(self) -> None:
-        if self._conn is not None and self._attached.process == os.getpid():
-            warnings.warn(f"unclosed transport {id(self):#x}", ResourceWarning, source=self)
-            lib.close(self._conn)
+        if self._conn is None or self._attached.process != os.getpid():
+            return
+        warnings.warn(f"unclosed transport {id(self):#x}", ResourceWarning, source=self)
+        if on_thread(self._loop):
+            self._discard()
+        else:  # of whatever thread the garbage collector runs on
+            self._loop.call_soon_threadsafe(self._discard)
+
+    def _discard(self) -> None:
+        conn, self._conn, self._closing = self._conn, None, True
+        lib.close(conn)
+        if self._ended is not None and not self._loop.is_closed():
+            self._ended(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._conn is None else "closing" if self._closing else "open"
@@ -152,7 +182,7 @@ class Transport(asyncio.Transport):
         self._watch()
 
     def _check_thread(self) -> None:
-        check_thread(self._loop)
+        self._attached.check(self._loop)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -177,6 +207,10 @@ class Transport(asyncio.Transport):
         if self._conn is None or wanted == self._reading:
             return
         self._reading = wanted
+        if wanted:
+            self._attached.called.steps[self._number] = self._on_readable
+        else:
+            self._attached.let_go(self._number)
         handler = NOTE if wanted else NO_HANDLER
         if lib.on_readable(self._conn, handler, self._number) != 0:
             self._end(_native.io_error(self._conn))
@@ -193,7 +227,9 @@ class Transport(asyncio.Transport):
         data = attached.view[:n]
         try:
             self._run(self._protocol.data_received, data if self._copies else bytes(data))
-        except Exception as error:  # SystemExit and KeyboardInterrupt leave the loop
+        except (SystemExit, KeyboardInterrupt):  # they leave the loop
+            raise
+        except BaseException as error:
             self._fail("Fatal error: protocol.data_received() call failed.", error)
 
     def _read_into(self) -> None:
@@ -203,9 +239,9 @@ class Transport(asyncio.Transport):
             raise RuntimeError("get_buffer() returned an empty buffer")
         view = view.cast("B")
         n = lib.read(self._conn, ctypes.addressof(_Buffer.from_buffer(view)), len(view))
+        view.release()  # a bytearray can be resized now
         if n <= 0:
             return self._no_data(n)
-        view.release()
         updated = self._protocol.buffer_updated
         self._guarded("protocol.buffer_updated() call failed.", self._run, updated, n)
 
@@ -226,7 +262,7 @@ class Transport(asyncio.Transport):
     # --- writing ---------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if get_ident() != self._attached.thread:
+        if _get_running_loop() is not self._loop:  # None in a child after fork()
             self._check_thread()
         if self._unsent or self._closing or self._eof_due or data.__class__ is not bytes:
             return self._write_behind(data)
@@ -248,9 +284,7 @@ class Transport(asyncio.Transport):
         if self._closing:
             self._writes_in_vain += 1
             if self._writes_in_vain == 5:
-                self._loop.call_exception_handler(
-                    {"message": "write() to a transport that is closed", "transport": self}
-                )
+                logger.warning("write() to a transport that is closed")
         elif self._unsent:
             self._unsent += data
             self._pause_if_full()
@@ -267,6 +301,7 @@ class Transport(asyncio.Transport):
         elif self._keeps:
             lib.flush(self._conn)
         if n < len(data):
+            self._attached.called.steps[self._number + 1] = self._on_writable
             self._unsent += memoryview(data)[max(n, 0) :]
             lib.on_writable(self._conn, NOTE, self._number + 1)
             self._pause_if_full()
@@ -293,6 +328,7 @@ class Transport(asyncio.Transport):
             lib.flush(self._conn)
         if not self._unsent:
             lib.on_writable(self._conn, NO_HANDLER, None)
+            self._attached.let_go(self._number + 1)
             if self._eof_due:
                 self._shut_down()
             if self._closing:
@@ -352,9 +388,12 @@ class Transport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Data already written is still delivered."""
-        self._check_thread()
-        if self._closing:
+        """Data already written is still delivered. Allowed on any thread, like is_closing(): the
+        loop's thread closes it then."""
+        if self._left_to_parent() or self._closing:
+            return
+        if not on_thread(self._loop):
+            self._loop.call_soon_threadsafe(self.close)
             return
         self._closing = True
         self._watch()
@@ -363,8 +402,17 @@ class Transport(asyncio.Transport):
 
     def abort(self) -> None:
         """Resets the stream: the peer sees an error instead of a clean end."""
-        self._check_thread()
-        self._end(None, lib.abort)
+        if not self._left_to_parent():
+            self._check_thread()
+            self._end(None, lib.abort)
+
+    def _left_to_parent(self) -> bool:
+        """Whether this is a child after fork(): the connection is then closed here alone."""
+        if self._attached.process == os.getpid():
+            return False
+        conn, self._conn, self._closing = self._conn, None, True
+        _native.leave_to_parent(conn)
+        return True
 
     def _end(
         self, why: BaseException | None, how: Callable[[int], None] = lib.close
@@ -373,11 +421,14 @@ class Transport(asyncio.Transport):
         if conn is None:
             return
         self._facts = self._all_facts(conn)
+        with contextlib.suppress(OSError):  # no descriptor is left
+            self._fact("socket")
         self._conn = None
         self._closing, self._reading = True, False
         self._unsent.clear()
         how(conn)
-        self._attached.let_go(self._number, 2)
+        self._attached.let_go(self._number)
+        self._attached.let_go(self._number + 1)
         self._loop.call_soon(self._lost, why, context=self._context)
 
     def _lost(self, why: BaseException | None) -> None:
@@ -391,10 +442,12 @@ class Transport(asyncio.Transport):
     def _guarded(self, message: str, step: Callable[..., object], *arguments: Any) -> None:
         try:
             step(*arguments)
-        except Exception as error:  # SystemExit and KeyboardInterrupt leave the loop
+        except (SystemExit, KeyboardInterrupt):  # they leave the loop
+            raise
+        except BaseException as error:
             self._fail(f"Fatal error: {message}", error)
 
-    def _fail(self, message: str, error: Exception) -> None:
+    def _fail(self, message: str, error: BaseException) -> None:
         self._tell_handler(message, error)
         self._end(error)
 
@@ -402,10 +455,12 @@ class Transport(asyncio.Transport):
         """Calls a flow control method of the protocol; its exceptions do not end the connection."""
         try:
             self._run(getattr(self._protocol, method))
-        except Exception as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             self._tell_handler(f"protocol.{method}() failed", error)
 
-    def _tell_handler(self, message: str, error: Exception) -> None:
+    def _tell_handler(self, message: str, error: BaseException) -> None:
         self._loop.call_exception_handler(
             {
                 "message": message,

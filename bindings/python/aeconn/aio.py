@@ -170,13 +170,15 @@ class LoopGroup:
             server = await start_server(connected, at)
             self._ends.append((asyncio.get_running_loop(), end))
             began.set_result(server.urls)
-            await end.wait()
-            if not self._graceful:
-                return server.close()
-            with Stop(self._limit, signals=()) as stop:
-                stop.request()
-                await stop.wait()
-                self._left.append(stop.left)
+            try:
+                await end.wait()
+                if self._graceful:
+                    with Stop(self._limit, signals=()) as stop:
+                        stop.request()
+                        await stop.wait()
+                        self._left.append(stop.left)
+            finally:  # also if a handler raised SystemExit: the other loops get the clients then
+                server.close()
 
         def run() -> None:
             try:
