@@ -50,8 +50,10 @@ inline int pass(int socket, std::string bytes, const std::vector<int>& descripto
 /// A socket of TCP with unsent bytes and SO_LINGER.
 class Lingering {
  public:
-  Lingering()
-      : listening_(RawSocket::listening(1)), own_(RawSocket::connect(listening_.endpoint())) {
+  Lingering() : listening_(RawSocket::listening(1)) {
+    const int small = 4096;  // so that bytes stay unsent for good
+    setsockopt(listening_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    own_ = RawSocket::connect(listening_.endpoint());
     far_ = listening_.accept();
     const std::string bytes(1 << 20, 'x');
     while (own_.send_what_fits(bytes) != 0) {
