@@ -44,6 +44,8 @@ void InPlace::settle() noexcept {
   if (busy_ || !read_ahead.idle() || !output_.idle() || shutdown_due_ || timer_ != 0 ||
       pool_ == nullptr)
     return;
+  // Once the output of a closed connection is sent or given up, run_telling() closes the carrier.
+  if (connection_->given_up() && !connection_->closing()) return;
   read_ahead.reset();
   sending_.unqueue();
   telling_.unqueue();

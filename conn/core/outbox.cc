@@ -248,8 +248,9 @@ bool InPlace::begin_drain() noexcept {
       give_up_output(code_of(ETIMEDOUT));
       return ae::kNoMore;
     });
-    connection_->put(connection_->on_read_, connection_->wanted_.read,
-                     [](Connection& one) { ConnectionCore::of(one).in_place_->discard(); });
+    connection_->put(connection_->on_read_, connection_->wanted_.read, [](Connection& one) {
+      if (InPlace* const its = ConnectionCore::of(one).in_place_; its != nullptr) its->discard();
+    });
     connection_->carrier_->interest_changed();
     return true;
   } catch (const std::exception&) {

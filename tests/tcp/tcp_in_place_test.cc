@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tests/support/raw_socket.h"
 #include "tests/support/zero_copy_half.h"
 
 using testing::Parcel;
@@ -109,4 +110,46 @@ TEST_CASE("tcp: readv takes more pieces than one system call does", "[tcp]") {
   testing::Collector collector(*pair.server);
   RUN_UNTIL(pair.loop, collector.over());
   REQUIRE(pair.server->readv(pieces.data(), static_cast<int>(pieces.size())) == 0);
+}
+
+TEST_CASE("tcp: with linger=0 a busy iteration does not lose the end of committed output",
+          "[tcp]") {
+  testing::Site site({.name = "tcp"});
+  site.type.configure({{"linger", "0"}});
+  std::vector<conn::ConnectionPtr> servers;
+  const conn::ListenerPtr listener =
+      site.listen([&](conn::ConnectionPtr next) { servers.push_back(std::move(next)); });
+  const testing::RawSocket client = testing::RawSocket::connect(testing::address_of(*listener));
+  const testing::RawSocket other = testing::RawSocket::connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, servers.size() == 2);
+  // Bytes that are read ahead make a handler due in each iteration. It takes all the time of one.
+  other.send("x");
+  testing::await_readable(site.loop, *servers[1]);
+  REQUIRE(servers[1]->peek().size == 1);
+  bool closed = false, busy = false;
+  servers[1]->set_read_handler([&](conn::Connection&) {
+    busy = closed;
+    while (closed && site.loop.has_time()) continue;
+    closed = false;
+  });
+  const std::string much(64 << 10, 'm');
+  const auto fill = [&] {
+    while (servers[0]->write(much.data(), much.size()) > 0) continue;
+  };
+  for (int i = 0; i < 10; ++i) {
+    fill();
+    testing::turns(site.loop, 1);
+  }
+  site.loop.post([&] {
+    fill();
+    const std::span<std::byte> room = servers[0]->reserve(100);
+    if (room.size() < 100) return;
+    std::memset(room.data(), 'c', 100);
+    servers[0]->commit(100);
+    servers[0].reset();
+    closed = true;
+  });
+  RUN_UNTIL(site.loop, busy);
+  client.send("the peer may send on");
+  RUN_UNTIL(site.loop, site.type.counters(site.loop).open == 1);
 }
