@@ -22,7 +22,7 @@ class AECONN_API LibevLoop final : public EventLoop {
   /// Uses the host program's ev_loop, which must outlive this object. The host continues to call
   /// ev_run(); this object's watchers keep ev_run() running only while this object waits for
   /// something. If a handler throws, ev_run() returns (EVBREAK_ALL) and take_exception() returns
-  /// the exception.
+  /// the exception. Throws std::system_error if there is no descriptor left for wake-ups.
   explicit LibevLoop(struct ev_loop* borrowed);
   ~LibevLoop() override;
 
@@ -58,10 +58,13 @@ class AECONN_API LibevLoop final : public EventLoop {
   /// a borrowed ev_loop; with an owned one run() rethrows.
   std::exception_ptr take_exception() noexcept;
   /// Calls ev_loop_fork() and replaces the loop's other resources, in a child after fork(). To be
-  /// called before the child uses the loop again.
+  /// called before the child uses the loop again. If the kernel has no descriptor for the child, it
+  /// ends the process, as libev does.
   void after_fork() noexcept;
 
  private:
+  void on_nudge() noexcept override;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -6,6 +6,7 @@
 
 #include <ev.h>
 
+#include <atomic>
 #include <utility>
 
 #include "ae/abi.h"
@@ -24,8 +25,17 @@ class LibevCore : public LoopCore {
   ev_idle no_sleep;  // while active, keeps libev from sleeping; lasts until the next before_sleep()
   unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() was last completed
 
+  /// True while the loop may sleep, so that a posted function must wake it. The first thread that
+  /// wakes the loop sets this to false.
+  std::atomic<bool> asleep{false};
+  /// Records that the loop is awake and will look for posted functions before it sleeps.
+  void woke() noexcept {
+    if (asleep.load(std::memory_order_relaxed)) asleep.store(false, std::memory_order_release);
+  }
+
   void count_handler() noexcept {
     LoopCore::count_handler();
+    woke();
     come_back();
   }
   /// Makes the watcher `tail` run at the end of the current iteration.

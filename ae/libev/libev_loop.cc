@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
@@ -54,19 +55,20 @@ OwnedLoop new_loop() {
   return loop;
 }
 
-// Checks that a descriptor for wake-ups is available, because libev aborts the process if it cannot
-// open one. Throws std::system_error.
-void check_wakeup_descriptor() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC);
+// Opens the descriptor for wake-ups. Throws std::system_error; libev, which has one for ev_async,
+// aborts the process if it cannot open that.
+int open_wakeup() {
+  errno = 0;
+  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0) throw_errno("event loop wake-up");
-  ::close(fd);
+  return fd;
 }
 
 }  // namespace
 
 struct LibevLoop::Impl {
-  explicit Impl(OwnedLoop loop);
-  explicit Impl(struct ev_loop* borrowed);
+  Impl(LibevLoop& its_loop, OwnedLoop loop);
+  Impl(LibevLoop& its_loop, struct ev_loop* borrowed);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -82,10 +84,18 @@ struct LibevLoop::Impl {
   // These functions are the parts of an iteration, in order.
   void before_sleep();
   void set_sleep(bool allowed) noexcept;
+  /// Returns whether the loop may sleep now: no function was posted. From here on, a thread that
+  /// posts one sees `asleep` and wakes this loop; one that was posted earlier is found here.
+  bool fall_asleep() noexcept {
+    core.asleep.exchange(true, std::memory_order_acq_rel);
+    return !work.posts_waiting();
+  }
   void after_sleep();
   void run_tail();
   static void wake_for_post(void* self) noexcept;
+  void on_wake(int revents) noexcept;
 
+  LibevLoop& loop;
   const OwnedLoop owned_loop;  // owns the ev_loop; null if the ev_loop belongs to the program
   LibevCore core;
   LibevFiles files{core};
@@ -96,20 +106,26 @@ struct LibevLoop::Impl {
   // The watcher that runs after each sleep. Active while there are after_sleep hooks, idle times
   // are measured, or files are in the lists of broken or left files.
   ev_check check;
-  ev_async wake;
+  int wake_fd = -1;      // an eventfd
+  ev_io wake;            // watches wake_fd
   bool serving = false;  // whether before_sleep() is on the stack
 };
 
 // --- construction and destruction ----------------------------------------------------------------
 
-LibevLoop::Impl::Impl(OwnedLoop loop) : owned_loop(std::move(loop)), core(owned_loop.get(), true) {
+LibevLoop::Impl::Impl(LibevLoop& its_loop, OwnedLoop owned)
+    : loop(its_loop), owned_loop(std::move(owned)), core(owned_loop.get(), true) {
   start();
 }
 
-LibevLoop::Impl::Impl(struct ev_loop* borrowed) : core(borrowed, false) { start(); }
+LibevLoop::Impl::Impl(LibevLoop& its_loop, struct ev_loop* borrowed)
+    : loop(its_loop), core(borrowed, false) {
+  start();
+  loop.set_host_may_sleep(true);
+}
 
 void LibevLoop::Impl::start() {
-  check_wakeup_descriptor();
+  wake_fd = open_wakeup();
   ev_init(&prepare,
           [](struct ev_loop*, ev_prepare* w, int) { static_cast<Impl*>(w->data)->before_sleep(); });
   ev_init(&check,
@@ -117,9 +133,10 @@ void LibevLoop::Impl::start() {
   ev_init(&core.tail,
           [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->run_tail(); });
   ev_init(&core.no_sleep, [](struct ev_loop*, ev_idle*, int) {});
-  ev_init(&wake, [](struct ev_loop*, ev_async* w, int) {
-    static_cast<Impl*>(w->data)->core.queue_tail();
-  });
+  ev_io_init(
+      &wake,
+      [](struct ev_loop*, ev_io* w, int revents) { static_cast<Impl*>(w->data)->on_wake(revents); },
+      wake_fd, EV_READ);
   prepare.data = check.data = core.tail.data = wake.data = this;
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
@@ -127,7 +144,7 @@ void LibevLoop::Impl::start() {
   // Lowest priority, so that the host program's idle watchers still run.
   ev_set_priority(&core.no_sleep, EV_MINPRI);
   core.start_unreferenced(ev_prepare_start, prepare);
-  core.start_unreferenced(ev_async_start, wake);
+  core.start_unreferenced(ev_io_start, wake);
   // Starting the watcher `tail` once makes libev reserve its list entry, so that later starts do
   // not allocate memory.
   core.start_unreferenced(ev_check_start, core.tail);
@@ -136,11 +153,12 @@ void LibevLoop::Impl::start() {
 
 LibevLoop::Impl::~Impl() {
   core.release();
-  core.stop_unreferenced(ev_async_stop, wake);
+  core.stop_unreferenced(ev_io_stop, wake);
   core.stop_unreferenced(ev_idle_stop, core.no_sleep);
   core.stop_unreferenced(ev_check_stop, core.tail);
   core.stop_unreferenced(ev_check_stop, check);
   core.stop_unreferenced(ev_prepare_stop, prepare);
+  ::close(wake_fd);
 }
 
 void LibevLoop::Impl::shut_down() {
@@ -152,8 +170,21 @@ void LibevLoop::Impl::shut_down() {
 
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
+  if (!impl.core.asleep.exchange(false, std::memory_order_acq_rel)) return;
   if (impl.work.inherited()) return;  // in a child of fork(), the write would wake the parent
-  ev_async_send(impl.core.loop, &impl.wake);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(impl.wake_fd, &one, sizeof one);
+}
+
+void LibevLoop::Impl::on_wake(int revents) noexcept {
+  // A child of fork() must not take the wake-up from its parent.
+  if (work.inherited()) return core.stop_unreferenced(ev_io_stop, wake);
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t size = ::read(wake_fd, &count, sizeof count);
+  // libev has stopped the watcher, because the kernel had no memory to watch the descriptor.
+  if ((revents & EV_ERROR) != 0) ev_io_start(core.loop, &wake);
+  core.woke();
+  core.queue_tail();
 }
 
 // --- running -------------------------------------------------------------------------------------
@@ -172,6 +203,7 @@ void LibevLoop::Impl::run() {
   // The reference keeps ev_run() running until stop(), even without active watchers.
   if (!core.owned) ev_ref(core.loop);
   ev_run(core.loop, 0);
+  core.woke();
   if (!core.owned) ev_unref(core.loop);
   work.running = false;
   (void)work.take_stop();
@@ -191,6 +223,7 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
   work.single = false;
+  core.woke();
   if (!core.owned) ev_unref(core.loop);
   core.allowed = kFullIteration;
   core.rethrow();
@@ -199,7 +232,13 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
 
 void LibevLoop::Impl::after_fork() noexcept {
   ev_loop_fork(core.loop);
+  // The files come first, because the new descriptor may reuse a number that the child has closed.
   files.after_fork();
+  core.stop_unreferenced(ev_io_stop, wake);
+  ::close(wake_fd);
+  wake_fd = open_wakeup();
+  ev_io_set(&wake, wake_fd, EV_READ);
+  core.start_unreferenced(ev_io_start, wake);
   work.after_fork();
 }
 
@@ -226,7 +265,7 @@ void LibevLoop::Impl::stop() noexcept {
 }
 
 void LibevLoop::Impl::before_sleep() {
-  if (core.settled() && !work.queue->pending()) {
+  if (core.settled() && fall_asleep()) {
     // The last call has found nothing to do and allowed the sleep, and nothing has changed since.
     work.sleep_begins();
     core.sleep_number = ev_iteration(core.loop);
@@ -244,7 +283,11 @@ void LibevLoop::Impl::before_sleep() {
     set_sleep(false);
     return;
   }
-  if (!core.owned) work.queue->enter();  // the host program may have called ev_run()
+  core.woke();
+  if (!core.owned) {
+    loop.set_host_may_sleep(false);
+    work.queue->enter();  // the host program may have called ev_run()
+  }
   serving = true;
   bool may_sleep = work.before_sleep(!core.in_handler());
   serving = false;
@@ -259,6 +302,7 @@ void LibevLoop::Impl::before_sleep() {
   }
   timers.sync();
   if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
+  if (may_sleep) may_sleep = fall_asleep();
   // The watcher `tail` must be started here. The wake-up for posted functions may not have arrived
   // yet, and libev does not know of timers that are already due.
   if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
@@ -267,6 +311,7 @@ void LibevLoop::Impl::before_sleep() {
   set_sleep(may_sleep);
   work.sleep_begins();
   core.sleep_number = ev_iteration(core.loop);
+  if (!core.owned) loop.set_host_may_sleep(true);
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
   // A borrowed ev_loop is not settled: each handler holds it for another iteration.
   if (may_sleep && core.owned && work.quiet() && files.quiet() && !timers.has_due()) core.settle();
@@ -275,6 +320,7 @@ void LibevLoop::Impl::before_sleep() {
 // --- after the sleep -----------------------------------------------------------------------------
 
 void LibevLoop::Impl::after_sleep() {
+  core.woke();
   work.after_sleep();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
   files.run_left();
@@ -283,6 +329,7 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
+  core.woke();
   // Requests one more iteration, because the handlers that run now may leave work for it.
   core.come_back();
   work.run_posts_and_timers();
@@ -298,9 +345,12 @@ void LibevLoop::Impl::run_tail() {
 
 // --- the interface -------------------------------------------------------------------------------
 
-LibevLoop::LibevLoop() : impl_(std::make_unique<Impl>(new_loop())) {}
-LibevLoop::LibevLoop(struct ev_loop* borrowed) : impl_(std::make_unique<Impl>(borrowed)) {}
-LibevLoop::~LibevLoop() { impl_->shut_down(); }
+LibevLoop::LibevLoop() : impl_(std::make_unique<Impl>(*this, new_loop())) {}
+LibevLoop::LibevLoop(struct ev_loop* borrowed) : impl_(std::make_unique<Impl>(*this, borrowed)) {}
+LibevLoop::~LibevLoop() {
+  set_host_may_sleep(false);
+  impl_->shut_down();
+}
 
 void LibevLoop::add_file_event(int fd, Mask mask, FileHandler handler) {
   impl_->files.add(fd, mask, std::move(handler));
@@ -329,7 +379,10 @@ HookId LibevLoop::add_after_sleep(std::function<void()> hook) {
   return id;
 }
 void LibevLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
-void LibevLoop::add_source(Source& source) { impl_->work.add_source(source); }
+void LibevLoop::add_source(Source& source) {
+  impl_->work.add_source(source);
+  nudge();
+}
 void LibevLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 
 void LibevLoop::run() { impl_->run(); }
@@ -356,5 +409,10 @@ struct ev_loop* LibevLoop::native() const noexcept {
 }
 std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.take_error(); }
 void LibevLoop::after_fork() noexcept { impl_->after_fork(); }
+
+void LibevLoop::on_nudge() noexcept {
+  set_host_may_sleep(false);
+  impl_->core.come_back();
+}
 
 }}  // namespace ae

@@ -4,6 +4,8 @@
 #include "ae/libev_loop.h"
 
 #include <ev.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -299,8 +301,12 @@ TEST_CASE("borrowed loop: what another loop's hook leaves behind is done before 
   Sockets s;
   bool done = false;
   bool left = false;
-  const std::string what = GENERATE("an object", "a timer", "a file event");
+  const std::string what =
+      GENERATE("an object", "a timer", "a file event", "a source", "work of a source");
   CAPTURE(what);
+  TestSource source(nullptr);
+  source.on_flush = [&] { done = left; };
+  if (what == "work of a source") second.add_source(source);
   struct Object final : ae::Deferred {
     explicit Object(bool& flag) : destroyed(flag) {}
     ~Object() override { destroyed = true; }
@@ -316,6 +322,10 @@ TEST_CASE("borrowed loop: what another loop's hook leaves behind is done before 
         done = true;
         return kNoMore;
       });
+    } else if (what == "a source") {
+      second.add_source(source);
+    } else if (what == "work of a source") {
+      second.nudge();
     } else {
       second.add_file_event(s.near, kReadable, [&](int fd, Mask) {
         done = true;
@@ -327,4 +337,63 @@ TEST_CASE("borrowed loop: what another loop's hook leaves behind is done before 
   CHECK(left);
   CHECK(done);
   first.remove_hook(hook);
+  if (what.ends_with("source")) second.remove_source(source);
+}
+
+TEST_CASE("borrowed loop: work that the host's last watcher gives to a source is done", "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  struct Given {
+    LibevLoop* loop;
+    TestSource source{nullptr};
+    bool given = false, flushed = false;
+  } work{&loop};
+  work.source.on_flush = [&] { work.flushed = work.given; };
+  loop.add_source(work.source);
+  CHECK(host.runs_dry());
+  ev_timer timer;
+  ev_timer_init(
+      &timer,
+      [](struct ev_loop*, ev_timer* w, int) {
+        auto& its = *static_cast<Given*>(w->data);
+        its.given = true;
+        its.loop->nudge();
+      },
+      0.0, 0.0);
+  timer.data = &work;
+  ev_timer_start(host.loop, &timer);
+  CHECK(host.runs_dry());
+  CHECK(work.flushed);
+  loop.remove_source(work.source);
+}
+
+TEST_CASE("borrowed loop: a child whose host renews its loop takes no wake-up from the parent",
+          "[ae][fork]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  ev_run(host.loop, EVRUN_NOWAIT);
+  // The loop sleeps in this process while the child runs the host's loop.
+  int go[2];
+  REQUIRE(::pipe(go) == 0);
+  int ran = 0;
+  ev_ref(host.loop);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ev_loop_fork(host.loop);
+    char byte;
+    if (::read(go[0], &byte, 1) != 1) ::_exit(1);  // the parent has posted
+    for (int i = 0; i < 3; ++i) ev_run(host.loop, EVRUN_NOWAIT);
+    ::_exit(0);
+  }
+  loop.post([&] { ++ran; });
+  REQUIRE(::write(go[1], "g", 1) == 1);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ev_run(host.loop, EVRUN_ONCE);
+  ev_unref(host.loop);
+  CHECK(ran == 1);
+  ::close(go[0]);
+  ::close(go[1]);
 }

@@ -77,6 +77,7 @@ struct KernelCalls {
   int fail_timerfd_with = 0;
   int fail_epoll_with = 0;
   int fail_eventfd_with = 0;
+  int eventfds = 0;
   int fail_pwait2_with = 0;
 };
 thread_local KernelCalls g_kernel;
@@ -129,6 +130,7 @@ extern "C" int epoll_create1(int flags) noexcept {
   return errno != 0 ? -1 : static_cast<int>(syscall(SYS_epoll_create1, flags));
 }
 extern "C" int eventfd(unsigned count, int flags) noexcept {
+  ++g_kernel.eventfds;
   errno = g_kernel.fail_eventfd_with;
   return errno != 0 ? -1 : static_cast<int>(syscall(SYS_eventfd2, count, flags));
 }
@@ -586,6 +588,32 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
   g_kernel = {};
   CHECK(error == EMFILE);
   CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("event loop: each descriptor is opened once, and not for a trial", "[ae][hostile]") {
+  // libev ends the process if it cannot open a descriptor that a trial has found.
+  g_kernel = {};
+  AnyLoop loop;
+  std::thread([&] { loop.post([&] { loop.stop(); }); }).join();
+  loop.run();
+  CHECK(g_kernel.eventfds == 1);
+}
+
+TEST_CASE("event loop: a post to a loop that is awake costs no system call", "[ae]") {
+  AnyLoop loop;
+  Sockets s;
+  s.send();
+  int ran = 0;
+  loop.add_file_event(s.near, kReadable, [&](int, Mask) { loop.post([&] { ++ran; }); });
+  turns(loop, 3);
+  g_kernel = {};
+  ran = 0;
+  for (int i = 0; i < 10; ++i) {
+    loop.process_events(kFullIteration);
+    loop.post([&] { ++ran; });
+  }
+  CHECK(ran >= 15);
+  CHECK(g_kernel.events == g_kernel.waits);  // those of the socket, and no wake-up
 }
 
 TEST_CASE("event loop: a descriptor that the kernel has no room for is tried again, not lost",

@@ -27,8 +27,10 @@ TEST_CASE("descriptors: those of a loop are as limits.md has them", "[limits][lo
   epoll.add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
   (void)epoll.dispatch();
   CHECK(opened.more() == told_of("the same, below a host's loop"));
-  const ae::LibevLoop libev;
+  ae::LibevLoop libev;
   CHECK(opened.more() == told_of("a `LibevLoop`"));
+  const ae::LibevLoop guest(libev.native());
+  CHECK(opened.more() == told_of("the same, on the program's `ev_loop`"));
 }
 
 TEST_CASE("descriptors: those of listeners and connections are as limits.md has them", "[limits]") {
