@@ -80,7 +80,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
     std::uint64_t bytes = 0;      ///< number of bytes
   };
   /// Tells the watchers, and calls `drained` once, from the loop, when no served connection is
-  /// left.
+  /// left. Throws std::bad_alloc, before anything has begun, or what a watcher throws.
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
   /// Aborts the served connections that are left; their handlers learn of it as of a failure.
   Left cut() noexcept;

@@ -22,12 +22,33 @@ namespace {
 /// signal a process and its group.
 constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
 
-/// Posts `fn` again and again until there is memory for it. Returns false if the loop has ended.
-bool post_surely(const ae::Poster& poster, const std::function<void()>& fn) {
+/// Calls `fn` again and again until there is memory for what it does.
+template <class Fn>
+decltype(auto) surely(const Fn& fn) {
   for (;;) {
     try {
-      return poster.post(fn);
+      return fn();
     } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+/// Posts `fn`, whose copies may need memory, as soon as there is some. Returns false if the loop
+/// has ended.
+template <class Fn>
+bool post_surely(const ae::Poster& poster, const Fn& fn) {
+  return surely([&] { return poster.post(fn); });
+}
+
+/// Begins the stop of one loop as soon as there is memory for it. Throws what a watcher throws.
+template <class Fn>
+void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drained) {
+  for (;;) {
+    try {
+      return stopping.begin(hurries_from, drained);
+    } catch (const std::bad_alloc&) {
+      if (stopping.begun()) throw;
       std::this_thread::yield();
     }
   }
@@ -60,11 +81,11 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void drained();
   void cut();
   void finish();
-  void end_parts() noexcept;
-  /// Runs `fn` with the Stopping of each loop, on its thread. Returns how many loops run it.
-  std::size_t on_parts(const std::function<void(Stopping&)>& fn, const std::function<void()>& gone);
-  /// Runs `fn` on the controlling thread.
-  void control_runs(std::function<void()> fn) const { (void)post_surely(controller, fn); }
+  void end_parts();
+  /// Runs `fn` with the Stopping of each loop, on its thread, or `gone` if the loop is being
+  /// destroyed. Returns how many loops run one of them.
+  template <class Fn, class Gone>
+  std::size_t on_parts(const Fn& fn, const Gone& gone);
   void on_loop_end() noexcept override {
     const std::shared_ptr<Core> alive = shared_from_this();
     leave();
@@ -187,14 +208,14 @@ void Stop::Core::on_request() {
 
 // --- the phases ----------------------------------------------------------------------------------
 
-std::size_t Stop::Core::on_parts(const std::function<void(Stopping&)>& fn,
-                                 const std::function<void()>& gone) {
+template <class Fn, class Gone>
+std::size_t Stop::Core::on_parts(const Fn& fn, const Gone& gone) {
   std::size_t count = 0;
   for (const Part& part : parts)
     count += post_surely(part.poster, [fn, gone, &part, self = shared_from_this()] {
       // A function also runs while its loop is being destroyed, where nothing must be begun.
       if (part.poster.open())
-        fn(Stopping::of(*part.loop));
+        fn(surely([&]() -> Stopping& { return Stopping::of(*part.loop); }));
       else
         gone();
     });
@@ -204,14 +225,16 @@ std::size_t Stop::Core::on_parts(const std::function<void(Stopping&)>& fn,
 void Stop::Core::begin() {
   const ae::TimePoint none = ae::TimePoint::max();
   const bool limited = settings.limit < none - asked;
-  if (settings.begins) settings.begins();
   // The limit is set first: destroying the listeners may wait for each loop.
   if (limited && control != nullptr)
-    limit_timer = control->add_time_event(asked + settings.limit, [this] {
-      limit_timer = 0;
-      cut();
-      return ae::kNoMore;
+    limit_timer = surely([this] {
+      return control->add_time_event(asked + settings.limit, [this] {
+        limit_timer = 0;
+        cut();
+        return ae::kNoMore;
+      });
     });
+  if (settings.begins) settings.begins();
   std::vector<ListenerPtr> stopped;
   {
     const std::lock_guard lock(mutex);
@@ -220,12 +243,12 @@ void Stop::Core::begin() {
   stopped.clear();
   if (phase != Phase::kDraining) return;  // what was called has destroyed the Stop, or aborted
   const auto one_drained = [self = shared_from_this()] {
-    self->control_runs([self] { self->drained(); });
+    (void)post_surely(self->controller, [self] { self->drained(); });
   };
   const ae::TimePoint hurry = limited ? asked + settings.limit / 2 : none;
-  undrained =
-      on_parts([one_drained, hurry](Stopping& stopping) { stopping.begin(hurry, one_drained); },
-               one_drained);
+  undrained = on_parts(
+      [one_drained, hurry](Stopping& stopping) { begin_surely(stopping, hurry, one_drained); },
+      one_drained);
   if (undrained == 0) finish();  // all loops have ended
 }
 
@@ -242,7 +265,7 @@ void Stop::Core::cut() {
       self->left.connections += more.connections;
       self->left.bytes += more.bytes;
     }
-    self->control_runs([self] {
+    (void)post_surely(self->controller, [self] {
       if (--self->uncut == 0) self->finish();
     });
   };
@@ -260,12 +283,8 @@ void Stop::Core::finish() {
 
 /// The Stop is destroyed, and the loops may go on: for them no stop has begun any more. Posted, to
 /// come after what begin() has posted.
-void Stop::Core::end_parts() noexcept {
-  try {
-    (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
-  } catch (const std::bad_alloc&) {
-    // Without memory it stays begun, as after a Stop that is still there.
-  }
+void Stop::Core::end_parts() {
+  (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
 }
 
 // --- what the program has ------------------------------------------------------------------------

@@ -83,7 +83,6 @@ void Stopping::tell() {
 
 void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) {
   if (begun_) return;
-  drained_ = std::move(drained);
   timer_ = loop_.add_time_event(kFarAway, [this]() -> ae::Duration {
     if (connections_.served() != 0) return kFarAway;
     timer_ = 0;
@@ -91,6 +90,7 @@ void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) 
     std::exchange(drained_, nullptr)();
     return ae::kNoMore;
   });
+  drained_ = std::move(drained);
   connections_.when_none_served([this] { loop_.again(timer_, ae::Duration::zero()); });
   hurries_from_ = hurries_from;
   begun_ = true;
