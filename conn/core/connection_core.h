@@ -186,6 +186,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool reads_fill_ = false;
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
   bool served_ = false;     // whether a peer opened it, see ConnectionSet::served()
+  bool drains_ = false;     // whether ConnectionSet::drain() waits for it
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;

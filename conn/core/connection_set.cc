@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
@@ -184,26 +183,30 @@ void ConnectionSet::drain() noexcept {
   // the event loop's list of deferred objects. Data that a closed layer has handed to the
   // connection below is found there in the next round.
   const ae::TimePoint began = Clock::now();
-  std::vector<ConnectionCore*> waiting;
+  const auto for_each = [this](const auto& call) {
+    for (const auto& [type, kind] : kinds_)
+      for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) call(*each);
+  };
   for (;;) {
-    for (const auto& [type, kind] : kinds_) {
-      for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
-        if (drain(*each, began, began)) continue;
-        try {
-          waiting.push_back(each);
-          // There is no memory for the list of connections that wait, so their data is given up.
-        } catch (const std::bad_alloc&) {
-          return;
-        }
-      }
-    }
-    if (waiting.empty()) return;
+    // Those that wait are marked and counted, not listed: there may be no memory.
+    std::size_t waiting = 0;
+    for_each([&](ConnectionCore& each) {
+      each.drains_ = !drain(each, began, began);
+      if (each.drains_) ++waiting;
+    });
+    if (waiting == 0) return;
     // The connections that still have data take turns: the loop waits for one of them for a short
     // while (kTurn), and then checks all of them again.
-    for (std::size_t turn = 0; !waiting.empty(); ++turn) {
-      ConnectionCore& one = *waiting[turn % waiting.size()];
-      (void)drain(one, began, Clock::now() + kTurn);
-      std::erase_if(waiting, [&](ConnectionCore* each) { return drain(*each, began, began); });
+    for (std::size_t turn = 0; waiting != 0; ++turn) {
+      std::size_t before = turn % waiting;
+      for_each([&](ConnectionCore& each) {
+        if (each.drains_ && before-- == 0) (void)drain(each, began, Clock::now() + kTurn);
+      });
+      for_each([&](ConnectionCore& each) {
+        if (!each.drains_ || !drain(each, began, began)) return;
+        each.drains_ = false;
+        --waiting;
+      });
     }
   }
 }
