@@ -390,8 +390,9 @@ void EpollLoop::Impl::collect() {
 
 [[gnu::always_inline]] inline void EpollLoop::Impl::serve() {
   work.after_sleep();
-  if (event_count == 1 && !files.has_ready() && !files.has_left() && !core.aborting()) {
-    // The usual case: nothing but this event can be due.
+  if (event_count == 1 && next_event == 0 && !files.has_ready() && !files.has_left() &&
+      !core.aborting()) {
+    // The usual case: nothing but this event can be due. (A hook may have served it by dispatch().)
     next_event = 1;
     serve_file(events[0]);
   } else {
@@ -437,6 +438,8 @@ bool EpollLoop::Impl::iterate() {
 /// Handles an event of the timerfd `alarm`. Returns false if the event belongs to anything else.
 /// The event is edge-triggered: the kernel does not report it again, so each one has to come here.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
+  // What is shown to a host would keep this loop awake while it waits itself.
+  if (event.data.u64 == kWork && (work.running || work.single)) show_work(false);
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
   return true;

@@ -21,14 +21,15 @@ struct aeconn_graceful_stop {
   aeconn_graceful_stop(const aeconn_graceful_stop&) = delete;
   aeconn_graceful_stop& operator=(const aeconn_graceful_stop&) = delete;
   ~aeconn_graceful_stop() {
+    unwatch();  // while it waits, functions on other threads may ask `stop`
     stop.reset();
-    unwatch();
   }
   void watch(aeconn_loop* loop, aeconn_loop_fn begins, void* context);
   void unwatch() noexcept;
 
   aeconn_group* const group;          // null: the server is on one loop
   std::unique_ptr<ae::LoopList> one;  // that loop
+  const ae::MadeHere made_here;
   const std::thread::id thread = std::this_thread::get_id();
   std::unique_ptr<conn::Stop> stop;
   // One for each serving loop, made and destroyed on its thread.
@@ -46,7 +47,9 @@ void aeconn_graceful_stop::watch(aeconn_loop* loop, aeconn_loop_fn begins, void*
 }
 
 void aeconn_graceful_stop::unwatch() noexcept {
-  const bool here = group == nullptr && thread == std::this_thread::get_id();
+  // In a child of fork() the loops' threads, if there were others, exist only in the parent.
+  const bool here =
+      made_here.inherited() || (group == nullptr && thread == std::this_thread::get_id());
   for (bool done = hooks.empty() || here; !done;) {
     try {
       ae::Loops& serving = group == nullptr ? *one : group->all();

@@ -183,6 +183,17 @@ class Stopping(unittest.TestCase):
 
         asyncio.run(asyncio.wait_for(serve(), LONG))
 
+    async def test_the_handler_that_a_loop_had_returns(self):
+        got = []
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, got.append, "its own")
+        try:
+            aeconn.Stop(1).close()
+            send(signal.SIGTERM)
+            await until(lambda: got == ["its own"])
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
     @each_transport
     async def test_a_peer_that_never_pauses(self, url):
         lines = Lines()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ae/epoll_loop.h within a host program's loop: nested iterations, and a loop below another.
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -23,6 +25,49 @@ void turn_inside(EpollLoop& loop) {
 }
 
 }  // namespace
+
+TEST_CASE("hosted loop: an event that a hook has served by dispatch() is not served again",
+          "[ae]") {
+  EpollLoop loop;
+  const bool hosted = GENERATE(false, true);
+  if (hosted) (void)loop.descriptor();
+  Sockets sockets;
+  int calls = 0, vain = 0;
+  loop.add_file_event(sockets.near, kReadable, [&](int fd, Mask) {
+    char byte;
+    ++calls;
+    if (::recv(fd, &byte, 1, MSG_DONTWAIT) != 1) ++vain;
+  });
+  loop.add_after_sleep([&] { loop.dispatch(); });
+  for (int i = 0; i < 3; ++i) {
+    sockets.send();
+    if (hosted)
+      loop.dispatch();
+    else
+      loop.process_events(ae::kFullIteration | ae::kDontWait);
+  }
+  CHECK(calls == 3);
+  CHECK(vain == 0);
+}
+
+TEST_CASE("hosted loop: run() sleeps once the work is done that was shown to a host", "[ae]") {
+  EpollLoop loop;
+  (void)loop.descriptor();
+  TestSource source(nullptr);
+  source.on_process = [&] {};
+  loop.add_source(source);
+  loop.add_time_event(1ms, [&] {
+    source.pending = 1;
+    (void)loop.prepare();  // a host that sleeps inside a handler: the descriptor is readable
+    source.pending = 0;
+    return kNoMore;
+  });
+  int iterations = 0;
+  loop.add_before_sleep([&] { ++iterations; });
+  loop.add_time_event(50ms, [&] { return loop.stop(), kNoMore; });
+  loop.run();
+  CHECK(iterations < 20);
+}
 
 TEST_CASE("hosted loop: a nested turn serves files and sources, and nothing else", "[ae]") {
   EpollLoop loop;

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <string>
+#include <thread>
 
 #include "c/aeconn.h"
 #include "tests/support/c_kit.h"
@@ -88,4 +90,55 @@ TEST_CASE("C: a child of fork() goes on with its parent's loop, or is told what 
   const Conn client(
       aeconn_connect(loop.get(), aeconn_listener_url(listener.get(), 0), nullptr, nullptr));
   until(loop.get(), [&] { return accepted == 1; });
+}
+
+TEST_CASE("C: a child of fork() frees a graceful stop of its parent's loops", "[c][fork][stop]") {
+  const Group group(aeconn_group_new(2, "c-fork", 0));
+  REQUIRE(group != nullptr);
+  const int none[] = {0};
+  aeconn_stop_settings settings = {};
+  settings.signals = none;
+  settings.begins = [](void*, aeconn_loop*) {};
+  aeconn_graceful_stop* const stop = aeconn_graceful_stop_new(nullptr, group.get(), -1, &settings);
+  INFO(aeconn_error());
+  REQUIRE(stop != nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    aeconn_graceful_stop_free(stop);
+    ::_exit(0);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  REQUIRE(WIFEXITED(status));
+  aeconn_graceful_stop_free(stop);
+}
+
+TEST_CASE("C: a graceful stop is asked by functions that its end waits for", "[c][stop]") {
+  struct Asked {
+    aeconn_graceful_stop* stop = nullptr;
+    std::atomic<bool> begun{false}, freeing{false};
+    std::atomic<int> phase{-1};
+  } asked;
+  const Group group(aeconn_group_new(2, "c-stop", 0));
+  REQUIRE(group != nullptr);
+  const int none[] = {0};
+  aeconn_stop_settings settings = {};
+  settings.signals = none;
+  settings.context = &asked;
+  settings.begins = [](void* self, aeconn_loop*) {
+    auto& its = *static_cast<Asked*>(self);
+    its.begun = true;
+    while (!its.freeing) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) its.phase = aeconn_graceful_stop_get_phase(its.stop);
+  };
+  asked.stop = aeconn_graceful_stop_new(nullptr, group.get(), -1, &settings);
+  REQUIRE(asked.stop != nullptr);
+  aeconn_graceful_stop_request(asked.stop);
+  while (!asked.begun) std::this_thread::yield();
+  asked.freeing = true;
+  aeconn_graceful_stop_free(asked.stop);
+  REQUIRE(asked.phase != -1);
 }

@@ -79,7 +79,9 @@ class Stop:
         attached.stops.append(self._native)
         try:
             for number in signals:
-                before = signal.getsignal(number)
+                # Of the loop, which has no function that tells; or the process's.
+                before = getattr(self._loop, "_signal_handlers", {}).get(number)
+                before = before or signal.getsignal(number)
                 self._loop.add_signal_handler(number, self._on_signal)
                 self._before[number] = before
         except BaseException as error:
@@ -166,9 +168,13 @@ class Stop:
         self._ended.cancel()
         for number, before in self._before.items():
             self._loop.remove_signal_handler(number)
-            after = signal.SIG_IGN if self._signalled else before
-            if after is not None:  # it was not set from Python
-                signal.signal(number, after)
+            if self._signalled:
+                signal.signal(number, signal.SIG_IGN)
+            elif isinstance(before, asyncio.Handle):
+                its: Any = before
+                self._loop.add_signal_handler(number, its._callback, *its._args)
+            elif before is not None:  # it was set from Python
+                signal.signal(number, before)
 
     def __enter__(self) -> Stop:
         return self
