@@ -681,9 +681,9 @@ class Different(unittest.TestCase):
     def test_names_that_do_not_resolve(self):
         """a name that does not resolve"""
         with self.assertRaises(socket.gaierror):
-            socket.create_connection(("no-such.invalid", 1))
-        with self.assertRaisesRegex(OSError, "no-such.invalid: ") as caught:
-            aeconn.connect("tcp://no-such.invalid:1")
+            socket.create_connection(("nowhere.invalid", 1))
+        with self.assertRaisesRegex(OSError, "nowhere.invalid: ") as caught:
+            aeconn.connect("tcp://nowhere.invalid:1")
         self.assertEqual(caught.exception.errno, errno.EHOSTUNREACH)
 
 

@@ -5,6 +5,7 @@
  *
  *   ./epoll-server tcp://127.0.0.1:7777 unix:///tmp/echo.sock */
 
+#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

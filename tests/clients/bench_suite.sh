@@ -249,7 +249,7 @@ if command -v valgrind >/dev/null; then
   out=$(timeout 300 bench/run messages --quick --only unix-echo --functions --out "$work/messages.jsonl" 2>&1)
   is 'bench/run messages: status' 0 $?
   has 'bench/run messages: a server, its rooms and functions' \
-    'unix echo 1x1 64 B +EpollLoop +[0-9.]+ instructions .*ae +ae::EpollFiles::dispatch' "$out"
+    'unix echo 1x1 64 B +EpollLoop +[0-9.]+ instructions .*ae +ae::EpollLoop::' "$out"
   has 'bench/run messages: the table' 'unix echo +1x1 64 B
 bare +[0-9,]+ \(1.00\)
 LibevLoop +[0-9,]+ \([0-9.]+\)
