@@ -238,6 +238,49 @@ class Callbacks(unittest.TestCase):
                     loop.close()
         gc.collect()
 
+    def test_a_protocol_that_writes_in_its_callbacks_is_paused(self):
+        """Its context is entered then; without the pause it would fill the memory."""
+
+        async def run(name):
+            def write(protocol, *_):
+                protocol.transport.write(b"x" * (1 << 24))
+
+            errors, server_made = [], []
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: errors.append(context))
+
+            def factory():
+                server_made.append(Protocol(**{name: write}))
+                return server_made[-1]
+
+            server = await aeconn.aio.create_server(factory, "tcp://127.0.0.1:0")
+            reader, writer = await aeconn.open_connection(server.urls[0])
+            writer.write(b"x")
+            while not server_made or "pause_writing" not in server_made[0].told:
+                await asyncio.sleep(0.001)
+            self.assertEqual(len(await reader.readexactly(1 << 24)), 1 << 24)
+            while "resume_writing" not in server_made[0].told:
+                await asyncio.sleep(0.001)
+            writer.close()
+            await asyncio.wait_for(server_made[0].lost, LONG)
+            server.close()
+            self.assertEqual(errors, [])
+
+        for name in "connection_made", "data_received":
+            with self.subTest(name):
+                asyncio.run(asyncio.wait_for(run(name), LONG))
+
+    def test_a_socket_of_an_abstract_name(self):
+        async def run(url):
+            server = await aeconn.start_server(lambda *_: None, url)
+            with await asyncio.to_thread(aeconn.connect, url) as client:
+                self.assertEqual(client.family, socket.AF_UNIX)
+            server.close()
+
+        for scheme in "unix", "shm":
+            with self.subTest(scheme):
+                asyncio.run(run(f"{scheme}:@aeconn-test-{os.getpid()}"))
+
     def test_ctrl_c_while_nothing_comes(self):
         async def run():
             server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")

@@ -331,13 +331,12 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
     const Refused refused = at != std::string::npos
                                 ? refused_in(std::string_view(why.text).substr(at))
                                 : Refused::kNone;
-    // Another address may know the session, unless this one has ended it.
-    const bool several = setup_ != nullptr && setup_->addresses() > 1 &&
-                         !(session_->asked_to_forget && refused == Refused::kOver);
+    // Another address may know the session.
+    const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return end_with(gap());
-    if (refused != Refused::kNone && !several)
+    if (refused != Refused::kNone && (!several || session_->asked_to_forget))
       return end_with({session_->why().code, session_->why().text + "; the peer has ended it"});
     if (!session_->plan_next(now, nobody)) return end_with(given_up(*session_, now));
     if (why.retry_after.count() != 0) session_->set_next(now + why.retry_after);

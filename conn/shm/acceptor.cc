@@ -190,6 +190,7 @@ ConnectionPtr Acceptor::welcome(Greeting& client, Answer& refusal) {
     refusal.text = why.text;
     return nullptr;
   }
+  client.hello.used();
   forget(client);  // the connection watches the socket from now on
   auto [owner, carrier] = make_connection<ShmCarrier>(shared_->loop(), type_, *shared_, settings_);
   const int socket = client.socket.get();

@@ -117,6 +117,15 @@ bool decode(std::string_view message, Answer& answer) {
   return true;
 }
 
+Receipt::~Receipt() {
+  if (made_here_.inherited()) return;  // a child of fork() has copies, which it just closes
+  for (tcp::Fd& each : memories_) {
+    if (!each) continue;
+    const int fd = each.release();
+    tcp::close_aside({&fd, 1});
+  }
+}
+
 /// Keeps what is memory, and has the rest closed. Returns whether all of it is kept.
 bool Receipt::keep(const tcp::Passed& passed) noexcept {
   bool all = true;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "conn/shm/destination.h"
 #include "conn/tcp/passed_descriptors.h"
 
@@ -55,6 +56,12 @@ bool decode(std::string_view message, Answer& answer);
 /// come with it. What is no memory, or too much, stays unread or is closed by another thread.
 class Receipt {
  public:
+  Receipt() = default;
+  Receipt(Receipt&&) = default;
+  Receipt& operator=(Receipt&&) = delete;
+  /// What was not used is closed by another thread: the kernel frees the pages of a memory at its
+  /// last close, which takes as long as the peer has made it large.
+  ~Receipt();
   enum class Step : std::uint8_t {
     kMore,          ///< nothing more has arrived
     kDone,          ///< message() is complete
@@ -67,11 +74,14 @@ class Receipt {
   /// Number of descriptors that have come.
   std::size_t descriptors() const noexcept { return count_; }
   const tcp::Fd& descriptor(std::size_t index) const noexcept { return memories_[index]; }
+  /// Closes the descriptors, after the memories have been mapped.
+  void used() noexcept { memories_ = {}; }
 
  private:
   bool keep(const tcp::Passed& passed) noexcept;
   std::array<char, kMostMessage> bytes_;
   std::array<tcp::Fd, 2> memories_;
+  ae::MadeHere made_here_;
   std::size_t count_ = 0;
   std::size_t size_ = 0;
 };

@@ -118,7 +118,9 @@ bool AwaitedHeaders::read(Place place) {
     // Only the bytes themselves tell how many of them belong to the header. So the kernel keeps
     // them until they have been seen.
     bool came = false;
-    const ssize_t seen = peek_without(fd, bytes.data(), bytes.size(), came);
+    const ssize_t seen = place->socket.fd.passes_descriptors()
+                             ? peek_without(fd, bytes.data(), bytes.size(), came)
+                             : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK);
     if (came) return failed(EPROTO, "comes with descriptors");
     if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
     if (seen < 0) return failed(errno, kUnreadable);

@@ -22,7 +22,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which older C libraries do not name
+// SO_PASSRIGHTS and SO_PASSPIDFD, which older C libraries do not name.
+constexpr int kPassRights = 83, kPassPidfd = 76;
 
 std::atomic<bool> kernel_refusal{true};
 
@@ -181,9 +182,21 @@ class Closer {
 
 void use_kernel_refusal(bool used) noexcept { kernel_refusal = used; }
 
-void refuse_descriptors(int socket) noexcept {
+void refuse_descriptors(int socket, bool refused) noexcept {
+  const int passes = refused ? 0 : 1;
+  if (kernel_refusal) (void)setsockopt(socket, SOL_SOCKET, kPassRights, &passes, sizeof passes);
+}
+
+void want_no_credentials(int socket) noexcept {
   const int no = 0;
-  if (kernel_refusal) (void)setsockopt(socket, SOL_SOCKET, kPassRights, &no, sizeof no);
+  for (const int what : {SO_PASSCRED, SO_PASSSEC, kPassPidfd})
+    (void)setsockopt(socket, SOL_SOCKET, what, &no, sizeof no);
+}
+
+void make_ordinary(int socket) noexcept {
+  const int no = 0;
+  refuse_descriptors(socket, false);
+  (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &no, sizeof no);
 }
 
 Fd own_unix_socket(int socket) noexcept {

@@ -26,8 +26,14 @@ inline constexpr std::size_t kMostPassed = 253;
 inline constexpr std::size_t kMostClosing = 256;
 
 /// Lets the kernel refuse descriptors that are sent to `socket`, and to those that it accepts when
-/// it listens. Without effect before Linux 6.16.
-void refuse_descriptors(int socket) noexcept;
+/// it listens; with `refused` false, let them pass. Without effect before Linux 6.16.
+void refuse_descriptors(int socket, bool refused = true) noexcept;
+/// Switches off what the kernel would tell of the sender with each message, as the socket's owner
+/// had asked it to: receive_without() and peek_without() take other control data for descriptors.
+void want_no_credentials(int socket) noexcept;
+/// Undoes what own_unix_socket() and refuse_descriptors() have set, for a socket that a program
+/// gets.
+void make_ordinary(int socket) noexcept;
 /// For tests: with false, refuse_descriptors() does nothing, as before Linux 6.16.
 void use_kernel_refusal(bool used) noexcept;
 

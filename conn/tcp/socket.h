@@ -50,6 +50,8 @@ class Fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Returns the descriptor, which is the caller's from now on.
   int release() noexcept { return std::exchange(fd_, -1); }
+  /// Whether the descriptor is a connected Unix socket.
+  bool is_unix() const noexcept { return kind_ != Kind::kPlain; }
   /// Whether the descriptor is a Unix socket from which the peer's descriptors may come.
   bool passes_descriptors() const noexcept { return kind_ == Kind::kUnixPassing; }
   /// Closes the descriptor. Discards the unread input of a Unix socket before, so that the peer

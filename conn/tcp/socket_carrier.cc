@@ -560,6 +560,7 @@ int SocketCarrier::release_descriptor() noexcept {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return -1;
   stop_watching();
+  if (fd_.is_unix()) make_ordinary(fd_.get());
   return fd_.release();
 }
 

@@ -99,7 +99,10 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
   apply_to_adopted(*settings_, fd, family);
   Fd owner = family == AF_UNIX ? own_unix_socket(fd) : Fd(fd);
-  if (family == AF_UNIX) refuse_descriptors(fd);  // from now on; some may be unread
+  if (family == AF_UNIX) {
+    refuse_descriptors(fd);  // from now on; some may be unread
+    want_no_credentials(fd);
+  }
   carrier.adopt({std::move(owner), peer});
   return std::move(connection);
 }
@@ -118,7 +121,11 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
-  if (family == AF_UNIX && !takes_descriptors()) refuse_descriptors(copy.get());
+  if (family == AF_UNIX) {
+    // Its accepted sockets inherit both. It may have served another type before.
+    refuse_descriptors(copy.get(), !takes_descriptors());
+    want_no_credentials(copy.get());
+  }
   if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0)
     refuse(fd, errno_text(errno));
   std::vector<Bound> sockets;

@@ -2,6 +2,9 @@
 // Peers of shm that pass descriptors which are no memory: closing one may wait for as long as the
 // peer likes, and the loop does not.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "tests/shm/shm_kit.h"
 #include "tests/support/lingering.h"
 #include "tests/support/testing.h"
@@ -162,4 +165,39 @@ TEST_CASE("shm descriptors: while closing is stuck each client that is refused h
   attacked.answers();
   lingering.free();
   RUN_UNTIL(server.loop, conn::tcp::closing_aside() == 0);
+}
+
+TEST_CASE("shm descriptors: credentials that a listener's owner asked for are none", "[shm]") {
+  Server server;
+  const std::string path = server.fresh().path;
+  std::vector<ConnectionPtr> accepted;
+  // A unix listener had the socket before, which refuses all descriptors.
+  const int fd = testing::listening_with_credentials(path);
+  conn::tcp::refuse_descriptors(fd);
+  const conn::ListenerPtr listener = server.type.adopt_listener(
+      server.loop, fd, [&](ConnectionPtr one) { accepted.push_back(std::move(one)); });
+  RawClient client(listener->endpoints().front());
+  client.greet();
+  RUN_UNTIL(server.loop, accepted.size() == 1);
+}
+
+TEST_CASE("shm descriptors: a memory that was not used is freed by another thread",
+          "[shm][shm-hostile][hostile]") {
+  Server server;
+  RawClient first(server.address);  // after it the loop has all descriptors of its own
+  first.greet();
+  RUN_UNTIL(server.loop, server.accepted.size() == 1 && conn::tcp::closing_aside() == 0);
+  const std::size_t before = testing::open_descriptors();
+  {
+    const RawSocket client = RawSocket::connect(server.address);
+    const int memory = memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(memory >= 0);
+    REQUIRE(::ftruncate(memory, 1 << 20) == 0);
+    const std::string hello = conn::shm::encode(conn::shm::Hello{64 << 10, 64 << 10});
+    REQUIRE(testing::pass(client.fd(), hello, {memory, memory}) == 0);
+    ::close(memory);
+    RUN_UNTIL(server.loop, server.refused.size() == 1);
+  }
+  CHECK(server.accepted.size() == 1);
+  CHECK(testing::open_descriptors_become(before));
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "conn/tcp/passed_descriptors.h"
+#include "conn/tcp/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
@@ -156,6 +157,17 @@ inline bool descriptors_become(ae::EventLoop& loop, std::size_t count) {
   run_until(
       loop, [&] { return count_descriptors() == count; }, "descriptors are closed");
   return true;
+}
+
+/// A socket that listens on `path`, and whose owner has asked for the credentials of each sender.
+inline int listening_with_credentials(const std::string& path) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  conn::SocketAddress at = conn::tcp::unix_address(path);
+  REQUIRE(::setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) == 0);
+  REQUIRE(::bind(fd, at.get(), at.size) == 0);
+  REQUIRE(::listen(fd, 5) == 0);
+  return fd;
 }
 
 }  // namespace testing

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
+#include "adapters/descriptor.h"
 #include "tests/support/lingering.h"
 
 using conn::ConnectionPtr;
@@ -292,4 +294,49 @@ TEST_CASE("unix descriptors: TLS over unix does not wait either", "[unix][tls][h
   RUN_UNTIL(site.loop, refused.size() == 1);
   attacked.answers();
   RUN_UNTIL(site.loop, conn::tcp::closing_aside() == 0);
+}
+
+TEST_CASE("unix descriptors: credentials that a socket's owner asked for are none", "[unix]") {
+  const bool older = GENERATE(false, true);
+  CAPTURE(older);
+  std::optional<AsOlderKernel> as_older;
+  if (older) as_older.emplace();
+  Server server;
+  SECTION("adopted") {
+    int ends[2];
+    const int yes = 1;
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    REQUIRE(::setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) == 0);
+    ConnectionPtr connection = server.type.adopt(server.loop, ends[0]);
+    REQUIRE(::write(ends[1], "x", 1) == 1);
+    CHECK(testing::receive(server.loop, *connection, 1) == "x");
+    REQUIRE(::write(ends[1], "unread", 6) == 6);
+    connection.reset();
+    CHECK(conn::tcp::closing_aside() == 0);
+    ::close(ends[1]);
+  }
+  SECTION("of an adopted listener, with a PROXY header") {
+    const std::string path = server.fresh().path;
+    std::vector<ConnectionPtr> accepted;
+    const conn::ListenerPtr listener =
+        server.type.adopt_listener(server.loop, testing::listening_with_credentials(path),
+                                   [&](ConnectionPtr one) { accepted.push_back(std::move(one)); },
+                                   {{"proxy-protocol", "yes"}});
+    const RawSocket client = RawSocket::connect(listener->endpoints().front());
+    client.send("PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\nbytes");
+    RUN_UNTIL(server.loop, accepted.size() == 1);
+    CHECK(testing::receive(server.loop, *accepted.front(), 5) == "bytes");
+  }
+}
+
+TEST_CASE("unix descriptors: a program's descriptor lets them pass as before", "[unix]") {
+  Server server;
+  const RawSocket client = RawSocket::connect(server.address);
+  (void)server.accept();
+  ConnectionPtr connection = std::move(server.accepted.front());
+  server.accepted.clear();
+  const int fd = adapters::to_descriptor(std::move(connection));
+  REQUIRE(fd >= 0);
+  CHECK(testing::pass(client.fd(), "x", {client.fd()}) == 0);
+  ::close(fd);
 }

@@ -572,8 +572,10 @@ class Socket:
                 if error.errno != errno.ENOPROTOOPT:
                     raise
                 name = self.getpeername()
-                inet = socket.AF_INET6 if ":" in name[0] else socket.AF_INET  # type: ignore
-                self._known_kind = (inet if isinstance(name, tuple) else socket.AF_UNIX), 0
+                family = socket.AF_UNIX
+                if isinstance(name, tuple):
+                    family = socket.AF_INET6 if ":" in str(name[0]) else socket.AF_INET
+                self._known_kind = family, 0
         return self._known_kind
 
     def fileno(self) -> int:

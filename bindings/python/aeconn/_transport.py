@@ -452,9 +452,10 @@ class Transport(asyncio.Transport):
         self._end(error)
 
     def _tell(self, method: str) -> None:
-        """Calls a flow control method of the protocol; its exceptions do not end the connection."""
+        """Calls a flow control method of the protocol; its exceptions do not end the connection. As in
+        asyncio it runs in the context of whoever writes: that of this transport may be entered."""
         try:
-            self._run(getattr(self._protocol, method))
+            getattr(self._protocol, method)()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
