@@ -93,27 +93,39 @@ TEST_CASE("C: a child of fork() goes on with its parent's loop, or is told what 
 }
 
 TEST_CASE("C: a child of fork() frees a graceful stop of its parent's loops", "[c][fork][stop]") {
-  const Group group(aeconn_group_new(2, "c-fork", 0));
-  REQUIRE(group != nullptr);
-  const int none[] = {0};
-  aeconn_stop_settings settings = {};
-  settings.signals = none;
-  settings.begins = [](void*, aeconn_loop*) {};
-  aeconn_graceful_stop* const stop = aeconn_graceful_stop_new(nullptr, group.get(), -1, &settings);
-  INFO(aeconn_error());
-  REQUIRE(stop != nullptr);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);
+  // Workers of the program's own: the child has their loops, and not their threads.
+  const Loop control(aeconn_loop_new()), first(aeconn_loop_new()), second(aeconn_loop_new());
+  aeconn_loop* loops[] = {first.get(), second.get()};
+  std::thread workers[] = {std::thread([&] { aeconn_run(loops[0]); }),
+                           std::thread([&] { aeconn_run(loops[1]); })};
+  {
+    const Group group(aeconn_group_of(loops, 2));
+    REQUIRE(group != nullptr);
+    const int none[] = {0};
+    aeconn_stop_settings settings = {};
+    settings.signals = none;
+    settings.begins = [](void*, aeconn_loop*) {};
+    aeconn_graceful_stop* const stop =
+        aeconn_graceful_stop_new(control.get(), group.get(), -1, &settings);
+    INFO(aeconn_error());
+    REQUIRE(stop != nullptr);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::alarm(20);
+      aeconn_graceful_stop_free(stop);
+      ::_exit(0);
+    }
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    CHECK(WIFEXITED(status));
     aeconn_graceful_stop_free(stop);
-    ::_exit(0);
   }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  REQUIRE(WIFEXITED(status));
-  aeconn_graceful_stop_free(stop);
+  for (aeconn_loop* const each : loops)
+    aeconn_post(
+        each, [](void* self) { aeconn_stop(static_cast<aeconn_loop*>(self)); }, each);
+  for (std::thread& each : workers) each.join();
 }
 
 TEST_CASE("C: a graceful stop is asked by functions that its end waits for", "[c][stop]") {

@@ -303,7 +303,6 @@ TEST_CASE("redial: drop() of a connection that ends first does not concern the n
   Place place;
   place.start();
   RUN_UNTIL(place.loop, place.ups == 1 && !place.servers.empty());
-  place.on_up = [&](Connection& connection) { connection.set_close_handler({}); };
   // The loss is known in the iteration in which the read handler drops the connection.
   Connection& client = *place.redial->connection();
   client.set_read_handler([&](Connection& connection) {
