@@ -21,19 +21,8 @@ namespace {
 
 const testing::Transport kShm{.name = "shm", .lingers = false};
 
-struct Server : Site {
-  explicit Server(const std::string& options = "") : Site(kShm) {
-    conn::Endpoint at = fresh();
-    at.options = conn::Options::parse(options);
-    listener =
-        type.listen(loop, at, [this](ConnectionPtr one) { accepted.push_back(std::move(one)); });
-    listener->on_refused([this](const conn::Failure& why) { refused.push_back(why.text); });
-    address = testing::address_of(*listener);
-  }
-  conn::ListenerPtr listener;
-  conn::Endpoint address;
-  std::vector<ConnectionPtr> accepted;
-  std::vector<std::string> refused;
+struct Server : testing::LocalServer {
+  explicit Server(const std::string& options = "") : LocalServer(kShm, options) {}
 };
 
 }  // namespace
@@ -187,7 +176,7 @@ TEST_CASE("shm descriptors: a memory that was not used is freed by another threa
   RawClient first(server.address);  // after it the loop has all descriptors of its own
   first.greet();
   RUN_UNTIL(server.loop, server.accepted.size() == 1 && conn::tcp::closing_aside() == 0);
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     const RawSocket client = RawSocket::connect(server.address);
     const int memory = memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING);

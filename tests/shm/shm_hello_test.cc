@@ -71,7 +71,7 @@ TEST_CASE("shm: a hello that breaks a rule is refused with its reason",
 
 TEST_CASE("shm: a message is received in pieces, or at once with its descriptors",
           "[shm][shm-hello]") {
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     SocketPair sockets;
     Receipt receipt;
@@ -80,7 +80,7 @@ TEST_CASE("shm: a message is received in pieces, or at once with its descriptors
     const bool whole = GENERATE(true, false);
     if (whole) {
       const conn::tcp::Fd one = testing::memory(64 << 10, 0), other = testing::memory(64 << 10, 0);
-      REQUIRE(testing::send_with(sockets.one.get(), all, {one.get(), other.get()}));
+      REQUIRE(testing::pass(sockets.one.get(), all, {one.get(), other.get()}) == 0);
     } else {
       for (std::size_t i = 0; i < all.size(); i += 21) {
         CHECK(receipt.receive(sockets.other.get()) == Step::kMore);
@@ -115,7 +115,7 @@ TEST_CASE("shm: a length that is impossible ends the message", "[shm][shm-hello]
 
 TEST_CASE("shm: descriptors that do not belong to a hello are closed, and refused",
           "[shm][shm-hello][hostile]") {
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     SocketPair sockets;
     Receipt receipt;
@@ -123,16 +123,16 @@ TEST_CASE("shm: descriptors that do not belong to a hello are closed, and refuse
     const int it = memory.get(), other = sockets.one.get();
     switch (GENERATE(0, 1, 2, 3)) {
       case 0:
-        REQUIRE(testing::send_with(other, hello(), {it, it, it}));
+        REQUIRE(testing::pass(other, hello(), {it, it, it}) == 0);
         break;
       case 1:  // as many as the kernel takes
-        REQUIRE(testing::send_with(other, hello(), std::vector<int>(253, it)));
+        REQUIRE(testing::pass(other, hello(), std::vector<int>(253, it)) == 0);
         break;
       case 2:  // no memory
-        REQUIRE(testing::send_with(other, hello(), {it, other}));
+        REQUIRE(testing::pass(other, hello(), {it, other}) == 0);
         break;
       default:  // the rest of the hello may never come
-        REQUIRE(testing::send_with(other, hello().substr(0, 63), {it, it}));
+        REQUIRE(testing::pass(other, hello().substr(0, 63), {it, it}) == 0);
     }
     CHECK(receipt.receive(sockets.other.get()) == Step::kForeign);
   }
@@ -158,8 +158,8 @@ TEST_CASE("shm: closing a descriptor of the peer stops nobody", "[shm][shm-hello
   const linger waits{1, kSeconds};
   REQUIRE(setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits) == 0);
   SocketPair sockets;
-  const std::size_t before = testing::open_descriptors();
-  REQUIRE(testing::send_with(sockets.one.get(), hello(), {lingering.get()}));
+  const std::size_t before = testing::count_descriptors();
+  REQUIRE(testing::pass(sockets.one.get(), hello(), {lingering.get()}) == 0);
   lingering.reset();
   const auto began = std::chrono::steady_clock::now();
   Receipt receipt;

@@ -62,10 +62,10 @@ std::string failure(Server& server, conn::Connection& connection) {
 
 TEST_CASE("shm hostile: a client without two good memories is refused with the reason",
           "[shm][shm-hostile][hostile]") {
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     Server server;
-    const std::size_t idle = testing::open_descriptors();
+    const std::size_t idle = testing::count_descriptors();
     {
       RawClient none(server.address), one(server.address), twice(server.address);
       none.greet({});
@@ -82,7 +82,7 @@ TEST_CASE("shm hostile: a client without two good memories is refused with the r
     CHECK(server.count("accept_errors") == 3);
     CHECK(testing::open_descriptors_become(idle));
   }
-  CHECK(testing::open_descriptors() == before);
+  CHECK(testing::count_descriptors() == before);
 }
 
 TEST_CASE("shm hostile: a ring above max-ring is refused before it is mapped",
@@ -179,7 +179,7 @@ TEST_CASE("shm hostile: descriptors among the bells are closed, and end the conn
   Server server;
   RawClient client(server.address);
   conn::Connection& connection = server.accept(client);
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   const std::array<int, 2> both{client.own.get(), client.socket.fd()};
   const int error = conn::shm::send_message(client.socket.fd(), "b", both.data(), 2);
   if (error == 0) {
@@ -314,12 +314,12 @@ TEST_CASE("shm hostile: a server that does not speak shm, or does not answer, is
     server->close();
     text = "before its answer";
   }
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   RUN_UNTIL(site.loop, client->state() == conn::State::kError);
   CHECK_THAT(client->last_error(), Contains(text));
   client.reset();
   testing::turns(site.loop, 2);
-  CHECK(testing::open_descriptors() < before);
+  CHECK(testing::count_descriptors() < before);
 }
 
 TEST_CASE("shm hostile: a peer that is killed anywhere leaves whole bytes, then a reset",

@@ -147,10 +147,10 @@ TEST_CASE("shm kill: after each store and each call of the peer there is an end,
   CAPTURE(role == Role::kClient, ending == Ending::kClose);
   const char* const told = std::getenv("AECONN_KILL_ROUNDS");
   const std::uint64_t rounds = told != nullptr ? std::strtoull(told, nullptr, 10) : 1;
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     Survivor survivor(role, ending);
-    const std::size_t idle = testing::open_descriptors();
+    const std::size_t idle = testing::count_descriptors();
     std::uint64_t kills = 0;
     const auto killed = [&](testing::KillAfter last) {
       const bool reached = survivor.run(last);
@@ -173,7 +173,7 @@ TEST_CASE("shm kill: after each store and each call of the peer there is an end,
     std::printf("%llu kills of a %s\n", static_cast<unsigned long long>(kills),
                 role == Role::kClient ? "client" : "server");
   }
-  CHECK(testing::open_descriptors() == before);
+  CHECK(testing::count_descriptors() == before);
 }
 
 #endif

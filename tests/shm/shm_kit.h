@@ -18,44 +18,10 @@
 #include "conn/shm/hello.h"
 #include "conn/shm/memory.h"
 #include "tests/support/catch.h"
+#include "tests/support/pass_descriptors.h"
 #include "tests/support/raw_socket.h"
 
 namespace testing {
-
-/// Number of descriptors that this process has open.
-inline std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
-}
-
-/// Waits until so many descriptors are open: those of a peer are closed by another thread.
-inline bool open_descriptors_become(std::size_t count) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (open_descriptors() != count) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-/// Sends text with these descriptors, in one call.
-inline bool send_with(int socket, std::string text, const std::vector<int>& descriptors) {
-  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
-  iovec from{text.data(), text.size()};
-  msghdr sent{};
-  sent.msg_iov = &from;
-  sent.msg_iovlen = 1;
-  sent.msg_control = control.data();
-  sent.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&sent);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
-  return ::sendmsg(socket, &sent, 0) == static_cast<ssize_t>(text.size());
-}
 
 /// Two connected Unix sockets.
 struct SocketPair {

@@ -52,7 +52,7 @@ int in_child(const Body& body) {
 }  // namespace
 
 TEST_CASE("shm: what a client offers a server accepts, and bytes pass", "[shm][shm-memory]") {
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   {
     Offer offer = conn::shm::make_memories(kRing);
     INFO(offer.failure.text);
@@ -83,7 +83,7 @@ TEST_CASE("shm: what a client offers a server accepts, and bytes pass", "[shm][s
       }
     }
   }
-  CHECK(testing::open_descriptors() == before);
+  CHECK(testing::count_descriptors() == before);
 }
 
 TEST_CASE("shm: memories that break a rule are refused", "[shm][shm-memory][hostile]") {

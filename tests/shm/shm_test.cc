@@ -273,9 +273,9 @@ TEST_CASE("shm: a server without descriptors refuses a client, and keeps none of
   const conn::ListenerPtr listener = site.listen([&](ConnectionPtr) { accepted = true; });
   listener->on_refused([&](const conn::Failure& why) { refused.push_back(why.text); });
   testing::RawClient client(testing::address_of(*listener));
-  const std::size_t before = testing::open_descriptors();
+  const std::size_t before = testing::count_descriptors();
   testing::turns(site.loop, 5);  // the listener has accepted the socket, and waits for the hello
-  REQUIRE(testing::open_descriptors() == before + 1);
+  REQUIRE(testing::count_descriptors() == before + 1);
   client.greet();
   rlimit limit{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);

@@ -2,24 +2,15 @@
 #pragma once
 // The table of descriptors in docs/limits.md, and what the process has open.
 
-#include <dirent.h>
-
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-namespace testing {
+#include "tests/support/pass_descriptors.h"
 
-/// Descriptors that the process has open.
-inline std::size_t count_descriptors() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
-  std::size_t count = 0;
-  while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
-  return count - 1;  // that of the folder
-}
+namespace testing {
 
 /// Counts what is opened from its construction on.
 class Opened {

@@ -8,8 +8,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,35 +16,11 @@
 #include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/pass_descriptors.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
 namespace testing {
-
-/// Number of descriptors that this process has open.
-inline std::size_t count_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
-}
-
-/// Sends bytes with descriptors, in one call. Returns 0 or an errno value.
-inline int pass(int socket, std::string bytes, const std::vector<int>& descriptors, int flags = 0) {
-  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
-  iovec from{bytes.data(), bytes.size()};
-  msghdr sent{};
-  sent.msg_iov = &from;
-  sent.msg_iovlen = 1;
-  sent.msg_control = control.data();
-  sent.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&sent);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
-  return ::sendmsg(socket, &sent, flags | MSG_NOSIGNAL) < 0 ? errno : 0;
-}
 
 /// A socket of TCP with unsent bytes and SO_LINGER.
 class Lingering {
@@ -169,5 +143,22 @@ inline int listening_with_credentials(const std::string& path) {
   REQUIRE(::listen(fd, 5) == 0);
   return fd;
 }
+
+/// A server of unix or shm, beside others on its loop, and what it has accepted and refused.
+struct LocalServer : Site {
+  explicit LocalServer(const Transport& transport, const std::string& options = "")
+      : Site(transport) {
+    conn::Endpoint at = fresh();
+    at.options = conn::Options::parse(options);
+    listener = type.listen(loop, at,
+                           [this](conn::ConnectionPtr one) { accepted.push_back(std::move(one)); });
+    listener->on_refused([this](const conn::Failure& why) { refused.push_back(why.text); });
+    address = address_of(*listener);
+  }
+  conn::ListenerPtr listener;
+  conn::Endpoint address;
+  std::vector<conn::ConnectionPtr> accepted;
+  std::vector<std::string> refused;
+};
 
 }  // namespace testing

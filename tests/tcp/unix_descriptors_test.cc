@@ -23,24 +23,13 @@ namespace {
 const testing::Transport kUnix{.name = "unix"};
 
 /// A server of unix beside one of tcp.
-struct Server : Site {
-  explicit Server(const std::string& options = "") : Site(kUnix) {
-    conn::Endpoint at = fresh();
-    at.options = conn::Options::parse(options);
-    listener =
-        type.listen(loop, at, [this](ConnectionPtr one) { accepted.push_back(std::move(one)); });
-    listener->on_refused([this](const conn::Failure& why) { refused.push_back(why.text); });
-    address = testing::address_of(*listener);
-  }
+struct Server : testing::LocalServer {
+  explicit Server(const std::string& options = "") : LocalServer(kUnix, options) {}
   conn::Connection& accept() {
     const std::size_t before = accepted.size();
     RUN_UNTIL(loop, accepted.size() > before);
     return *accepted.back();
   }
-  conn::ListenerPtr listener;
-  conn::Endpoint address;
-  std::vector<ConnectionPtr> accepted;
-  std::vector<std::string> refused;
 };
 
 }  // namespace
