@@ -323,10 +323,11 @@ aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* 
  * on, and another stop may follow. Frees the listeners that it has. Also allowed inside `begins`
  * and `ends` of a stop of one loop, and when loops have been freed; free it before its group. With
  * a group it does nothing on one of the group's threads, and if `begins` is set it waits until each
- * loop has run an iteration or was freed. On another thread than that of the controlling loop, it
- * waits for that loop likewise. Restores the calling thread's signal mask, unless a signal has
- * arrived: the program is about to end then, and another one must not kill it. In a child of
- * fork(2) it only frees memory. */
+ * loop has run an iteration or was freed, and so for handlers that are asking the stop; without
+ * `begins` it does not. On another thread than that of the controlling loop, it waits for that loop
+ * likewise. Restores the calling thread's signal mask, unless a signal has arrived: the program is
+ * about to end then, and another one must not kill it. In a child of fork(2) it only frees
+ * memory. */
 void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
 /* Takes ownership of a listener: it is freed when the stop begins, at once if it has begun; do not
  * use it afterwards. One of a single loop is given on its thread, to the stop of that loop; one of

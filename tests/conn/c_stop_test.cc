@@ -262,9 +262,12 @@ TEST_CASE("C stop of several loops: freed early it waits for functions that run"
 }
 
 TEST_CASE("C stop of several loops: freed before it begins", "[c][group][stop]") {
-  Server server(GENERATE(false, true), kNoLimit, GENERATE(false, true));
+  const bool begins = GENERATE(false, true);
+  Server server(GENERATE(false, true), kNoLimit, begins);
   const std::vector<RawSocket> clients = server.connect();
   server.at_stop = nullptr;
+  // A read handler may just be asking the stop, and freeing waits for it only with `begins`.
+  if (!begins) server.for_each([](Clients&) {});
   server.stop.reset();
   CHECK_THROWS(RawSocket::connect(server.at));  // its listeners go with it
   for (const RawSocket& each : clients) {

@@ -190,7 +190,10 @@ def connection_limit():
                     inside.append(client)
                 counts[scheme] = len(inside)
                 if sent and scheme != "own":  # which cuts the stream, as it does not read
-                    assert client.at_end() == b""
+                    try:
+                        assert client.at_end() == b""
+                    except ConnectionResetError as error:  # it closed before the client could send
+                        assert "closed before it took the last 4 bytes" in str(error), error
                 assert int(inside[0].stat("rejected_connections")) > rejected
                 over_own = socket.create_connection(("127.0.0.1", own), 20)
                 assert over_own.makefile("rb").read() == TOO_MANY
