@@ -230,7 +230,8 @@ void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   tell(why);
 }
 
-/// Runs the handler for refusals. A nested iteration in it leaves the rest to the time after it.
+/// Runs the user's handler for refused clients. While it runs, a nested iteration of the loop does
+/// not hand out or begin other connections; they are made ready again when it has returned.
 void Acceptor::tell(const Failure& why) {
   struct Then {  // its destructor runs even if the handler throws
     Acceptor& acceptor;

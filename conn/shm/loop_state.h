@@ -63,11 +63,12 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
     cool(item);
     --users_;
   }
-  /// Makes the item hot.
+  /// Makes the item hot: the loop looks at it in each iteration, without a system call.
   void heat(HotItem& item) noexcept;
   /// Tells the hot connections that the loop is awake.
   void wake() noexcept;
-  /// Takes the item off the list of the hot ones, without arming it.
+  /// Makes the item cold: the loop does not look at it any more. Does not ask its peer to ring;
+  /// that is arm().
   void cool(HotItem& item) noexcept;
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 

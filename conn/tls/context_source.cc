@@ -177,9 +177,9 @@ std::int64_t ContextTable::certificates_end() const {
   return first;
 }
 
-/// Drops the least recently used slots that are not in use: a quarter of all slots if none is in
-/// use, at least one. With so many at a time, finding the oldest is a small part of the cost of a
-/// new slot.
+/// Drops slots that no endpoint uses, the least recently used first: so many that three quarters of
+/// kMostSlots of them are left, but at least one. Dropping many at a time spreads the cost of the
+/// search over many new slots.
 void ContextTable::forget_unused() {
   const std::uint64_t kept = kMostSlots - kMostSlots / 4;
   std::vector<std::uint64_t> unused;

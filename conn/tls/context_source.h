@@ -23,11 +23,11 @@ class ContextSource {
 
   virtual ~ContextSource() = default;
   virtual std::shared_ptr<const Context> get() const = 0;
-  /// Reads the files of the options again and replaces the context, if `now`, the state of the
-  /// files, is neither that of the context nor one in which they could not be used. Returns whether
-  /// it did. Throws Error, and keeps the context, if they cannot be used.
-  /// `again`: also if they could not be used in this state; the reason, such as a lack of
-  /// descriptors, may be gone.
+  /// Reads the certificates and keys that the options name again, and replaces the context. Does
+  /// nothing if `now`, the state of the files, is that from which the context was made. A state with
+  /// which an earlier call failed is tried only if `again` is set: the reason, such as a lack of
+  /// descriptors, may be gone. Returns whether the context was replaced. Throws Error, and keeps the
+  /// context, if the files cannot be used.
   virtual bool reload(const FileStamps& now, bool again = false) const = 0;
 };
 
