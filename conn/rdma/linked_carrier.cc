@@ -58,6 +58,7 @@ void LinkedCarrier::on_set_up() {
   link_.path.set_ends(id.local(), id.peer());
   // The handshake has shown that the port works, whatever the device reported about it before.
   link_.context()->device().on_port_event(id->port_num, false);
+  if (session_ != nullptr && setup_ != nullptr) session_->on_address(setup_->address());
   if (!again) move_to(State::kConnected);
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());

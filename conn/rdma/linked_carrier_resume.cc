@@ -222,6 +222,7 @@ bool LinkedCarrier::leave_path_now() {
   if (!session_->lost()) {
     Failure why{std::make_error_code(std::errc::operation_canceled), "moves to another loop"};
     if (!lose_path(why)) return false;
+    session_->prefer_same_address();
   } else if (link_.stage.phase() != Phase::kLost) {
     give_up_attempt();
   }
@@ -297,8 +298,9 @@ void LinkedCarrier::go_on_without_path() {
 
 void LinkedCarrier::dial_again() {
   link_.stage.move(Phase::kResolving);
-  // A port without a link, or a lost device, ends an attempt at its first address: each attempt
-  // begins with another one.
+  // An address that is silent takes half of an attempt, and a port without a link, or a lost
+  // device, ends it: each attempt begins with another address, the first not with that of the lost
+  // path.
   const std::size_t first = session_->begin_attempt();
   renew_stream();
   set_up(*target_, std::min(session_->until(), clock_now() + Session::kAttempt), first);

@@ -13,7 +13,7 @@ void Session::lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration mor
     why_ = std::move(why);
     pause_ = nobody_since_ == ae::TimePoint{} ? ae::Duration::zero() : kFirstPause;
     nobody_since_ = {};
-    attempts_ = 0;
+    attempts_ = 1;
     lost_ = true;
   }
   on_stopped(now);

@@ -81,9 +81,14 @@ class Session {
   // --- generations: each request for a path has a number of its own, greater than the last -------
   std::uint32_t generation() const noexcept { return generation_; }
   std::uint32_t next_generation() noexcept { return ++generation_; }
-  /// Connecting side: call when an attempt to find a path begins. Returns how many there were
-  /// before it since the path was lost.
-  std::uint32_t begin_attempt() noexcept { return attempts_++; }
+  /// Connecting side: records that the path goes to address number `address` of the URL.
+  void on_address(std::uint32_t address) noexcept { address_ = address; }
+  /// Connecting side: call when an attempt to find a path begins. Returns the number of the address
+  /// to begin with, to be taken modulo their number: after a loss first the one after the address
+  /// whose path was lost, with each further attempt the next one.
+  std::uint32_t begin_attempt() noexcept { return address_ + attempts_++; }
+  /// Connecting side: the path was not lost but left on purpose, so its address is tried first.
+  void prefer_same_address() noexcept { attempts_ = 0; }
   /// Accepting side: returns false if a request of this or a later attempt has been handled.
   bool take_generation(std::uint32_t generation) noexcept {
     if (generation <= generation_) return false;
@@ -156,7 +161,9 @@ class Session {
   const std::uint64_t id_;
   SipKey key_;
   const ae::Duration time_;
-  std::uint32_t generation_ = 0, attempts_ = 0;
+  std::uint32_t generation_ = 0;
+  std::uint32_t address_ = 0;   // number of the path's address in the URL
+  std::uint32_t attempts_ = 1;  // number of attempts since the loss, plus one if it was a loss
   bool lost_ = false;
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;

@@ -83,6 +83,11 @@ void Setup::try_first_address() {
   try_next_address();
 }
 
+std::uint32_t Setup::address() const noexcept {
+  if (addresses_.empty() || next_address_ == 0) return 0;
+  return static_cast<std::uint32_t>((first_ + next_address_ - 1) % addresses_.size());
+}
+
 void Setup::try_next_address() {
   while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
     choose_next_address();

@@ -93,6 +93,9 @@ class Setup {
   ae::Duration time_left() const;
   /// Number of addresses that the names have, as far as they are resolved.
   std::size_t addresses() const noexcept { return addresses_.size(); }
+  /// Number of the address that is tried or has answered, among addresses(), in the names' order:
+  /// only with an order of option `spread` other than theirs it is another one's.
+  std::uint32_t address() const noexcept;
   /// Returns the time at which the attempt with the current address is given up, or the look-up of
   /// names.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }

@@ -150,33 +150,68 @@ TEST_CASE("resume: who has shut down and closes without linger has closed",
   }
 }
 
+namespace {
+/// A connection to the first of two addresses of the server.
+struct TwoRails : Pair {
+  TwoRails() {
+    RUN_UNTIL(room.loop, (client.reset(), server.reset(), type_open() == 0));
+    room.address.hosts = {{"10.77.0.1"}, {"10.77.0.3"}};
+    client = room.dial(kResume);
+    RUN_UNTIL(room.loop, server && client->state() != conn::State::kConnecting);
+    REQUIRE(client->peer_address() == at("10.77.0.1"));
+  }
+  std::string at(const std::string& host) const {
+    return host + ":" + std::to_string(room.address.port);
+  }
+  std::uint64_t type_open() { return room.type.counters(room.loop).open; }
+  void set_paths(bool work) {
+    for (Device* each : {room.near, &second}) room.world.set_path(*each, *room.far, work);
+  }
+
+  Device& second = room.world.add_device("sim2", "10.77.0.3", chosen_profile());
+  conn::ListenerPtr more = room.type.listen(
+      room.loop, conn::Endpoint::parse("rdma://" + at("10.77.0.3") + "?" + kResume),
+      [](conn::ConnectionPtr) {});
+};
+}  // namespace
+
 TEST_CASE("resume: each attempt begins with another address", "[simulation][resume]") {
   if (chosen_profile().iwarp) return;
-  Pair pair;
-  World& world = pair.room.world;
-  Device& second = world.add_device("sim2", "10.77.0.3", chosen_profile());
-  const auto more = pair.room.type.listen(
-      pair.room.loop,
-      conn::Endpoint::parse("rdma://10.77.0.3:" + std::to_string(pair.room.address.port) + "?" +
-                            kResume),
-      [](conn::ConnectionPtr) {});
-  pair.client.reset();
-  pair.server.reset();
-  RUN_UNTIL(pair.room.loop, pair.room.type.counters(pair.room.loop).open == 0);
-  pair.room.address.hosts = {{"10.77.0.1"}, {"10.77.0.3"}};
-  pair.client = pair.room.dial(kResume);
-  RUN_UNTIL(pair.room.loop, pair.server && pair.client->state() != conn::State::kConnecting);
-  REQUIRE(pair.client->peer_address() ==
-          pair.room.address.hosts.front().name + ":" + std::to_string(pair.room.address.port));
+  TwoRails pair;
   // Both paths are back before the second attempt begins.
   const auto resolved = [&] { return pair.room.far->costs.slow["rdma_resolve_addr"]; };
   const std::int64_t before = resolved();
-  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, false);
+  pair.set_paths(false);
   RUN_UNTIL(pair.room.loop, resolved() == before + 2);
   pair.room.run_for(100ms);
-  for (Device* each : {pair.room.near, &second}) world.set_path(*each, *pair.room.far, true);
+  pair.set_paths(true);
   RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
-  CHECK(pair.client->peer_address() == "10.77.0.3:" + std::to_string(pair.room.address.port));
+  CHECK(pair.client->peer_address() == pair.at("10.77.0.1"));
+}
+
+TEST_CASE("resume: after a loss the other address is asked first", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  TwoRails pair;
+  for (const bool second : {true, false}) {
+    Device& gone = second ? *pair.room.near : pair.second;
+    pair.room.world.set_path(gone, *pair.room.far, false);
+    pair.client->write("x", 1);
+    RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") != 0);
+    // An address that is silent would take half a second.
+    pair.room.run_for(250ms);
+    CHECK(pair.counted("paths_lost") == 0);
+    CHECK(pair.client->peer_address() == pair.at(second ? "10.77.0.3" : "10.77.0.1"));
+    pair.room.world.set_path(gone, *pair.room.far, true);
+  }
+}
+
+TEST_CASE("resume: a connection that is moved keeps its address", "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  TwoRails pair;
+  REQUIRE(pair.client->leave());
+  REQUIRE(pair.client->join(pair.room.loop));
+  RUN_UNTIL(pair.room.loop, pair.counted("resumes") == 2);
+  CHECK(pair.client->peer_address() == pair.at("10.77.0.1"));
 }
 
 TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation][resume]") {
