@@ -57,7 +57,8 @@ void Acceptor::resume() {
   go_on();
 }
 
-/// Makes the rest run in the next iteration. If a handler is on the stack, that follows later.
+/// Has run_ready() called in the next iteration, for the clients that wait. Does nothing while
+/// paused or while a handler runs: it is called again after that.
 void Acceptor::go_on() {
   if (shared_ != nullptr && !busy() && !(done_.empty() && arrivals_.empty()))
     shared_->ready().push(*this);
@@ -69,7 +70,7 @@ std::size_t Acceptor::run_ready() {
     ~Then() { acceptor.go_on(); }
   } then{*this};
   std::size_t begun = 0, handed = 0;
-  // A handler is on the stack if this iteration is nested in it; then the rest waits.
+  // busy() is true if a handler runs this iteration of the loop nested in another.
   while (shared_ != nullptr && !busy()) {
     if (begun + handed != 0 && !shared_->loop().has_time()) break;
     if (!done_.empty() && handed < settings_->socket->accept_batch) {
@@ -116,7 +117,7 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   receive(std::prev(greetings_.end()));
 }
 
-/// Makes room for one more hello: the oldest one has had its time.
+/// Makes room for one more hello: refuses the client that has waited for longest.
 void Acceptor::evict() {
   Answer why{Answer::kFull, ""};
   try {
@@ -195,7 +196,7 @@ ConnectionPtr Acceptor::welcome(Greeting& client, Answer& refusal) {
   auto [owner, carrier] = make_connection<ShmCarrier>(shared_->loop(), type_, *shared_, settings_);
   const int socket = client.socket.get();
   carrier.adopt(std::move(client.socket), std::move(channel), std::move(client.place));
-  // If the client has gone meanwhile, the connection learns it as from every other peer.
+  // An error is ignored: if the client has gone, the connection learns that from the socket.
   (void)send_message(socket, encode(Answer{}));
   return std::move(owner);
 }
@@ -208,7 +209,7 @@ void Acceptor::forget(Greeting& client) noexcept {
   client.watched = false;
 }
 
-/// In a child of fork(): the client is the parent's.
+/// Drops a client in a child of fork(): the parent goes on with it.
 void Acceptor::leave_to_parent(Greetings::iterator client) noexcept {
   forget(*client);
   greetings_.erase(client);

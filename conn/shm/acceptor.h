@@ -26,7 +26,8 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 class ShmType;
 
-/// The part of a listener or loop acceptor that may still be running when a handler destroys that.
+/// What a listener or a loop acceptor does. A handler of it may destroy the listener: this object
+/// then lives on until the handler has returned.
 class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWatcher {
  public:
   Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, Served served,
@@ -83,7 +84,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
   Refusals refused_;
   std::deque<PendingConnectionPtr> arrivals_;
   Greetings greetings_;             // oldest first
-  std::deque<ConnectionPtr> done_;  // established, and wait for the accept handler
+  std::deque<ConnectionPtr> done_;  // established connections that wait for the accept handler
   bool paused_ = false;
 };
 

@@ -36,7 +36,7 @@ ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
     budget_ = settings_->read_budget;
   }
   Reader& reader = channel_->reader;
-  // After a failure only what had come before it: the peer may go on writing.
+  // After a failure only the bytes that had come before it are read: the peer may go on writing.
   const std::size_t n =
       reader.get(buffer, std::min(size, failed ? reader.unread() : budget_), [this] { ring(); });
   if (reader.finished()) host().peer_gone();
@@ -92,7 +92,7 @@ int ShmCarrier::shutdown() {
 
 int ShmCarrier::shutdown_both() {
   if (channel_ && !inherited()) channel_->reader.close();
-  write_ended_ = false;  // so that shutdown() rings, also if it was called before
+  write_ended_ = false;  // so that shutdown() rings even if it was called before
   (void)shutdown();
   if (state() == State::kConnected) move_to(State::kClosed);
   if (!closing() && shared_ != nullptr) interest_changed();
@@ -112,12 +112,12 @@ bool ShmCarrier::writable() const {
 }
 
 std::size_t ShmCarrier::run_ready() {
-  if (is_open() && !inherited()) shared_->heat(*this);  // what the handlers leave is to be watched
+  if (is_open() && !inherited()) shared_->heat(*this);  // the loop looks for what comes later
   return QueuedCarrier::run_ready();
 }
 
 void ShmCarrier::interest_changed() {
-  // A connection that could not join its loop for lack of memory reports that on its list.
+  // A connection whose join() failed for lack of memory has no list. It needs one to report that.
   if (shared_ == nullptr && loop() != nullptr && !closing())
     attach_list(LoopState::of(type(), *loop()).ready());
   if (is_open() && !inherited()) shared_->heat(*this);
@@ -141,7 +141,7 @@ void ShmCarrier::stop_watching() noexcept {
 }
 
 void ShmCarrier::on_socket() {
-  // A child of fork() leaves the bells to its parent.
+  // In a child of fork() the bells (bytes that wake) are for the parent.
   if (inherited()) return stop_watching();
   if (awaited_) {
     try {
@@ -162,8 +162,9 @@ void ShmCarrier::on_socket() {
   (void)run_ready();
 }
 
-/// Takes the bells that have come, and learns whether the socket has ended. An honest peer rings
-/// once for each wish, and for its FIN and its CLOSED.
+/// Takes the bells, bytes by which the peer wakes this process, from the socket, and learns whether
+/// the socket has ended. An honest peer rings once for each wish() of this side, and once each for
+/// its FIN and its CLOSED.
 void ShmCarrier::take_bells() noexcept {
   std::array<char, 256> bells;
   const iovec room{bells.data(), bells.size()};
@@ -191,7 +192,8 @@ void ShmCarrier::ring() noexcept {
   if (shared_ != nullptr) ++shared_->counters.bells_sent;
 }
 
-/// Looks at all of the peer's words. Returns whether a handler may be due now.
+/// Reads what the peer has stored in the shared memory: how far it has written and read, and
+/// whether it has ended. Returns whether a handler may be due now.
 bool ShmCarrier::look() noexcept {
   if (!is_open() || inherited()) return false;
   if (bell_failed_) ring();
@@ -201,7 +203,7 @@ bool ShmCarrier::look() noexcept {
   news = news || writable() != was_writable || socket_ended_;
   check_rules();
   if (channel_->reader.finished()) host().peer_gone();
-  // A peer that has closed says so in both words; one that was killed, or aborts, does not.
+  // A peer that closes stores FIN and CLOSED first; one that was killed, or aborts, does not.
   const bool closed = channel_->reader.finished() && channel_->writer.peer_closed();
   if (socket_ended_ && !closed && state() == State::kConnected) {
     fail(failure(ECONNRESET, "", " ended without closing"));
@@ -230,7 +232,8 @@ bool ShmCarrier::look_now() noexcept {
   return (host().wants_read() || host().wants_write()) && look();
 }
 
-/// Asks the peer to ring for what the handlers wait for. Returns false if it has come meanwhile.
+/// Asks the peer to ring when what the handlers wait for has come. Returns false if it has come
+/// already, or if a bell could not be sent for lack of memory.
 bool ShmCarrier::arm() noexcept {
   if (!is_open() || inherited()) return true;
   if (bell_failed_) ring();
@@ -241,8 +244,8 @@ void ShmCarrier::disarm() noexcept {
   if (is_open() && !inherited()) unwish();
 }
 
-/// Asks the peer to ring, then looks once more. Returns true, and takes the wishes back, if that
-/// found what is waited for.
+/// Asks the peer to ring, then looks once more. Returns true, and asks the peer not to ring, if
+/// what is waited for has come already.
 bool ShmCarrier::wish(bool reading, bool writing) noexcept {
   if (reading && !readable()) channel_->reader.wish();
   if (writing && !writable()) channel_->writer.wish();
@@ -259,12 +262,12 @@ void ShmCarrier::unwish() noexcept {
 
 bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const bool reading = direction == ae::kReadable;
-  turn_ = 0;  // a new read budget
+  turn_ = 0;  // so that the next read() has a new read budget
   for (;;) {
     if (inherited() || !channel_ || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
-    shared_->heat(*this);  // the loop has to renew its wishes
+    shared_->heat(*this);  // unwish() below also takes back the wishes of a cold connection
     if (wish(reading, !reading)) return true;
     if (!is_open()) return true;
     if (!tcp::poll_until(socket_.get(), POLLIN, deadline)) return false;
@@ -287,8 +290,8 @@ void ShmCarrier::abandon() noexcept {
   end();
 }
 
-/// Ends the connection for the peer: with an error if it is aborted or has failed. shutdown() acts
-/// for all processes that have the socket, such as a child of fork().
+/// Ends the connection. The peer sees an error if the connection is aborted or has failed. The
+/// socket is shut down, not just closed, since a child of fork() may have a copy of it.
 void ShmCarrier::end() noexcept {
   if (!socket_) return;
   if (!inherited()) {

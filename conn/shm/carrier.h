@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over the memory that two processes share. The Unix socket carries bells, of
-// one byte each, and its end is the end of the peer.
+// Carries a connection over the memory that two processes share. Over the Unix socket they send
+// each other bells: bytes that wake the other. When the peer's end of the socket is closed, the
+// peer is gone.
 
 #include <memory>
 
@@ -92,7 +93,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   Fd socket_;
   ChannelPtr channel_;  // null until the client has sent its hello
   std::uint64_t bells_sent_ = 0, bells_had_ = 0;
-  std::uint64_t turn_ = 0;          // iteration that the rest of the read budget belongs to
+  std::uint64_t turn_ = 0;          // number of the iteration that budget_ belongs to
   std::size_t budget_ = 0;          // bytes that read() may still return in that iteration
   bool watched_ = false;            // whether the loop watches the socket
   bool socket_ended_ = false;       // whether the peer's socket is closed
@@ -102,7 +103,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool sends_descriptors_ = false;  // whether descriptors came among the peer's bells
   // While connecting
   std::unique_ptr<DestinationLookup> lookup_;
-  std::unique_ptr<const Destination> destination_;  // null: the URL is a path of shm
+  std::unique_ptr<const Destination> destination_;  // null without option shm-path
   std::unique_ptr<tcp::Dial> dial_;
   struct Awaited {
     Receipt answer;

@@ -52,7 +52,7 @@ void ShmCarrier::dial(const Endpoint& to) {
   dial_->start();
 }
 
-/// Ends the attempt at deadline_, whichever step it has come to.
+/// Ends the attempt at deadline_, in whatever step it is then.
 void ShmCarrier::limit_time() {
   if (timer_ != 0) return;
   timer_ = loop()->add_time_event(deadline_, [this] {
@@ -137,8 +137,8 @@ void ShmCarrier::not_connected(int err, std::string_view what) noexcept {
   not_connected(failure(err, "connect to ", ": ", what));
 }
 
-/// Returns a failure whose text is `before`, the peer's address, and the rest; without memory for
-/// that text, the code alone counts.
+/// Returns a failure whose text is `before`, the peer's address, `after` and `more`. Without memory
+/// for that text, the code is set all the same.
 Failure ShmCarrier::failure(int err, std::string_view before, std::string_view after,
                             std::string_view more) const noexcept {
   Failure why = out_of_memory();
@@ -191,7 +191,7 @@ void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 void ShmCarrier::adopt(Fd socket, ChannelPtr channel, Quota::Place place) {
   host().occupy(std::move(place));
   socket_ = std::move(socket);
-  tcp::refuse_descriptors(socket_.get());  // those that come from now on
+  tcp::refuse_descriptors(socket_.get());  // for those that come from now on
   channel_ = std::move(channel);
   watch();
   established();

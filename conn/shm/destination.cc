@@ -17,8 +17,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-/// Stores the identity of a file; of a symbolic link, that of the file it leads to. Returns 0 or an
-/// errno value.
+/// Stores the device and inode of a file, or of the file that a symbolic link leads to. Returns 0
+/// or an errno value.
 int identify(const char* path, Destination& out) noexcept {
   struct stat file {};
   if (::stat(path, &file) != 0) return errno;
@@ -27,7 +27,8 @@ int identify(const char* path, Destination& out) noexcept {
   return 0;
 }
 
-/// Threads may be in different network namespaces, and the calling one opens the sockets.
+/// Stores the identity of the calling thread's network namespace: threads may be in different ones,
+/// and the calling thread opens the sockets.
 void identify_network(Destination& out) noexcept {
   (void)identify("/proc/thread-self/ns/net", out);
 }
@@ -36,7 +37,7 @@ bool is_file(std::string_view text) noexcept {
   return text.starts_with('/') || text.starts_with("./");
 }
 
-/// Writes a relative path with "./", which no address begins with.
+/// Percent-encodes a path. A relative path gets "./" in front, with which no address begins.
 std::string path_text(const std::string& path) {
   return percent_encode(is_file(path) || tcp::is_abstract(path) ? path : "./" + path,
                         UrlPart::kPath);
@@ -167,7 +168,7 @@ std::string Served::why_not(const Destination& asked) const {
 }
 
 /// Whether the server serves one of these addresses, or this abstract name. The client has checked
-/// that they are of this machine, so a listener of all addresses has them.
+/// that the addresses belong to this machine, so a listener on 0.0.0.0 or [::] serves them.
 bool Served::has(std::string_view text) const {
   if (text.starts_with('@') || own_.text.starts_with('@')) return text == own_.text;
   const auto [asked, port] = split(text);

@@ -17,7 +17,7 @@ constexpr std::string_view kMagic("aeshm\r\n\1", 8);  // the last byte is the ma
 // Names the layout of memory, and the order of bytes in its words.
 constexpr std::uint32_t kLayout =
     std::endian::native == std::endian::little ? 0x08040201 : 0x08040202;
-// Where a message has which field.
+// Offsets of the fields of a message, in bytes.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
                       kDevice = 32, kInode = 40, kHelloText = 48;
 // Features in kMust: the text of the hello is a destination, which the server must compare.
@@ -126,12 +126,13 @@ Receipt::~Receipt() {
   }
 }
 
-/// Keeps what is memory, and has the rest closed. Returns whether all of it is kept.
+/// Keeps the descriptors of memory, and has the others closed by another thread. Returns whether
+/// all were kept.
 bool Receipt::keep(const tcp::Passed& passed) noexcept {
   bool all = true;
   for (std::size_t i = 0; i < passed.count; ++i) {
     const int fd = passed.descriptors[i];
-    // Only memory has seals. The question does not reach a file system, which may be the peer's.
+    // Only memory has seals. F_GET_SEALS calls no file system, which could be the peer's own.
     if (count_ < memories_.size() && fcntl(fd, F_GET_SEALS) >= 0) {
       memories_[count_++] = tcp::Fd(fd);
     } else {
@@ -148,9 +149,11 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     if (length == 0) return Step::kForeign;
     if (size_ >= length) return Step::kDone;
     tcp::Passed passed;
-    // What is refused stays unread: the socket's end closes it without stopping this thread.
+    // Only peeks: a refused message stays in the socket, and its descriptors are closed with the
+    // socket, without stopping this thread.
     const ssize_t n = tcp::peek_with(socket, bytes_.data() + size_, length - size_, passed);
-    // One call sends a message and its descriptors. A peer that sends less keeps ours open.
+    // An honest peer sends a message and its descriptors in one call. Descriptors without the rest
+    // of the message break a rule: the peer could make this process keep them open.
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       return count_ == 0 ? Step::kMore : Step::kForeign;
     if (n < 0) return Step::kEnded;
@@ -158,7 +161,8 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     if (passed.more)
       return passed.count < tcp::Passed::kMost ? Step::kNoDescriptors : Step::kForeign;
     if (n == 0) return Step::kEnded;
-    // The references in the message are not the last ones, as the memories are here.
+    // recv() drops the message's references to the memories. They are not the last ones, as
+    // memories_ has others.
     const ssize_t taken =
         ::recv(socket, bytes_.data() + size_, static_cast<std::size_t>(n), MSG_DONTWAIT);
     if (taken <= 0) return Step::kEnded;

@@ -53,14 +53,15 @@ Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello);
 bool decode(std::string_view message, Answer& answer);
 
 /// Receives one message from a socket, in as many pieces as it comes, and owns the descriptors that
-/// come with it. What is no memory, or too much, stays unread or is closed by another thread.
+/// come with it. Descriptors that are no memory, or too many, are left in the socket or closed by
+/// another thread.
 class Receipt {
  public:
   Receipt() = default;
   Receipt(Receipt&&) = default;
   Receipt& operator=(Receipt&&) = delete;
-  /// What was not used is closed by another thread: the kernel frees the pages of a memory at its
-  /// last close, which takes as long as the peer has made it large.
+  /// Has the descriptors that were not used closed by another thread: the kernel frees the pages of
+  /// a memory at its last close, which may take long, as the peer chooses the size.
   ~Receipt();
   enum class Step : std::uint8_t {
     kMore,          ///< nothing more has arrived
@@ -74,7 +75,7 @@ class Receipt {
   /// Number of descriptors that have come.
   std::size_t descriptors() const noexcept { return count_; }
   const tcp::Fd& descriptor(std::size_t index) const noexcept { return memories_[index]; }
-  /// Closes the descriptors, after the memories have been mapped.
+  /// Closes the descriptors. To be called once the memories are mapped.
   void used() noexcept { memories_ = {}; }
 
  private:

@@ -10,10 +10,11 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-// Connections that one iteration looks at; the others have their turn in the next ones.
+// Most connections that one iteration looks at; the others follow in the next iterations.
 constexpr std::size_t kLooks = 64;
-// In a loop that does not sleep, because it is busy or spins, so many connections stay hot. Of
-// more, those become cold that had no news in the last kMostIdle looks.
+// In a loop that does not sleep, because it is busy or spins, it goes on looking at all connections
+// while these are no more than kFew. If there are more, those become cold (loop_state.h) that had
+// no news in the last kMostIdle looks.
 constexpr std::size_t kFew = 16;
 constexpr unsigned kMostIdle = 16;
 
@@ -61,7 +62,8 @@ void LoopState::cool(HotItem& item) noexcept {
   item.place_ = HotItem::kCold;
 }
 
-/// Looks at the next hot connections. Those that have been idle for long become cold.
+/// Looks at up to kLooks hot connections, in turn. With `may_cool`, those that had no news in
+/// kMostIdle looks become cold (loop_state.h).
 void LoopState::look_at_some(bool may_cool) noexcept {
   for (std::size_t looks = std::min(hot_.size(), kLooks); looks != 0 && !hot_.empty(); --looks) {
     if (next_ >= hot_.size()) next_ = 0;
@@ -90,7 +92,7 @@ bool LoopState::arm() {
   bool quiet = true;
   armed_ = true;
   for (std::size_t i = hot_.size(); i-- != 0;) {
-    HotItem& item = *hot_[i];  // cool() moves the last one here, which was armed before
+    HotItem& item = *hot_[i];  // if cool() moves the last one here, that one is armed already
     if (!item.arm())
       quiet = false;
     else if (++item.idle_ >= kMostIdle)

@@ -34,7 +34,7 @@ class HotItem {
  private:
   friend class LoopState;
   static constexpr std::size_t kCold = std::numeric_limits<std::size_t>::max();
-  std::size_t place_ = kCold;  // in LoopState::hot_
+  std::size_t place_ = kCold;  // index in LoopState::hot_; kCold: not in it
   unsigned idle_ = 0;          // number of successive looks that found no news
 };
 
@@ -65,7 +65,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   }
   /// Makes the item hot: the loop looks at it in each iteration, without a system call.
   void heat(HotItem& item) noexcept;
-  /// Tells the hot connections that the loop is awake.
+  /// Tells the hot connections that the loop is awake: they ask their peers not to ring.
   void wake() noexcept;
   /// Makes the item cold: the loop does not look at it any more. Does not ask its peer to ring;
   /// that is arm().

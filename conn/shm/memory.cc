@@ -36,7 +36,7 @@ Failure seal_failure() {
 /// Makes a memory whose pages all exist, so that nobody gets SIGBUS when they are touched.
 Fd make_memory(std::size_t size, Failure& why) {
   rlimit limit{};
-  // The kernel does not only refuse a larger file: it kills the process with SIGXFSZ.
+  // The kernel would not just refuse a larger file: it would kill the process with SIGXFSZ.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
     why = {
         std::make_error_code(std::errc::file_too_large),
@@ -56,9 +56,9 @@ Fd make_memory(std::size_t size, Failure& why) {
   return fd;
 }
 
-/// Checks what cannot change any more once the size is sealed.
+/// Checks those properties of a memory that cannot change once its size is sealed.
 Failure check_memory(const Fd& fd, std::size_t size) {
-  // Asked first: it does not reach a file system, which may belong to the peer.
+  // Checked first: F_GET_SEALS calls no file system, which may be the peer's own.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSealSize) != kSealSize)
     return rule("the size of its memory can change");
@@ -66,7 +66,7 @@ Failure check_memory(const Fd& fd, std::size_t size) {
   struct stat file {};
   if (fstatfs(fd.get(), &system) != 0 || fstat(fd.get(), &file) != 0)
     return failed("examine shared memory");
-  // Huge pages may be missing when they are touched, and a file system may be full: SIGBUS.
+  // To touch memory of huge pages, or of a file system that is full, may raise SIGBUS.
   if (system.f_type != TMPFS_MAGIC)
     return rule("its memory is of another kind than memfd_create's");
   if (static_cast<std::uint64_t>(file.st_size) != size)
@@ -74,8 +74,8 @@ Failure check_memory(const Fd& fd, std::size_t size) {
   return {};
 }
 
-/// Checks that all pages exist, since reading a missing one would be at the reader's expense. To be
-/// called after the last seal, which excludes holes.
+/// Checks that all pages exist: to read a missing page would allocate it at the reader's expense.
+/// To be called after the last seal, since seals exclude holes.
 Failure check_pages(const Fd& fd, std::size_t size) {
   struct stat file {};
   // Pages beyond the end (FALLOC_FL_KEEP_SIZE) would be counted, too: this frees them.

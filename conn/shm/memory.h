@@ -2,8 +2,8 @@
 #pragma once
 // The shared memory of a connection. The client makes both memories and sends their descriptors;
 // the server checks and seals them. After that nobody can change their size, free their pages or
-// map them for writing. Mappings of before stay writable, so each end reads nothing back from the
-// memory that it writes (docs/shm.md).
+// map them for writing. Mappings made earlier stay writable, so each end reads nothing back from
+// the memory that it writes (docs/shm.md).
 
 #include <cstddef>
 #include <cstdint>

@@ -36,9 +36,10 @@ struct BasicWords {
   Atomic<std::uint32_t> fin;               ///< 1: nothing follows after `tail`
   alignas(64) Atomic<std::uint64_t> head;  ///< number of bytes read from the other ring so far
   Atomic<std::uint32_t> closed;            ///< 1: the other ring is not read any more
-  /// 0: the owner looks by itself; else: ring once for this number when the tail has moved.
+  /// Set by the owner of this page. 0: the owner looks by itself; else: the peer must ring once for
+  /// this number when it has moved its tail.
   alignas(64) Atomic<std::uint32_t> wish;
-  /// Like `wish`, for the head, once it has reached `room_at`.
+  /// Like `wish`, but the peer must ring when its head has reached `room_at`.
   alignas(64) Atomic<std::uint32_t> room_wish;
   Atomic<std::uint64_t> room_at;
 };
@@ -48,11 +49,12 @@ static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
 static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
 static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
 
-/// The number of the last wish of one kind, of the peer or of this side.
+/// The number of the last wish (a request to ring) of one kind: the last that this side has made,
+/// or the last of the peer's for which this side has rung.
 struct WishNumber {
   std::uint32_t last = 0;
   std::uint32_t next() noexcept { return ++last == 0 ? ++last : last; }
-  /// Whether the peer's wish is one for which this side has not rung yet.
+  /// Whether this side has not rung yet for the peer's wish. If so, the caller must ring.
   bool owed(std::uint32_t wish) noexcept {
     if (wish == 0 || wish == last) return false;
     last = wish;
@@ -85,8 +87,8 @@ class BasicWriter {
     else
       head_ = head;
   }
-  /// Copies as many of the bytes as there is room for. Shows them to the peer in whole pieces;
-  /// publish() shows the rest. Returns how many.
+  /// Copies as many of the bytes as there is room for, and returns how many. Shows them to the peer
+  /// in whole pieces; publish() shows those of the last, incomplete piece.
   template <class Bell>
   std::size_t put(const void* from, std::size_t size, Bell&& bell) {
     std::size_t done = 0;
@@ -115,7 +117,7 @@ class BasicWriter {
     mine_.tail.store(written_, std::memory_order_seq_cst);
     if (rung_.owed(theirs_.wish.load(std::memory_order_seq_cst))) bell();
   }
-  /// Ends the stream. The caller rings, whatever the peer wishes.
+  /// Ends the stream. The caller must ring, even if the peer has not asked for it.
   void finish() noexcept { mine_.fin.store(1, std::memory_order_seq_cst); }
 
   /// Asks the peer to ring once half of the ring is free. look() must follow.
@@ -173,8 +175,8 @@ class BasicReader {
     fin_ = fin;
     return true;
   }
-  /// Copies up to `size` bytes, and frees them in pieces; calls `bell` if the peer has to be woken.
-  /// Returns how many; 0 if nothing is unread.
+  /// Copies up to `size` bytes, and frees their room in pieces; calls `bell` if the peer has to be
+  /// woken. Returns the number of bytes copied; 0 if nothing is unread.
   template <class Bell>
   std::size_t get(void* into, std::size_t size, Bell&& bell) {
     std::size_t done = 0;
@@ -195,7 +197,8 @@ class BasicReader {
     free(bell);
     return done;
   }
-  /// Says that nothing is read any more. The caller rings, whatever the peer wishes.
+  /// Says that nothing is read any more. The caller must ring, even if the peer has not asked for
+  /// it.
   void close() noexcept { mine_.closed.store(1, std::memory_order_seq_cst); }
 
   /// Asks the peer to ring when it has written. look() must follow.
@@ -219,8 +222,8 @@ class BasicReader {
     mine_.head.store(head_, std::memory_order_seq_cst);
     const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
     if (wish == 0 || wish == rung_.last) return;
-    // If the peer has replaced both meanwhile, it has seen this head, or its new number is met
-    // next.
+    // If the peer has stored a new wish and `room_at` since then, it sees this head when it looks
+    // after that, or its new number is met by the next call.
     const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
     if (static_cast<std::int64_t>(head_ - at) >= 0 && rung_.owed(wish)) bell();
   }

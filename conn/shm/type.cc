@@ -51,7 +51,7 @@ PendingHandler as_clients(PendingHandler arrived) {
       client->place = std::move(socket->place);
       client->slot = std::move(socket->slot);
       socket = std::move(client);
-    } catch (const std::bad_alloc&) {  // it is as good, but is refused without a word
+    } catch (const std::bad_alloc&) {  // then a refused client is not told why
     }
     arrived(std::move(socket));
   };
