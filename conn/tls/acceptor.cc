@@ -98,7 +98,8 @@ void Acceptor::arrived(ConnectionPtr below) {
   check_room();
 }
 
-/// Counts a connection of this iteration; with the last that it takes, the listener below rests.
+/// Counts a connection that was taken in this iteration. After kArrivalsInOneTurn of them pauses
+/// the listener below.
 void Acceptor::count_arrival() {
   shared_->ready().push(*this);  // run_ready() ends the turn
   if (++arrivals_ != kArrivalsInOneTurn) return;

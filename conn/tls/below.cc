@@ -247,7 +247,7 @@ void Below::close(bool abort) noexcept {
   wanted_ = {};
   count_close();
   if (!inherited()) return carrier_->close();
-  carrier_->abandon();  // a child of fork() sends nothing: the parent does
+  carrier_->abandon();  // in a child of fork(), abandon() sends nothing: the parent does
   release();
 }
 

@@ -75,7 +75,8 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   interest_changed();
 }
 
-// A new path of the connection below is then not granted to who only knows what went over the wire.
+// Gives the connection below a secret of this TLS session. With it, only the peer of this session
+// can give the connection a new path, and nobody who just knows what went over the wire.
 void TlsCarrier::give_secret() noexcept {
   constexpr std::string_view kLabel = "EXPORTER-aeconn-resume";
   std::array<unsigned char, 16> secret{};
@@ -279,8 +280,8 @@ bool TlsCarrier::refuses_write() noexcept {
   return true;
 }
 
-/// To be called with the result `n` of a write after which output is left, or that has failed.
-/// Returns `n`.
+/// Must be called with the result `n` of a write that has left output, or that has failed. Returns
+/// `n`.
 ssize_t TlsCarrier::wrote(ssize_t n) {
   int err = errno;
   if (n < 0 && session_.engine().failed()) err = report_failure("write to ");
@@ -373,8 +374,8 @@ ae::Duration TlsCarrier::end_linger() const noexcept {
   return std::max(below, std::min(session_.settings().linger, session_.settings().end_linger));
 }
 
-/// The own option, or if that is not set the one of the layer below, which has no connection of the
-/// program to fail.
+/// Returns this layer's option or, if that is not set, that of the layer below: the time-out has to
+/// fail the program's connection, which is this one.
 ae::Duration TlsCarrier::idle_timeout() const noexcept {
   if (session_.has_context() && session_.settings().idle_timeout > ae::Duration::zero())
     return session_.settings().idle_timeout;

@@ -109,16 +109,17 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, digits.c_str(), &address) == 1;
 }
 
-/// Returns what explains that OpenSSL does not know one of `groups`; empty if nothing does.
-/// OpenSSL knows the hybrids of a curve with ML-KEM, such as X25519MLKEM768, from 3.5 on.
+/// Returns the explanation, for an error message, of why OpenSSL does not know one of `groups`;
+/// empty if there is none. OpenSSL knows the hybrids of a curve with ML-KEM, such as
+/// X25519MLKEM768, from 3.5 on.
 const char* why_unknown(const std::string& groups) {
   constexpr unsigned long kFirst = 0x30500000UL;
   const bool is_early = OpenSSL_version_num() < kFirst;
   return is_early && groups.find("MLKEM") != std::string::npos ? ": MLKEM needs OpenSSL 3.5" : "";
 }
 
-/// Returns whether the certificate is signed with a digest, such as SHA-1, that peers of our
-/// security level refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases
+/// Returns whether the certificate is signed with a digest, such as SHA-1, that peers with our
+/// security level refuse. OpenSSL 3.0 refuses such a certificate of one's own by itself; releases
 /// since 2026 do not.
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
   // Minimum strength of signatures in bits at each security level, index 0 to 5, from
@@ -401,7 +402,8 @@ void Context::load_trust(SSL_CTX* context) const {
   for (const std::string* const part : {&settings_.ca_dir, &settings_.crl})
     name.append(1, '\0').append(*part);
   name += settings_.crl_check == Settings::CrlCheck::kChain ? 'c' : 'l';
-  // Files that have changed are other files, which older contexts do not share.
+  // Files that have changed get another name in the cache, so contexts made earlier do not share
+  // them.
   if (settings_.reload == Settings::Reload::kAuto)
     name += FileStamps({settings_.ca, settings_.ca_dir, settings_.crl}).text();
   if (!trusted_) trusted_ = trust_->find(name);

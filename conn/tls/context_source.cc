@@ -27,7 +27,7 @@ Options of_context(const Options& endpoint) {
 
 }  // namespace
 
-/// For how long files that could not be used are left alone, unless somebody asks for them again.
+/// How long files that could not be used are not tried again, unless a caller asks for that.
 constexpr std::chrono::seconds kPause(1);
 
 struct ContextTable::Slot final : ContextSource {
@@ -51,8 +51,8 @@ struct ContextTable::Slot final : ContextSource {
   }
   ContextTable& table;
   const Options options;
-  // The files as reload() could not use them, and when it may try again; guarded by the table's
-  // lock.
+  // The state of the files with which reload() failed last, and when it may try that again; guarded
+  // by the table's lock.
   mutable FileStamps unusable;
   mutable std::chrono::steady_clock::time_point try_again{};
   bool serves = false;  // whether listeners use this slot; guarded by the table's lock

@@ -37,8 +37,8 @@ class ContextTable {
   /// context that listeners use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
   void set_pass_phrase(std::string_view phrase);
-  /// Returns the type's options merged with those of `endpoint`, neither with options of the layer
-  /// below.
+  /// Returns the type's options merged with those of `endpoint`. Neither may contain options of the
+  /// layer below.
   Options merged(const Options& endpoint) const;
   /// Returns the source of the context for an endpoint's options. Equal options share a source,
   /// even if server-name differs. `serves`: whether it is for a listener, which needs a server

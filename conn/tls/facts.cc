@@ -9,7 +9,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// "2027-01-31T12:00:00Z" (RFC 3339).
+// Returns a time as in "2027-01-31T12:00:00Z" (RFC 3339).
 std::string utc(std::int64_t seconds) {
   const std::time_t time = seconds;
   std::tm when{};
@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
   add_end("certificate-ends", SSL_get_certificate(ssl));
   const X509* const peer = SSL_get0_peer_certificate(ssl);
   add_end("peer-certificate-ends", peer);
-  // A handshake that verifies and fails makes no connection.
+  // If a certificate is to be verified and that fails, there is no connection.
   if (peer != nullptr) add("verified", SSL_get_verify_mode(ssl) == SSL_VERIFY_NONE ? "no" : "yes");
   return facts;
 }

@@ -17,9 +17,9 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// pass phrase, trusted certificates, revocation lists and DH parameters.
 std::vector<std::string> files_of(const Settings& settings);
 
-/// What stat(2) says of some files, at one time: whatever writes or replaces one of them changes
-/// it. Symbolic links are followed, so a link that is set to another file is a change too. Of a
-/// folder only its list of entries counts.
+/// What stat(2) said of some files at one time: whoever writes or replaces one of them changes it.
+/// Symbolic links are followed, so it changes also when a link is set to another file. Of a folder
+/// only its list of entries counts.
 class FileStamps {
  public:
   FileStamps() = default;  ///< no files

@@ -18,15 +18,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// What is asked of every folder on the way to a file: whether the folder itself goes away.
+// Events to watch of each folder on the way to a file: that the folder itself goes away.
 constexpr std::uint32_t kSelf = IN_DELETE_SELF | IN_MOVE_SELF;
-// What is asked of a folder that holds a file, a link, or nothing yet at the place of the next part
-// of the path. IN_MODIFY is not: a file that is written in place counts once its writer closes it.
+// Events to watch of a folder that holds a file, a link, or nothing yet at the place of the next
+// part of the path. IN_MODIFY is not among them: a file that is written in place counts once its
+// writer closes it.
 constexpr std::uint32_t kEntries =
     IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB;
 // Most links that Linux follows on one path (path_resolution(7)).
 constexpr int kMostLinks = 40;
-// How often a path is followed anew because a folder vanished in the meantime.
+// How many times a path is followed again because a folder vanished in the meantime.
 constexpr int kTries = 10;
 
 [[noreturn]] void refuse(const std::string& what, int error, const char* limit) {
@@ -88,7 +89,7 @@ bool FileWatch::follow_one(const std::string& file, std::set<int>& used) {
     struct stat info {};
     if (::lstat(name.c_str(), &info) != 0 || S_ISLNK(info.st_mode)) {
       if (!watch(folder, true, used)) return false;
-      if (::lstat(name.c_str(), &info) != 0) return true;  // its folder announces when it is there
+      if (::lstat(name.c_str(), &info) != 0) return true;  // its folder will announce its arrival
     }
     if (!S_ISLNK(info.st_mode)) {
       if (parts.empty()) return !S_ISDIR(info.st_mode) || watch(name, true, used);
@@ -129,7 +130,7 @@ bool FileWatch::drain() noexcept {
     for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
       inotify_event event;
       std::memcpy(&event, buffer.data() + at, sizeof event);
-      any = any || event.mask != IN_IGNORED;  // which only says that a folder is watched no longer
+      any = any || event.mask != IN_IGNORED;  // IN_IGNORED: a folder is watched no longer
       at += sizeof event + event.len;
     }
   }

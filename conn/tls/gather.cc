@@ -8,7 +8,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// A write of several records, which are gathered in a room, if there is one.
+/// A write of several records, which are gathered in a room (a buffer) if there is one.
 class LargeWrite {
  public:
   LargeWrite(Engine& engine, std::span<char> room) : engine_(engine), room_(room) {}
@@ -24,7 +24,7 @@ class LargeWrite {
     return static_cast<std::size_t>(n);
   }
   /// Sends what is gathered. Returns the result of the whole write. If the wire fails, records that
-  /// it was not offered before are not counted.
+  /// it was never offered are not counted.
   ssize_t end() {
     if (engine_.gathers()) {
       const int err = errno;

@@ -144,7 +144,8 @@ std::size_t Handshake::run_ready() {
   return 1;
 }
 
-/// Runs a step, or gives it to a thread, or ends the one that a thread has run.
+/// Runs the next step of the handshake, gives it to a thread, or takes the result of one that a
+/// thread has run.
 void Handshake::step() {
   Engine::Step result = Engine::Step::kFailed;
   bool lent = false;
@@ -184,15 +185,15 @@ bool Handshake::lend_step() {
 
 void Handshake::step_over() noexcept { shared_.steps().push(*this); }
 
-/// Ends a step that a thread has run, or has not begun.
+/// Takes the engine back after a step that a thread has run, or has not begun. Returns the result.
 Engine::Step Handshake::take_back() {
   session_.give_back(std::move(lent_));
   move_to(Stage::kRunning);
   return session_.engine().end_step();
 }
 
-/// Takes the engine back, which may have to wait for a step. In a child of fork(), where no thread
-/// runs it, too.
+/// Takes the engine back to end the handshake; may wait until a thread has run the step. In a child
+/// of fork() there is no such thread, and nothing to wait for.
 void Handshake::recall() noexcept {
   if (stage_ != Stage::kLent) return;
   shared_.threads().withdraw(*this);

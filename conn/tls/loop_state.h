@@ -114,7 +114,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Returns a buffer for assembling one record. All connections of the loop share it, so its
   /// contents are valid only during one call.
   std::array<char, Engine::kRecord>& scratch() noexcept { return scratch_; }
-  /// Returns room for the ciphertext of many records, likewise shared and valid during one call.
+  /// Returns a buffer for the ciphertext of many records. All connections of the loop share it, so
+  /// its contents are valid only during one call.
   std::span<char> room() noexcept { return room_; }
   Counters counters;
 

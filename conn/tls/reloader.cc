@@ -34,7 +34,7 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   try {
     follow(context);
   } catch (const std::exception& error) {
-    followed_ = context;  // check() goes on
+    followed_ = context;  // check(), which failed() plans, tries to watch them again
     failed("TLS files are not watched: ", error);
   }
 }
@@ -101,8 +101,8 @@ void Reloader::check() {
   }
 }
 
-/// Plans another check, and reports the failure unless it is the last one again. The handler may
-/// stop this object.
+/// Plans another check, and reports the failure unless it was the last one reported. The handler
+/// that it is reported to may stop this object.
 void Reloader::failed(const char* what, const std::exception& error) {
   pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
   if (timer_ == 0) {

@@ -29,8 +29,8 @@ class Reloader {
   ~Reloader() { stop(); }
 
   /// Watches the files of `context`, the source's current one, if its option reload says so. Does
-  /// nothing if it does that already. Throws Error if the files cannot be watched. What fails later
-  /// is tried again, after a pause that grows to a minute.
+  /// nothing if they are watched already. Throws Error if the files cannot be watched. A later
+  /// failure is followed by another attempt, after a pause that grows to a minute.
   void follow(const std::shared_ptr<const Context>& context);
   /// Like follow(), but an Error is reported to `refused`.
   void try_to_follow(const std::shared_ptr<const Context>& context);
@@ -49,7 +49,7 @@ class Reloader {
   Refusals& refused_;
   std::weak_ptr<const Context> followed_;
   std::optional<FileWatch> watch_;
-  FileStamps seen_;        // the files as they were when the last check found them changed
+  FileStamps seen_;        // the state of the files at the last check
   ae::TimerId timer_ = 0;  // of the next check
   bool retries_ = false;   // whether that check repeats one that failed
   ae::Duration pause_{};   // until the next check, after a failure

@@ -39,8 +39,8 @@ class Session {
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
   void drop_engine() noexcept { engine_.reset(); }
-  // Hand the engine to a step of the handshake on another thread, and back; in between there is
-  // none here.
+  // Hand the engine to a step of the handshake that another thread runs, and back. In between this
+  // object has no engine.
   std::unique_ptr<Engine> lend_engine() noexcept { return std::move(engine_); }
   void give_back(std::unique_ptr<Engine> engine) noexcept { engine_ = std::move(engine); }
   Below& below() noexcept { return below_; }

@@ -108,7 +108,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
       step.progress_ = Progress::kRunning;
       lock.unlock();
       {
-        // fork() waits until a step is over: OpenSSL's locks are free then, also in the child.
+        // fork() waits until the step is over, so OpenSSL's locks are free also in the child.
         const std::lock_guard none_forks(stepping);
         step.run_step();
       }
@@ -121,7 +121,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
     }
   }
 
-  /// Posts deliver() to the loop. Without memory for that tries again.
+  /// Posts deliver() to the loop. If there is no memory for that, tries again.
   void tell(std::unique_lock<std::mutex>& lock) {
     while (!over_.empty() && !stopping_) {
       try {
@@ -136,7 +136,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
   }
 
   void deliver() {
-    if (made_.inherited()) return;  // posted before fork(), and run by the child's loop
+    if (made_.inherited()) return;  // a child of fork() ignores what was posted before fork()
     std::unique_lock lock(mutex_);
     while (!over_.empty()) {
       ThreadStep& step = over_.pop_front();
@@ -153,7 +153,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
   std::condition_variable changed_, returned_;
   List waiting_, over_;
   bool stopping_ = false;
-  // One for each thread. Not on its stack, which a child of fork() uses for others.
+  // One for each thread. They are not on the threads' stacks, which a child of fork() reuses.
   std::deque<ae::Mutex> stepping_;
   std::vector<std::thread> threads_;
   ae::MadeHere made_;
@@ -167,7 +167,7 @@ StepThreads::~StepThreads() {
   if (pool_ != nullptr) pool_->stop();
 }
 
-/// In a child of fork(): its parent's threads are missing, and their locks may be taken.
+/// Called in a child of fork(): its parent's threads are missing, and their locks may be taken.
 void StepThreads::forget_parent() noexcept {
   if (!made_.inherited()) return;
   if (pool_ != nullptr) StepPool::abandon(std::move(pool_));

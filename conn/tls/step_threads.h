@@ -40,12 +40,13 @@ class ThreadStep {
   virtual void step_over() noexcept = 0;  ///< called on the loop's thread, after run_step()
 
   Progress progress_ = Progress::kIdle;
-  const StepPool* pool_ = nullptr;                    // to which the step was given last
-  ThreadStep *next_ = nullptr, *previous_ = nullptr;  // in the list of its state
+  const StepPool* pool_ = nullptr;                    // the pool to which the step was given last
+  ThreadStep *next_ = nullptr, *previous_ = nullptr;  // neighbours in the list of its state
 };
 
-/// The threads of one loop. All functions belong to the loop's thread. In a child of fork(), where
-/// the threads are missing, an object is as new, and the steps of its parent are not run.
+/// The threads of one loop. All functions must be called on the loop's thread. In a child of
+/// fork(), where the threads are missing, an object is as new, and the steps of its parent are not
+/// run.
 class StepThreads {
  public:
   explicit StepThreads(ae::EventLoop& loop) noexcept : loop_(loop) {}
@@ -57,8 +58,8 @@ class StepThreads {
   void grow(unsigned count);
   /// Gives `step` to the next thread that is free. Returns false if there is no thread.
   bool push(ThreadStep& step) noexcept;
-  /// Takes `step` back: it is not run, or has been when this function returns, for which it may
-  /// have to wait. step_over() is not called.
+  /// Takes `step` back. When this function returns, the step has been run or never will be; it may
+  /// have to wait for that. step_over() is not called.
   void withdraw(ThreadStep& step) noexcept;
 
  private:

@@ -41,7 +41,7 @@ TlsType::TlsType(const ConnectionType& below)
       name_(below.name() == "tcp" ? "tls" : "tls+" + std::string(below.name())),
       contexts_(std::make_unique<Contexts>()),
       table_(tls_options()) {
-  // Threads may use TLS until the process has gone: exit(3) must leave OpenSSL as it is. No effect
+  // Threads may use TLS until the process has gone, so exit(3) must not clean OpenSSL up. No effect
   // if the program has used OpenSSL before.
   (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 }
@@ -70,7 +70,7 @@ void TlsType::configure(const Options& options) {
     if (carries_path(probe.scheme)) {
       probe.path = "/";
     } else {
-      probe.hosts.push_back({"1", false});  // which vsock takes, too
+      probe.hosts.push_back({"1", false});  // a host that vsock takes, too
       probe.port = 1;
     }
     probe.options = below;

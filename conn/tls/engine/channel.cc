@@ -70,7 +70,8 @@ ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
   return take_left(buffer, size);
 }
 
-/// Notes what a read of the wire for `asked` bytes has returned. Returns what receive() does.
+/// Records that a read of the wire for `asked` bytes has returned `n`. Returns what receive()
+/// returns.
 inline ssize_t Channel::received(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
     // After a short read the wire is taken to be empty: another read would cost a system call and
@@ -130,7 +131,7 @@ int Channel::write(BIO* bio, const char* bytes, int size) {
 }
 
 long Channel::control(BIO* bio, int command, long, void*) {
-  // OpenSSL asks ten times for a record whether the kernel encrypts.
+  // OpenSSL asks ten times for each record whether the kernel encrypts or decrypts.
   if (command == BIO_CTRL_GET_KTLS_SEND || command == BIO_CTRL_GET_KTLS_RECV) return 0;
   if (command == BIO_CTRL_EOF) return of(bio).wire.ended() ? 1 : 0;
   return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;

@@ -33,8 +33,8 @@ struct Channel {
   /// OpenSSL asks for one record at a time, or for the rest of one. From now on, if more is
   /// `wanted`, the wire may be read into `room`, from which OpenSSL's next questions are answered.
   void stage(std::span<char> room) noexcept { room_ = room; }
-  /// Ends what stage() began. Returns the bytes in the room that OpenSSL has not asked for, which
-  /// must be put back.
+  /// Ends what stage() began. Returns those bytes in the room that OpenSSL has not taken; they must
+  /// be put back.
   std::span<const char> end_stage() noexcept {
     room_ = {};
     return std::exchange(left_, {});
@@ -66,7 +66,7 @@ struct Channel {
   std::size_t most_of_wire(std::size_t asked) const noexcept;
 
   std::span<char> room_;        // see stage()
-  std::span<const char> left_;  // of the room
+  std::span<const char> left_;  // the bytes of room_ that OpenSSL has not taken yet
 };
 
 }}}  // namespace conn::tls

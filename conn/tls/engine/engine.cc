@@ -25,8 +25,8 @@ int index_of_engine() {
   return index;
 }
 
-/// Returns how many bytes a record of data has beside the data, at least: header and tag, the type
-/// in TLS 1.3, and with AES-GCM in TLS 1.2 a nonce.
+/// Returns the fewest bytes that a record of data has beside the data: header and tag, in TLS 1.3
+/// the type, and in TLS 1.2 with AES-GCM a nonce.
 std::size_t least_overhead(const SSL* ssl) {
   if (SSL_version(ssl) >= TLS1_3_VERSION) return 5 + 1 + 16;
   const int cipher = SSL_CIPHER_get_cipher_nid(SSL_get_current_cipher(ssl));
@@ -97,7 +97,7 @@ Engine::Step Engine::handshake() {
 
 bool Engine::begin_lent_step() {
   if (failed() || established() || channel_.kernel.possible()) return false;
-  // Unsent output would be offered to the wire on the other thread.
+  // Otherwise the other thread would offer unsent output to the wire.
   if (channel_.output.state() != Output::State::kThrough) return false;
   if (!loan_) {
     loan_ = std::make_unique<Loan>(channel_.wire.wire());
@@ -135,8 +135,8 @@ Engine::Step Engine::end_step() {
   return failed() ? Step::kFailed : Step::kWantRead;
 }
 
-/// Frees what was read for a lent step, once it is used up. Until then no event of the wire says
-/// that there is something to read.
+/// Frees the bytes that were read in advance for a step on another thread, once they are used up.
+/// As long as some are left, no event of the wire announces them.
 void Engine::end_loan() noexcept {
   if (loan_->empty()) {
     channel_.wire.use(loan_->wire());
@@ -194,7 +194,7 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   if (const auto left = channel_.end_stage(); !left.empty()) put_back(left);
   resume_sending();
   // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
-  // or part of one: look() finds out.
+  // or a part of one. look() finds out which.
   if (!supply.starved() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
@@ -243,10 +243,10 @@ bool Engine::goes_on(int result) {
   }
 }
 
-/// Returns what SSL_get_error() would say about `result` if other code had left nothing in the
-/// thread's queue of errors. To empty the queue before each call of OpenSSL would cost more than
-/// all else that this class does for a message. So it is emptied after a call that had no result.
-/// If that was a failure, the last error in the queue is its reason, which fail() uses.
+/// Returns what SSL_get_error() would say about `result` if other code had left no errors in the
+/// thread's error queue. To empty that queue before each call of OpenSSL would cost more than all
+/// else that this class does for a message. So it is emptied after a call that returned no data. If
+/// that call failed, the last error in the queue is the reason, which fail() uses.
 int Engine::error_of(int result) {
   reason_ = take_last_reason();
   const int error = SSL_get_error(ssl_.get(), result);
@@ -291,8 +291,8 @@ bool Engine::look(bool ask_wire) {
   return true;
 }
 
-/// Reads bytes into ahead_; returns what SSL_read() returns. Without memory it only finds out
-/// whether there are any.
+/// Reads bytes into ahead_; returns what SSL_read() returns. Without memory for ahead_ it only
+/// finds out whether there are bytes to read.
 int Engine::look_once() {
   make_ahead();
   if (!ahead_) {
@@ -355,7 +355,7 @@ bool Engine::write_needs_read() const {
          SSL_in_init(ssl_.get()) != 0;
 }
 
-/// The part of flush() for output that is kept, or a write that waits.
+/// The part of flush() for output that was kept, or for a write that has to wait for the peer.
 bool Engine::flush_rest() {
   switch (channel_.output.flush()) {
     case Output::Flushed::kFailed:

@@ -36,8 +36,8 @@ class Engine {
 
   /// Size of the room that gather() and read() want: ciphertext of 256 KiB. gather() uses less.
   static constexpr std::size_t kRoom = 16 * (kRecord + 64);
-  /// Most bytes that are gathered: ciphertext of 64 KiB and a little more. What the wire does not
-  /// take of them the connection keeps.
+  /// Most bytes that are gathered: ciphertext of 64 KiB and a little more. The engine keeps those
+  /// that the wire does not take.
   static constexpr std::size_t kMostGathered = Output::kMostGathered;
 
   /// `socket`: with kernel TLS the descriptor that `wire` uses, else -1. Throws std::bad_alloc.
@@ -169,16 +169,17 @@ class Engine {
   // Whether read() or look() stopped early, to leave time for other connections, so that there may
   // be more data.
   bool maybe_more_ = false;
-  // The bytes of ahead_ that look() has read and read() has not returned yet. A message is so
-  // decrypted by one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
+  // The bytes of ahead_ that look() has read and read() has not returned yet. With them a message
+  // takes one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
   std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
-  // The wire since more was read from it than could be used, for a step of the handshake that was
-  // lent or by read(), until that is used up; null: the engine reads the wire that it was made
-  // with.
+  // A wire in front of the real one that holds bytes read from it too early: in advance, for a
+  // handshake step on another thread, or by a read() that could not use them all. Null if there are
+  // no such bytes: the engine then reads the wire that it was made with.
   std::unique_ptr<Loan> loan_;
-  // Allocated as OpenSSL's own buffers are, and freed together with them; null: there is none.
+  // Allocated by OPENSSL_malloc(), like OpenSSL's own buffers, and freed together with these; null:
+  // there is none.
   std::unique_ptr<char, FreeBytes> ahead_;
-  // The reason that error_of() took from the queue of errors; 0: none.
+  // The OpenSSL error that error_of() took from the queue of errors; 0: none.
   unsigned long reason_ = 0;
   MessageLimit messages_;
   // why a message that was received must end the connection; empty if none must

@@ -25,7 +25,8 @@ void KernelTls::settle() noexcept {
 }
 
 long KernelTls::control(int command, long number, void* pointer) noexcept {
-  // `number` is 1 for the keys to send with; what `pointer` leads to begins with a tls_crypto_info.
+  // `number` is 1 for the keys to send with. `pointer` points to data that begins with a
+  // tls_crypto_info.
   if (command == kSetKeys && number == 0 && pointer != nullptr &&
       static_cast<const tls_crypto_info*>(pointer)->version == TLS_1_3_VERSION)
     return 0;

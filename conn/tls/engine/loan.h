@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The wire of an engine for which more was read than it could use at once: a wire with bytes in
-// front of it. When a handshake step runs on another thread, what the connection below has is read
-// in advance, since that connection belongs to the loop's thread, and the step reads only that.
+// A wire with unused bytes in front of it, for an engine whose wire was read too early. When a
+// handshake step runs on another thread, what the connection below has is read in advance, since
+// that connection belongs to the loop's thread, and the step reads only that.
 //
 //   in state    receive() returns                              transmit() may be called
 //   lent        what was read in advance, then EAGAIN          no: the engine collects its output

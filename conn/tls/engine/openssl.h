@@ -52,9 +52,9 @@ std::string subject_of(const X509* certificate);
 /// IP:127.0.0.1"; empty if it has none.
 std::string names_of(const X509* certificate, std::size_t limit);
 /// Returns when a certificate ends (notAfter), in seconds since 1970, UTC; 0 if it has no such time
-/// that OpenSSL can read. Null is allowed: 0.
+/// that OpenSSL can read, or if `certificate` is null.
 std::int64_t end_of(const X509* certificate);
-/// Returns the earlier of two times of end_of(), of which 0 is none.
+/// Returns the earlier of two results of end_of(); 0 stands for no time.
 constexpr std::int64_t first_end(std::int64_t a, std::int64_t b) noexcept {
   return a == 0 || (b != 0 && b < a) ? b : a;
 }
