@@ -121,7 +121,7 @@ void RdmaCarrier::reject_request(std::string_view why) noexcept {
 
 // --- reading -------------------------------------------------------------------------------------
 
-// Returns what readable() does, in the cases that it does not decide itself.
+// The part of readable() for the cases that readable() does not decide itself.
 bool RdmaCarrier::is_read_due() const {
   return reader_.is_due(link_.stream) || link_.stream.at_end() || pending_failure_;
 }
@@ -334,7 +334,7 @@ void RdmaCarrier::close() noexcept {
       return;
     case Phase::kResending:
     case Phase::kLost:
-      return;  // close_later()
+      return;  // close_later() was called above
     case Phase::kDead:
       if (ending_.at() == EndStep::kGone) host().release();
       return;
@@ -388,8 +388,8 @@ void RdmaCarrier::abandon() noexcept {
 
 // --- moving to another loop ----------------------------------------------------------------------
 
-// The objects of the path belong to the old loop, so the path is left; the connection goes on over
-// another one of the new loop.
+// The objects of the path belong to the old loop. So the connection leaves its path; it goes on
+// over a new path on the new loop.
 bool RdmaCarrier::leave(ae::EventLoop*) {
   if (pending_failure_ || link_.sender.queue().referred() != 0) {
     errno = pending_failure_ ? ENOTCONN : EAGAIN;
@@ -427,7 +427,7 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     fail(error.failure());
   } catch (const std::exception&) {  // the core fails the connection for lack of memory
   }
-  abandon();  // it is on no loop: close() only has to release it
+  abandon();  // the connection is on no loop now: close() only has to release it
   return false;
 }
 

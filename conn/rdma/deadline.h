@@ -32,7 +32,7 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  /// Goes on on another loop. No deadline may be set.
+  /// Makes this object use another loop. No deadline may be set at that time.
   void move_to(LoopState& state) noexcept { state_ = &state; }
 
   /// Starts the timer; a deadline that was set before is cancelled. Returns false if there is no

@@ -332,7 +332,7 @@ void Link::destroy_queue_pair() noexcept {
 
 void Link::release(bool viewed) noexcept {
   if (domain_) {
-    // With kept_ set already, the view is in the memory of an earlier path.
+    // If kept_ is set already, the view is in the memory of an earlier path.
     const bool keep = viewed && kept_ == nullptr;
     if (keep)
       kept_windows_ = windows.take();

@@ -59,7 +59,8 @@ class Link {
 
   // --- properties --------------------------------------------------------------------------------
   LoopState& state() const noexcept { return *state_; }
-  /// Goes on on another loop. The link must have no objects.
+  /// Makes the link use another loop. At that time it must have no objects of rdma_cm or of a
+  /// device.
   void move_to(LoopState& state) noexcept { state_ = &state; }
   const Settings& settings() const noexcept { return *settings_; }
   Role role() const noexcept { return role_; }

@@ -72,7 +72,7 @@ void LinkedCarrier::on_set_up() {
     session_->on_path();
     ++link_.state().statistics().resumes;
     --link_.state().statistics().lost;
-    deadline_.clear(loop());  // of the handshake
+    deadline_.clear(loop());  // the deadline of the handshake
     if (session_->resumes_as() == Phase::kClosing &&
         !deadline_.set(close_deadline_ - std::chrono::steady_clock::now(), Deadline::Of::kLinger))
       return end_with(out_of_memory());
@@ -116,7 +116,7 @@ void LinkedCarrier::accept_path(const Answer& answer) {
     link_.tear_down();
     id = std::move(kept);
   }
-  // Events of the device may have been read meanwhile.
+  // Events of the device that were read meanwhile may have ended the attempt.
   if (link_.stage.phase() != phase) throw VerbsError("the device failed", ENODEV);
   waits_for_first_message_ = link_.path.iwarp();
   straight_ = may_go_straight_ && !waits_for_first_message_;
@@ -210,7 +210,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
       !link_.stage.in_use())
     return after_input();
   if (link_.sender.queue().staged() != 0 || stream.finish_is_due())
-    link_.state().want_flush(*this);  // for the same reason as above
+    link_.state().want_flush(*this);  // the peer may have free receives again
   update_ready();
 }
 
@@ -226,7 +226,7 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  // In phase kResending a deadline is that of a close().
+  // In phase kResending a deadline that is set belongs to a close(), and must stay.
   if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
     deadline_.clear(loop());
   after_input();

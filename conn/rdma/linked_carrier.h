@@ -151,25 +151,27 @@ class LinkedCarrier : public QueuedCarrier,
   // --- the loss of the path, and another one (linked_carrier_resume.cc) --------------------------
   /// Ends the connection with `failure`, or leaves only its path if it can go on over another.
   void end_path(Failure failure) noexcept;
-  /// Returns true while there is no path, and until the bytes of before the loss are on their way:
-  /// what the program writes goes behind them (write_unsent()).
+  /// Returns true from the loss of the path until the bytes that were unsent then are in the send
+  /// buffer of a new path. What the program writes meanwhile is kept behind them (write_unsent()).
   bool keeps_unsent() const noexcept {
     return session_ != nullptr && !link_.stage.ended() &&
            (session_->lost() || link_.stage.phase() == Phase::kResending);
   }
   ssize_t write_unsent(const iovec* vectors, int count);
   bool has_room_for_unsent() const noexcept;
-  /// Does what close() does while keeps_unsent(): the end follows the bytes, on the new path; or,
-  /// without bytes, the peer is asked to end the session.
+  /// The close() of a connection for which keeps_unsent() is true. If bytes are left, the end
+  /// follows them on a new path. If none are left, the connecting end may ask the peer to end the
+  /// session.
   void close_later() noexcept;
   /// Returns true if the peer may be asked to end the session instead of for a new path.
   bool can_ask_to_forget() const noexcept;
-  /// Call while the loop ends, which answers no look-up of a name: begins an attempt anew that
-  /// waits for one.
+  /// Call while the loop ends: it answers no more look-ups of names, so an attempt that waits for
+  /// one is begun anew.
   void ask_without_loop() noexcept;
   /// Call after reap() in phase kLost, and when a step of Session::next_at() is due.
   void go_on_without_path();
-  /// Phase kResending: moves the unsent bytes to the send buffer. Then the connection is as before.
+  /// Phase kResending: moves the unsent bytes to the send buffer, then returns to the phase from
+  /// before the loss.
   void resend();
   /// Leaves the path at once, waiting for the device's last reports, which takes microseconds.
   /// Returns false if the connection cannot go on over another path.
@@ -206,8 +208,8 @@ class LinkedCarrier : public QueuedCarrier,
   Ending ending_;
   Deadline deadline_;
   std::unique_ptr<Setup> setup_;  // finds an address and connects; null unless connecting
-  // What lets the connection go on over another path; null if it cannot. The connecting end has the
-  // peer's URL from the beginning if it asks for a session.
+  // What lets the connection go on over another path; null if it cannot. A connecting end that asks
+  // for a session keeps the peer's URL, target_, from the beginning.
   std::unique_ptr<Session> session_;
   std::unique_ptr<Endpoint> target_;
   Reader reader_;
@@ -228,7 +230,7 @@ class LinkedCarrier : public QueuedCarrier,
   bool straight_ = may_go_straight_;
   // True once the program was told that the peer has ended its stream.
   bool told_of_end_ = false;
-  // True between two loops: neither may be used.
+  // True while the connection moves from one loop to another: neither loop may be used.
   bool moving_ = false;
   // True once read() has returned the end of the peer's stream.
   bool read_ended_ = false;
@@ -242,7 +244,8 @@ class LinkedCarrier : public QueuedCarrier,
   void name_peer(Failure& failure) const noexcept;
   void accept_again(std::unique_ptr<RdmaPending> request);
   bool asks_to_forget() const noexcept;
-  /// Makes the request one to end the session, if the connection is closed and has no bytes left.
+  /// Turns the request for a path into one to end the session, if the connection is closed and has
+  /// no bytes left.
   void ask_to_forget(ResumeMessage& message) noexcept;
   /// Ends the connection as its peer's request asks.
   void forget(RdmaPending& request, const ResumeMessage& asked);
@@ -254,7 +257,8 @@ class LinkedCarrier : public QueuedCarrier,
   bool post_chain();
   bool secure_memory() noexcept;
   void on_memory_back() noexcept;
-  /// Reports that the device has read the user's memory of the requests that are done.
+  /// Reports to the program that the device has read those pieces of its memory that were sent
+  /// without a copy.
   void tell_references() noexcept;
   void peer_closed();
 

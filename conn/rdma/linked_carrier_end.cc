@@ -64,8 +64,8 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
-  // While it is unknown whether the device can bind keys, a bind that fails with any status (a
-  // flush only while keys_work() waits for it) shows that it cannot.
+  // While it is unknown whether the device can bind keys, a bind that fails shows that it cannot. A
+  // bind that was flushed shows this only if keys_work() waits for it.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
   const bool proving = link_.take_proving();
@@ -92,7 +92,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_WR_FLUSH_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:  // of Soft-RoCE, if its link is down or it has no route
+    case IBV_WC_LOC_QP_OP_ERR:  // Soft-RoCE reports it without a link or a route
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR:
       return end_path(describe(status, was_send));
@@ -115,7 +115,7 @@ void LinkedCarrier::on_last_receive() {
 }
 
 // Ends the connection because the device stopped the queue pair for an error of the peer. Some
-// devices report that in an event of its own. On iWARP this event is the only report, as the stream
+// devices report that in a separate event. On iWARP this event is the only report, as the stream
 // just ends.
 void LinkedCarrier::on_refusal() {
   if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
@@ -167,7 +167,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   const bool lost = session_ != nullptr && session_->lost();
   const bool was_open = link_.stage.open() || lost;
   if (!closing()) {
-    if (was_open && !lost) name_peer(failure);  // lose_path() has named it
+    if (was_open && !lost) name_peer(failure);  // if lost, lose_path() has done that
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
@@ -201,7 +201,7 @@ void LinkedCarrier::peer_closed() {
     if (link_.stream.can_finish() && !link_.stream.peer_finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
-    // A peer that still reads does not close: it has lost its path.
+    // A peer that closes first says that it reads no more. This one has not: it has lost its path.
     if (session_ != nullptr && !link_.stream.peer_leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
@@ -253,8 +253,8 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
 
 void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
-  // After shutdown() nothing is unsent. The peer takes the disconnect for the loss of the path
-  // unless it is told first that this end reads no more.
+  // After shutdown() nothing is left to send. But the peer would take a disconnect for the loss of
+  // the path, so it is told first that this end reads no more.
   if (linger == ae::Duration::zero() && session_ != nullptr && link_.stream.finished(false))
     linger = kFailurePatience;
   deadline_.clear(loop());
@@ -316,7 +316,7 @@ void LinkedCarrier::finish() noexcept {
 
 void LinkedCarrier::reap() {
   if (link_.stage.phase() == Phase::kLost) return go_on_without_path();
-  if (!link_.stage.ended()) return;  // queued when the path was lost, and a new one is on its way
+  if (!link_.stage.ended()) return;  // queued for a lost path; a new one is being set up
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();
     return;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What close() does while a connection with a session has no path (docs/resume.md).
 //
-//   close_later()    bytes are left: waits for a path until `linger`, and closes on it as ever
+//   close_later()    if bytes are left: waits for a new path, at most for option linger, and closes
+//                    on it as usual
 //   ask_to_forget()  connecting end, no bytes are left: its request is not for a path, but asks the
-//                    peer to end the session, and names where the stream ends
+//                    peer to end the session, and says how many bytes the stream has
 //   forget()         accepting end: does what the peer's close would have done over a path
 
 #include <fmt/format.h>
@@ -20,7 +21,8 @@ bool LinkedCarrier::can_ask_to_forget() const noexcept {
          link_.stream.peer().said(Hello::kForgets);
 }
 
-// Bytes that are left need a path, unless the program does not wait for them.
+// Returns true if the peer is to be asked to end the session: no bytes are left, which would need a
+// path, or the program does not wait for them (linger=0).
 bool LinkedCarrier::asks_to_forget() const noexcept {
   return session_->resumes_as() == Phase::kClosing && can_ask_to_forget() &&
          (session_->unsent().empty() || link_.settings().linger == ae::Duration::zero());
@@ -29,7 +31,7 @@ bool LinkedCarrier::asks_to_forget() const noexcept {
 void LinkedCarrier::close_later() noexcept {
   const bool asks = can_ask_to_forget();
   ae::Duration patience = link_.settings().linger;
-  // Nothing more is delivered, but the peer is told.
+  // With linger=0 no bytes are delivered any more, but the peer is still told.
   if (patience == ae::Duration::zero() && asks) patience = kFailurePatience;
   const ae::TimePoint now = std::chrono::steady_clock::now();
   session_->resume_as(Phase::kClosing);
@@ -45,7 +47,8 @@ void LinkedCarrier::close_later() noexcept {
         return finish();
       }
       if (!asks_to_forget()) return;
-      // What was asked may be lost on its way. The later request counts.
+      // The present attempt asks for a path, not for the end of the session, so a new one replaces
+      // it. If the peer gets both requests, the later one counts.
       give_up_attempt();
       session_->set_next(now);
       return link_.state().want_reap(*this);
@@ -78,7 +81,7 @@ void LinkedCarrier::ask_to_forget(ResumeMessage& message) noexcept {
   message.total = session_->total();
 }
 
-// The old path is left: what arrived over it is counted.
+// Called once the old path is left, so that all bytes that arrived over it are counted.
 void LinkedCarrier::forget(RdmaPending& request, const ResumeMessage& asked) {
   const std::uint64_t counted = link_.stream.inbound().line().total();
   ++link_.state().statistics().forgotten;

@@ -33,7 +33,7 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// How often the device is asked for the last reports of a queue pair before the first pause.
+// How many times the device is asked for the last reports of a queue pair before the first pause.
 constexpr int kSpins = 1000;
 
 std::uint32_t milliseconds(ae::Duration duration) {
@@ -63,13 +63,14 @@ Failure given_up(const Session& session, ae::TimePoint now) noexcept {
 void LinkedCarrier::renew_stream() {
   if (session_ != nullptr && session_->lost())
     return link_.stream.begin_path(session_->confirmed(), clock_now());
-  session_.reset();  // of an attempt to connect that has failed after the peer's answer
+  session_.reset();  // left by an attempt to connect that failed after the peer's answer
   link_.renew_stream(host().id());
 }
 
 SetupUser::Request LinkedCarrier::request(Hello hello) {
   if (session_ != nullptr && session_->lost()) {
-    // Setup may ask more than once in an attempt, of another address or again of the same.
+    // Setup calls this again for each address that it tries in an attempt, and when it tries one
+    // address twice. Each request has a new generation.
     ResumeMessage message{.hello = hello,
                           .generation = session_->next_generation(),
                           .session = session_->id(),
@@ -165,7 +166,8 @@ bool LinkedCarrier::lose_path(Failure& failure) noexcept {
   LoopState& state = link_.state();
   if (state.statistics().lost >= kMostLost) return false;
   const ae::TimePoint now = clock_now();
-  // The connecting end learns of the loss later than this end, by its keepalives at the latest.
+  // This end waits longer if it accepts: the connecting end may learn of the loss later, by its
+  // keepalives at the latest.
   const ae::Duration later = link_.role() == Role::kServer
                                  ? 4 * link_.settings().keepalive + link_.patience()
                                  : ae::Duration::zero();
@@ -178,8 +180,8 @@ bool LinkedCarrier::lose_path(Failure& failure) noexcept {
   link_.stage.move(Phase::kLost);
   state.remove(*this);
   link_.stop_and_report();
-  // Without a link nothing is sent: Soft-RoCE's queue pair for connection management does not
-  // recover from a message that has no route.
+  // Nothing is sent through a port without a link: Soft-RoCE's queue pair for connection management
+  // does not recover from a message that has no route.
   if (link_.id() && link_.context() != nullptr) link_.ask_port();
   const bool tells = link_.stage.handshake() == Handshake::kKnown && link_.can_disconnect();
   if (tells && link_.id()) (void)rdma_disconnect(link_.id().get());
@@ -240,7 +242,7 @@ bool LinkedCarrier::leave_path_now() {
 }
 
 void LinkedCarrier::keep_left_over(std::unique_ptr<std::byte[]> unread) {
-  // Only the first copy after a view began can be what it shows.
+  // Of the copies that are replaced while the program has a view, the view can show only the first.
   if (session_ != nullptr && reader_.viewed() && session_->viewed == nullptr)
     session_->viewed = std::move(left_over_);
   left_over_ = std::move(unread);
@@ -273,7 +275,7 @@ void LinkedCarrier::go_on_without_path() {
     setup_.reset();
     if (link_.id() || link_.queue_pair() != nullptr) {
       const bool settled = link_.quiet() || now >= session_->left_by();
-      // A reservation of the program is in the path's memory.
+      // Memory that the program has reserved belongs to the path, so the path must stay.
       if (!settled || link_.sender.queue().reserving()) {
         if (now >= session_->until()) return end_with(given_up(*session_, now));
         return state.look_at(*this, now + TickWheel::kWidth);
@@ -307,8 +309,9 @@ void LinkedCarrier::dial_again() {
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   link_.state().look_at(*this, clock_now() + kAttemptTick);
   if (link_.state().pumping())
-    // The answer of a look-up would only come through the loop. The blocking operation, and the
-    // loop's other connections, wait no longer than a tick for it.
+    // The loop, which does not run now, would deliver the answer of a look-up. So this call blocks
+    // until the answer is there, but no longer than a tick, since the blocking operation and the
+    // loop's other connections wait meanwhile.
     setup_->look_up_all(clock_now() + kAttemptTick);
   else
     setup_->look_up_next();
@@ -322,18 +325,18 @@ void LinkedCarrier::give_up_attempt() noexcept {
   session_->on_stopped(clock_now());
 }
 
-// Called inside functions of setup_, which is destroyed later.
+// May be called from functions of setup_, so setup_ is destroyed later.
 void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
   give_up_attempt();
   LoopState& state = link_.state();
   const ae::TimePoint now = clock_now();
   if (link_.role() == Role::kClient) {
-    // The text begins with the address that was tried.
+    // The peer's reason follows the address that was tried.
     const std::size_t at = why.text.rfind("resume: ");
     const Refused refused = at != std::string::npos
                                 ? refused_in(std::string_view(why.text).substr(at))
                                 : Refused::kNone;
-    // Another address may know the session.
+    // The server at another address may know the session.
     const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);

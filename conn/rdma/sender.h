@@ -139,9 +139,9 @@ class Sender {
   /// requested. Returns their number; 0 if it has posted nothing: post() decides then. No key
   /// change may be due.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
-  /// Call before the queue pair is stopped: a device reports nothing of requests that asked for no
-  /// completion and were carried out. Posts a write of zero bytes that asks for one, unless the
-  /// last request has, or there is no room.
+  /// Call before the queue pair is stopped: a device does not report requests that were carried out
+  /// and asked for no completion. Posts a write of zero bytes that asks for one, unless the last
+  /// request has asked for one or the send queue is full.
   void post_last(ibv_qp* qp) noexcept;
   /// Posts the due binds and invalidations of window keys, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
@@ -149,8 +149,8 @@ class Sender {
   bool has_idle_work() const noexcept { return short_of_room_ || tx_.staged() != 0; }
   /// Call when post() has posted all that can be posted for now. If staged bytes are left because
   /// the peer has no window for them, the peer will be told; if none are left although the send
-  /// buffer was full, the buffer may grow. Returns what staged bytes wait for, and kNone if an
-  /// earlier call has returned that: no byte was posted since then.
+  /// buffer was full, the buffer may grow. Returns what the staged bytes wait for; kNone if an
+  /// earlier call has returned it already and no byte was posted since.
   Stall on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
@@ -258,7 +258,7 @@ class Sender {
   bool short_of_room_ = false;
   bool wants_memory_ = false;
   // Number of bytes that were written to the peer when on_idle() last returned a stall, modulo
-  // 2^32: this size fits into what the members above leave.
+  // 2^32, so that it fits into the padding behind the members above.
   std::uint32_t stalled_at_ = UINT32_MAX;
 };
 

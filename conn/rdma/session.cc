@@ -58,7 +58,7 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
     nobody_since_ = now;
   if (now >= until_ || (nobody && now - nobody_since_ >= kNobody)) return false;
   pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
-  // The last attempt is made when the time for nobody to listen is over, not a pause later.
+  // If nobody listens, the last attempt is made when kNobody is over, not a whole pause later.
   set_next(nobody ? std::min(now + pause_, nobody_since_ + kNobody) : now + pause_);
   return true;
 }

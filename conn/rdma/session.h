@@ -59,7 +59,7 @@ class Unsent {
 
 class Session {
  public:
-  /// The longest and the shortest pause between two attempts to find a new path, and the time that
+  /// The shortest and the longest pause between two attempts to find a new path, and the time that
   /// one attempt may take.
   static constexpr ae::Duration kFirstPause = std::chrono::milliseconds(25);
   static constexpr ae::Duration kLastPause = std::chrono::milliseconds(500);
@@ -129,8 +129,8 @@ class Session {
   [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
   /// Number of bytes that the program wrote in all. Valid once the path is left.
   std::uint64_t total() const noexcept { return confirmed_ + unsent_.size(); }
-  /// How many of our bytes a peer does not have whose count has these low 32 bits. A count that
-  /// cannot be is taken for that of the confirmed bytes.
+  /// Returns how many of our bytes the peer lacks if the number of bytes that it counted has these
+  /// low 32 bits. A number that cannot be right is replaced by that of the confirmed bytes.
   std::uint64_t missed_by(std::uint32_t counted) const noexcept;
 
   // --- attempts to find a new path ---------------------------------------------------------------
@@ -168,7 +168,8 @@ class Session {
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;
   ae::TimePoint lost_at_{}, left_by_{}, until_{}, next_at_{};
-  // Time since which nobody listens at the peer's address; zero: the last attempt failed otherwise.
+  // Time since which nobody listens at the peer's address; zero: the last attempt failed for
+  // another reason.
   ae::TimePoint nobody_since_{};
   ae::Duration pause_{};
   std::uint64_t confirmed_ = 0, posted_ = 0;

@@ -23,7 +23,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SessionTable {
  public:
-  /// The connection of a session, on the thread of its loop.
+  /// The connection of a session. It is called on the thread of its loop.
   class User {
    public:
     /// A request with a valid MAC, and with a generation that none before it had, has arrived for
@@ -51,8 +51,8 @@ class SessionTable {
       return *this;
     }
     ~Entry();
-    /// The connection is now at another place; without a loop in it, requests are asked to come
-    /// again. Does nothing without an entry.
+    /// Records that the connection is now at `home`. If `home` has no loop, peers are told to send
+    /// their requests again later. Does nothing without an entry.
     void move_to(const Home& home) noexcept;
     /// From now on requests must be sealed with this key. Does nothing without an entry.
     void set_key(const SipKey& key) noexcept;
@@ -83,7 +83,7 @@ class SessionTable {
   struct Place {
     Home home;
     SipKey key{};
-    std::uint32_t generation = 0;  // of the last request that was passed on
+    std::uint32_t generation = 0;  // generation of the last request that was passed on
   };
   User* find(std::uint64_t id, const ae::EventLoop& here);
   void remove(std::uint64_t id) noexcept;
@@ -91,7 +91,7 @@ class SessionTable {
   void set_key(std::uint64_t id, const SipKey& key) noexcept;
 
   const ae::MadeHere made_here_;
-  const SessionTable* const parents_;  // keeps it reachable
+  const SessionTable* const parents_;  // keeps the parent's table reachable
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Place> places_;
 };

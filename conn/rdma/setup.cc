@@ -37,7 +37,7 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std:
       port_(to.port),
       until_(until),
       first_(first) {
-  address_deadline_ = until;  // of the look-ups, before the first address is tried
+  address_deadline_ = until;  // limits the look-ups, before the first address is tried
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());
 }

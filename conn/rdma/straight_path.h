@@ -10,7 +10,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct StraightPath {
-  /// Read when a connection is created.
+  /// Whether connections that are created from now on use the straight path.
   static inline bool on = true;
 };
 

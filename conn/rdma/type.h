@@ -44,7 +44,7 @@ class AECONN_API RdmaType final : public Transport {
   /// Returns the options for a connection or listener: those of the transport, overridden by those
   /// in `endpoint`.
   Options options_for(const Endpoint& endpoint) const;
-  /// Returns the record of addresses that connections were made to and of how that went; option
+  /// Returns the record of the addresses to which connections were tried, with the results; option
   /// `spread` chooses addresses by it.
   AddressBook& addresses() const noexcept { return addresses_; }
 

@@ -132,7 +132,7 @@ class Device {
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
   std::uint64_t down_ports_ = 0;       // bit n is set while port n is down
-  std::uint64_t suspected_ports_ = 0;  // of down_ports_: those of on_no_route()
+  std::uint64_t suspected_ports_ = 0;  // those of down_ports_ that on_no_route() reported
   ae::TimePoint asked_at_{};           // time at which port asked_port_ was last queried
   int asked_port_ = -1;
   ae::TimePoint mtu_asked_at_{};

@@ -85,7 +85,7 @@ std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
   // The result is kept for a second: counting the mappings takes milliseconds if there are many,
   // and failures come in bursts.
-  // Neither is destroyed: threads may use them while the process exits.
+  // The mutex and the text are never destroyed: threads may use them while the process exits.
   alignas(ae::Mutex) static std::byte mutex_room[sizeof(ae::Mutex)];
   static ae::Mutex& mutex = *new (mutex_room) ae::Mutex;
   alignas(std::string) static std::byte room[sizeof(std::string)];

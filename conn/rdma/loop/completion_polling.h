@@ -70,7 +70,7 @@ class CompletionPolling {
   bool arm() {
     CompletionQueue* const queue = queues_.only_unarmed();
     if (queue == nullptr) return !needs_poll() || arm_all();
-    if (!queues_.arm(*queue)) return true;  // lost: see arm_all()
+    if (!queues_.arm(*queue)) return true;  // the device is lost: see arm_all()
     ++counters_.arms;
     const std::size_t taken = poll_queue(*queue, kArmBudget);
     if (taken >= kArmBudget) queues_.look_again(*queue);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The lists of a loop's connections that something is due for: to post, to reap (disconnect or tear
-// down), to wake when there is memory again, to keep the pace of in blocking operations. A
-// connection is at most once in each, and its LoopConnection::In says in which. make_room() was
-// called for all connections, so that being listed needs no memory; after forget() a connection is
-// in no list.
+// Lists of those connections of a loop for which something is due: to post requests, to be reaped
+// (disconnected or torn down), to try again to get memory, or to post at a set time in blocking
+// operations. A connection is at most once in each list, and its LoopConnection::In says in which.
+// make_room() must have been called for all connections, so that adding one to a list needs no
+// memory; after forget() a connection is in no list.
 
 #include <cassert>
 #include <cstddef>

@@ -10,7 +10,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
-  /// Those of work_requests whose bytes were copied into the request (IBV_SEND_INLINE).
+  /// Number of those `work_requests` whose bytes were copied into the request (IBV_SEND_INLINE).
   std::uint64_t inline_sends = 0;
   std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
   std::uint64_t windows = 0;

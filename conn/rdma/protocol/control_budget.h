@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits the control messages that a peer may send. Free are messages that an action of ours has
-// earned, such as the offer of a window after we filled the last one, and keepalives and probes at
+// Limits the control messages that a peer may send. Messages that an action of ours has earned are
+// free, such as the offer of a window after we filled the last one; so are keepalives and probes at
 // their normal rate. All others are paid from a budget. A peer that exceeds it floods us: its
 // connection ends, so that it cannot use up the loop's time (conn/rdma/protocol/flow_control.h).
 

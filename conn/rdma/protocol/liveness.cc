@@ -48,10 +48,11 @@ ae::Duration Liveness::silence_allowed() const noexcept {
   return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
 }
 
-// Returns whether a keepalive is due although the peer's software is silent. Such a peer posts no
-// new receives, and its last ones are kept for the data that it is to read later. But if its device
-// carries out nothing, it has to hear us for two of our intervals after it has found, in at most
-// three of its own, that a keepalive of its own is not confirmed.
+// Returns whether a keepalive is due although the peer's software is silent. Such a peer may be
+// stopped: then it posts no new receives, and its last ones are kept for the data that it is to
+// read later. But it may also run while its device carries out nothing. Then, within three of its
+// own intervals, it finds that its keepalive is not confirmed, and must hear us for two of our
+// intervals after that.
 bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
   return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * config_.keepalive;
 }

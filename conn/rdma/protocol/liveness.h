@@ -79,7 +79,8 @@ class Liveness {
     /// True if the device has reported the completion of every message that we posted.
     bool all_completed = true;
     bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
-    /// The same, with receives that are kept for control messages.
+    /// True if the peer provably has a receive for a keepalive, counting those for control
+    /// messages.
     bool takes_last_keepalive = false;
   };
   /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much

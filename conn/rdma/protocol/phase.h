@@ -10,8 +10,7 @@
 //   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
 //   kOpen            kHalfClosed       shutdown() by the user: the rest is delivered, then the end
-//   of
-//                                      the stream; the peer's bytes still arrive
+//                                      of the stream; the peer's bytes still arrive
 //   kOpen, kHalfClosed
 //                    kClosing          close() by the user, bytes or the end still to deliver
 //   kOpen, kHalfClosed, kClosing, kAccepting, kConnecting
@@ -26,9 +25,9 @@
 //   kResolving, kConnecting, kAccepting
 //                    kLost             this attempt failed
 //   kConnecting, kAccepting
-//                    kResending        there is a new path; bytes of before the loss are sent first
+//                    kResending        there is a new path; earlier bytes are sent first
 //   kResending       kOpen, kHalfClosed, kClosing
-//                                      those bytes are on their way: what was before goes on
+//                                      those bytes are on their way: the phase from before the loss
 //   any              kDead             no rdma_cm or verbs object is left, and none will come back
 //
 //   in phase         id    queue pair   work may be posted   handlers may run

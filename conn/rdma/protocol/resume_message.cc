@@ -12,18 +12,20 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// "AECN", as in a hello, and another version of the format, which no release takes for a hello.
+// A message begins with "AECN", like a hello, but with another version of the format, so that no
+// release takes it for a hello.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kReleaseAt = 5, kFlagsAt = 8, kGenerationAt = 12, kReceivesAt = 16,
                       kMtuAt = 20, kReasonAt = 21, kSessionAt = 24, kReceivedAt = 32, kMacAt = 40;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 
-// The first byte under a MAC, which is not sent: no answer passes for a request, or vice versa.
+// A byte that goes into the MAC before the message, but is not sent. Because of it no answer passes
+// for a request, or vice versa.
 enum class Domain : std::uint8_t { kRequest = 1, kAnswer = 2 };
 
-// The MAC of the first 40 bytes of a message together with `more`: what its address is bound to, or
-// the MAC of the request.
+// Returns the MAC of the first 40 bytes of a message and of `more`: for a request, the address that
+// it is bound to; for an answer, the MAC of the request.
 SipHash mac_of(std::span<const std::byte> message, Domain domain, const SipKey& key,
                std::span<const std::byte> more) noexcept {
   const auto first = static_cast<std::byte>(domain);

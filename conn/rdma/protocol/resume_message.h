@@ -23,12 +23,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Why the client asks. Answers have kPathLost there.
+/// Why the client sends a request. In answers it is kPathLost.
 enum class ResumeReason : std::uint8_t {
   kPathLost,    ///< the path failed
   kMoves,       ///< the client's end goes to another event loop
   kAsked,       ///< the server ended the path without the end of the stream
-  kBetterPath,  ///< goes back to a path that is preferred
+  kBetterPath,  ///< the client returns to a path that is preferred
   /// The client has closed, and wants no path: the server is to end the session, and to reject the
   /// request. Only to servers whose answers have Hello::kForgets.
   kForget,
@@ -38,14 +38,14 @@ struct ResumeMessage {
   /// What the sender's end of the new path promises. Only `flags`, `receives`, `release` and `mtu`
   /// are sent; the rest is 0 here, and the values of the hello of the first connection stand.
   Hello hello{};
-  std::uint32_t generation = 0;  ///< of the path: greater in each request of a session
+  std::uint32_t generation = 0;  ///< number of the path; greater in each request of a session
   std::uint64_t session = 0;     ///< Grant::session
   /// Bytes of the stream that the sender has counted so far. With kForget only the low 32 bits are
   /// sent, and the rest is 0 here.
   std::uint64_t received = 0;
   std::uint64_t total = 0;  ///< only with kForget: bytes that the sender wrote in all
   ResumeReason reason{};
-  /// Only in decoded messages; seal_request() and seal_answer() compute it.
+  /// Set only in decoded messages; seal_request() and seal_answer() compute it.
   std::array<std::byte, 16> mac{};
 
   friend bool operator==(const ResumeMessage&, const ResumeMessage&) = default;

@@ -6,9 +6,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The numbers of the paper: c and d are the numbers of rounds for a word and at the end. The output
-// of 128 bits differs from that of 64 bits by kWide at the start, kFirstHalf in place of 0xff at
-// the end, and a second half after d more rounds.
+// The paper's constants c and d: the numbers of rounds for each word, and at the end. The output of
+// 128 bits differs from that of 64 bits by kWide at the start, kFirstHalf in place of 0xff at the
+// end, and a second half after d more rounds.
 constexpr int kRounds = 2, kFinalRounds = 4;
 constexpr std::uint64_t kWide = 0xee, kFirstHalf = 0xee, kSecondHalf = 0xdd;
 constexpr std::array<std::uint64_t, 4> kStart = {0x736f6d6570736575, 0x646f72616e646f6d,

@@ -19,8 +19,8 @@ using SipHash = std::array<std::byte, 16>;
 /// vectors. Any length; allocates nothing.
 SipHash siphash128(const SipKey& key, std::span<const std::byte> bytes) noexcept;
 
-/// The same for a text in several pieces: the hash of what add() was called with, joined in order.
-/// Contains the state that the key gives, so it is as secret as the key.
+/// Computes the same hash of a text in several pieces, which are passed to add() in order. Contains
+/// the state that the key gives, so it is as secret as the key.
 class SipHasher {
  public:
   explicit SipHasher(const SipKey& key) noexcept;

@@ -56,7 +56,7 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
 
 void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
   assert(!peer_closed_ && !aborted_);
-  failure_ = nullptr;  // of an attempt, which may have found no memory for a window
+  failure_ = nullptr;  // left by an attempt that may have found no memory for a window
   excess_ = Excess::kNone;
   takes_data_ = !peer_finished_;
   inbound_.begin_again(windows_of(peer_, config_.role));
@@ -69,7 +69,8 @@ void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
   reply_count_ = 0;
   mark_due_ = waited_ = false;
   path_dead_ = Liveness::Peer::kAlive;
-  // The peer may not have got it, and bytes that are to be sent again go before it.
+  // The message that ends our stream must follow the bytes that are to be sent again. If it was
+  // sent before, the peer may not have got it.
   finish_ = Finish::kNone;
 }
 

@@ -108,12 +108,12 @@ class Stream {
   /// Sets the id of the connection that tracing probes report (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
 
-  /// Goes on over a new path, after inbound().leave_windows() and before any other input: windows,
-  /// credits and keepalives begin anew, and nothing of the old path is used. `written`: the number
-  /// of our bytes that need not be sent again.
+  /// Makes the stream use a new path. Call it after inbound().leave_windows() and before any other
+  /// input: windows, credits and keepalives begin anew, and nothing of the old path is used.
+  /// `written`: the number of our bytes that need not be sent again.
   void begin_path(std::uint64_t written, ae::TimePoint now);
-  /// Sets the number that begin_path() was given, before anything is written. Then takes what the
-  /// peer states about the new path, in place of on_hello().
+  /// Replaces the number `written` that begin_path() was given; nothing may have been written
+  /// since. Then takes what the peer states about the new path, in place of on_hello().
   void go_on(std::uint64_t written, Hello hello);
 
   // --- parts of the stream -----------------------------------------------------------------------
@@ -257,8 +257,8 @@ class Stream {
   static constexpr const char* kSilent = "the peer has been silent for three keepalive intervals";
   static constexpr const char* kUnconfirmed =
       "the peer is heard, but its device confirms nothing of what is sent to it";
-  /// Says that the stream can go on over another path: that the path is dead is then no
-  /// failure, but path_dead().
+  /// Records that the stream can go on over another path. A dead path is then reported by
+  /// path_dead(), and is no failure.
   void set_resumes() noexcept { resumes_ = true; }
   /// Says why the path counts as dead, for example kSilent; null while it does not.
   const char* path_dead() const noexcept { return why(path_dead_); }
@@ -304,10 +304,10 @@ class Stream {
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};
   std::size_t reply_head_ = 0, reply_count_ = 0;
   bool aborted_ = false, abort_due_ = false;
-  // The message that ends our stream.
+  // State of the message that ends our stream.
   enum class Finish : std::uint8_t { kNone, kDue, kPosted };
   Finish finish_ = Finish::kNone;
-  bool leaves_ = false;  // what finish() was last told
+  bool leaves_ = false;  // what the last call of finish() was given
   // True if we must send a mark: we left a window of the peer that was not full.
   bool mark_due_ = false;
   // True if staged bytes had to wait for a window of the peer since the last write.

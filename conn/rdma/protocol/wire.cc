@@ -15,7 +15,7 @@ constexpr std::uint8_t kVersion = 1;
 // earlier releases end before these fields.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
-// What a hello with kResumes has after the 24 bytes.
+// Offsets of the members that a hello with kResumes has after its first 24 bytes.
 constexpr std::size_t kResumeAt = 24, kSessionAt = 28, kKeyAt = 36;
 
 std::size_t size_with_resume(HelloKind kind) {

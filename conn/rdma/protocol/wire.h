@@ -46,8 +46,9 @@ inline constexpr std::uint16_t kAborted = 0x4159;
 /// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
 /// hellos have kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
-/// The same, of a sender that goes on reading; it sends kFinished when it closes. Only between
-/// peers that can resume, which must tell a disconnect by a close from one by the loss of a path.
+/// Like kFinished, but of a sender that goes on reading; it sends kFinished when it closes. Only
+/// between peers that can resume, which must tell a disconnect by a close from one by the loss of a
+/// path.
 inline constexpr std::uint16_t kShutDown = 0x415B;
 /// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
 /// peers whose hellos have kTakesAhead.
