@@ -73,7 +73,7 @@ static void on_accepted(void* context, aeconn_conn* conn) {
   later(client);
 }
 
-/* The server stops: those that have nothing to be answered end. */
+/* Called when the server stops: clients that wait for no answer end soon. */
 static void on_stop(void* context, aeconn_loop* loop) {
   struct client *each, *next;
   (void)context, (void)loop;

@@ -17,7 +17,7 @@
 
 static void on_readable(void* context, aeconn_conn* conn);
 
-/* There is room again for the rest of the answer: reading goes on. */
+/* Called when there is room for the rest of the answer: reading goes on. */
 static void on_writable(void* context, aeconn_conn* conn) {
   aeconn_on_writable(conn, NULL, NULL);
   if (aeconn_on_readable(conn, on_readable, context) != 0) aeconn_close(conn);
@@ -46,13 +46,13 @@ static int add(int poller, int fd) {
   return fd < 0 ? -1 : epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Runs the program's loop until one of the signals comes. 0, or -1. */
+/* Runs the program's loop until one of the signals comes. Returns 0, or -1 on failure. */
 static int serve(aeconn_loop* loop, const sigset_t* signals) {
   const int poller = epoll_create1(EPOLL_CLOEXEC), ending = signalfd(-1, signals, SFD_CLOEXEC);
   int result = -1;
   if (poller < 0 || add(poller, ending) != 0 || add(poller, aeconn_descriptor(loop)) != 0) goto end;
   while (result != 0) {
-    /* What was written since aeconn_dispatch() leaves now; 0: there is more to do at once. */
+    /* Sends what was written since aeconn_dispatch(). 0: there is more to do at once. */
     const int may_sleep = aeconn_prepare(loop);
     struct epoll_event events[64];
     int i, count;

@@ -7,7 +7,7 @@
  *   watch     from now on, a thread of its own writes to the client
  *   quit      exit(3) on the worker, while the others run
  *   leave     main() returns while the workers run
- *   other     comes back
+ *   others    come back
  *
  * SIGINT and SIGTERM end it when each client has its answers, after ten seconds at the latest. */
 #define _GNU_SOURCE
@@ -106,7 +106,7 @@ struct wish {
   uint64_t id;
 };
 
-/* On the worker's thread. Meanwhile the client may have gone, and its number be another's. */
+/* Runs on the worker's thread. The client may have gone, and another one have its number. */
 static void close_wished(void* context) {
   struct wish* wish = context;
   struct client* client = &clients[wish->number];
@@ -207,7 +207,8 @@ static void on_readable(void* context, aeconn_conn* conn) {
   if (stopping) aeconn_on_writable(conn, on_writable, client); /* then: is there more? */
 }
 
-/* On a thread of the group, before the connection is set up: the worker with the fewest clients. */
+/* Returns the worker with the fewest clients. Runs on a thread of the group, before the connection
+ * is set up. */
 static size_t choose(void* context, const char* peer, const uint64_t* connections, size_t loops) {
   size_t best = 0;
   (void)context, (void)peer, (void)connections;
@@ -218,7 +219,7 @@ static size_t choose(void* context, const char* peer, const uint64_t* connection
   return best;
 }
 
-/* On the worker's thread. */
+/* Runs on the worker's thread. */
 static void on_accepted(void* context, aeconn_loop* loop, aeconn_conn* conn) {
   char greeting[LINE];
   size_t number = 0;
@@ -257,7 +258,7 @@ static int has(const struct worker* worker, const struct client* client) {
   return mine; /* and stays so on the worker's thread: nobody else ends it */
 }
 
-/* The server stops: on each worker's thread, its clients end once they are answered. */
+/* Runs on each worker's thread when the server stops: its clients end once they are answered. */
 static void on_stop(void* context, aeconn_loop* loop) {
   const struct worker* worker = &workers[aeconn_group_index(group, loop)];
   (void)context;
@@ -283,7 +284,7 @@ static void* work(void* context) {
   return NULL;
 }
 
-/* The privileges of root are for reading keys alone. */
+/* Gives up the privileges of root, which only the reading of keys needs. */
 static int become(const char* user) {
   const struct passwd* entry = getpwnam(user);
   return entry != NULL && setgroups(0, NULL) == 0 && setgid(entry->pw_gid) == 0 &&

@@ -20,7 +20,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(); }
 
-  /// Counts the capacity in `meter` (may be null) instead.
+  /// Counts the capacity in `meter` (may be null) from now on, and no longer in the earlier one.
   void count_in(std::size_t* meter) noexcept {
     if (meter_ != nullptr) *meter_ -= capacity_;
     meter_ = meter;
@@ -75,7 +75,7 @@ class Buffer {
   static constexpr std::size_t kWorthTrimming = 8192;
   [[gnu::noinline]] void make_room(std::size_t size) {
     const std::size_t used = end_ - begin_;
-    if (used + size <= capacity_ && begin_ >= used) {  // moving is cheaper than what was consumed
+    if (used + size <= capacity_ && begin_ >= used) {  // moves fewer bytes than were consumed
       if (used != 0) std::memcpy(data_, data_ + begin_, used);
       begin_ = 0;
       end_ = used;

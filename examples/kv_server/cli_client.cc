@@ -85,7 +85,7 @@ bool CliClient::step(ae::Duration patience) {
   return !late;
 }
 
-/// The transport's own sentence, for example that the server refused the certificate.
+/// Returns the transport's own error text, such as that the server refused the certificate.
 std::string CliClient::explain(int error) const {
   const std::string& text = connection_->last_error();
   return text.empty() ? conn::errno_text(error) : text;
@@ -96,7 +96,7 @@ conn::Error CliClient::connection_ended() const {
                      (failure_.empty() ? "" : ": " + failure_));
 }
 
-/// A TLS server that receives plain text answers with an alert.
+/// Throws if the reply is a TLS alert, with which a TLS server answers plain text.
 void CliClient::refuse_tls_alert() const {
   if (answered_ || scheme_.starts_with("tls") || !input_.starts_with("\x15\x03")) return;
   throw conn::Error("the server at " + url_ + " answered with TLS: use " +
@@ -165,7 +165,7 @@ struct PipeCount {
 bool run_pipe(CliClient& client, ae::Duration patience) {
   constexpr std::size_t kMostUnsent = 1 << 20;
   PipeCount count;
-  // Random, so that no value in the data is mistaken for it.
+  // The text of the ECHO is random, so that no value in the data is mistaken for it.
   std::random_device random;
   for (int i = 0; i < 5; ++i) count.last += fmt::format("{:08x}", random());
   const auto over = [&] { return count.over() || client.ended(); };
@@ -187,7 +187,8 @@ bool run_pipe(CliClient& client, ae::Duration patience) {
     while (client.unsent() > kMostUnsent && !over()) wait();
   }
   if (!over()) {
-    // The line end before it finishes an inline command that has none, as in redis-cli.
+    // The line end completes an inline command at the end of the input that lacks one, as redis-cli
+    // does.
     std::string mark = "\r\n";
     append_request(mark, {"ECHO", count.last});
     client.send(mark);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A client on one connection, which sends requests and receives the replies in order. Its loop runs
-// only while it waits. And kv-cli --pipe.
+// only while the client waits. Also the code of kv-cli --pipe.
 
 #include <chrono>
 #include <string>
@@ -23,10 +23,10 @@ class CliClient {
   void send(std::string_view bytes);
   /// Waits for the next reply. Throws conn::Error when the connection ends before it.
   Reply receive();
-  /// send() and receive().
+  /// Calls send(), then receive().
   Reply call(const std::vector<std::string>& arguments);
 
-  /// One iteration of the loop; waits only if `wait`.
+  /// Runs one iteration of the loop, which blocks only if `wait` is true.
   void step(bool wait);
   /// Waits until bytes were received or sent; returns false if there were none for `patience`.
   bool step(ae::Duration patience);
@@ -34,7 +34,7 @@ class CliClient {
   bool poll(Reply& reply);
   std::size_t unsent() const noexcept { return output_.size() - sent_; }
   bool ended() const noexcept { return ended_; }
-  /// Connection::path().
+  /// Returns Connection::path().
   std::string path() const { return connection_->path(); }
 
  private:

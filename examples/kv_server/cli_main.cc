@@ -60,7 +60,7 @@ bool run_input(kv::CliClient& client, const Options& options) {
   return good;
 }
 
-/// Round trips of one command, one after another; prints one line of results.
+/// Measures round trips of one command, one after another; prints one line of results.
 void bench(kv::CliClient& client, const Options& options) {
   using Clock = std::chrono::steady_clock;
   const std::vector<std::string> ping = {"PING"};
@@ -86,7 +86,7 @@ void bench(kv::CliClient& client, const Options& options) {
 bool run(Options& options) {
   conn::Registry registry = conn::all_transports();
   registry.on_fallback([&options](const conn::Fallback& fallback) {
-    if (options.redial) return;  // CliRedial reports it
+    if (options.redial) return;  // CliRedial reports this itself
     service::complain("kv-cli", fallback.to + " by " + fallback.taken + "; " +
                                     conn::describe(fallback.not_taken));
   });

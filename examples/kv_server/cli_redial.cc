@@ -34,7 +34,9 @@ bool CliRedial::run() {
   return all_good_;
 }
 
-/// The probe authenticates and selects RESP3 where asked to, which each new connection needs.
+/// Sends the requests that each new connection begins with, such as AUTH and HELLO if the options
+/// ask for them, and a PING. Calls proved(true) when all are answered, and proved(false) at an
+/// error.
 void CliRedial::prove(conn::Connection& connection, const conn::Redial::Proved& proved) {
   parser_ = {};
   input_.clear();
@@ -80,7 +82,7 @@ void CliRedial::down(const conn::Redial::Loss& loss) {
   tell("connection lost: " + loss.why.text + "; " + std::to_string(loss.unconfirmed) +
        " bytes not confirmed");
   if (!std::exchange(waits_, false)) return;
-  // The server may have executed it or not.
+  // The server may have executed the request or not.
   service::print("(error) no answer: the connection was lost\n");
   all_good_ = false;
   if (sent_ == plan_.repeat) loop_.stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// kv-cli --redial: repeats a command over a connection that is re-established when it is lost. The
-// example of conn::Redial.
+// kv-cli --redial: repeats a command over a connection that is re-established when it is lost. This
+// is the example of how to use conn::Redial.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ class CliRedial {
     std::vector<std::string> command;                ///< empty: PING
     std::int64_t repeat = 1;                         ///< -1: without end
   };
-  /// Borrows both. Throws conn::Error for an invalid URL.
+  /// Borrows `loop` and `registry`. Throws conn::Error for an invalid URL.
   CliRedial(ae::EventLoop& loop, const conn::Registry& registry, Plan plan);
 
   /// Prints each reply, and on standard error what happens to the connection. A request whose reply

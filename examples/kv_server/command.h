@@ -27,19 +27,20 @@ struct Call {
   Arguments argv;
   ReplyWriter& reply;
   Arriving& arrived;  ///< holds a large argument's bytes
-  // Of a command with kOneKey: its key, and the shard, which is locked.
+  // For a command with kOneKey: its key, and the shard of that key, which is locked.
   Key key{};
   Shard* shard = nullptr;
 
   Entry* find() { return shard->find(key); }
-  /// The key's entry, counted as a hit, or null, counted as a miss.
+  /// Returns the key's entry and counts a hit, or returns null and counts a miss.
   Entry* read() { return read(*shard, key); }
   Entry* read(Shard& from, const Key& which) {
     Entry* entry = from.find(which);
     ++(entry != nullptr ? server.statistics.keyspace_hits : server.statistics.keyspace_misses);
     return entry;
   }
-  /// Shard::set(); a value that arrived in a block of its own stays in that block.
+  /// Does what Shard::set() does, but a value that arrived in a block of its own stays in that
+  /// block.
   void store(Shard& to, Entry* existing, const Key& which, std::string_view value) {
     if (arrived.active()) [[unlikely]] {
       if (Entry** block = arrived.block_of(which.text, value))
@@ -91,7 +92,7 @@ void info_command(Call& call);                   // figures.cc
 /// Sets a configuration parameter as CONFIG SET does. Returns the reason of a refusal, or "".
 std::string configure(Config& config, std::string_view name, std::string_view value);
 
-/// Asks every loop, and writes the reply once all have answered if the session still exists.
+/// Asks every loop, and writes the reply once all have answered, if the session still exists then.
 template <class Answer>
 void ask_loops(Call& call, std::function<Answer(Server&)> question,
                std::function<void(Call&, std::vector<Answer>&)> reply) {

@@ -37,9 +37,9 @@ std::size_t command_count() { return commands().size(); }
 
 const Command* find_command(Arguments argv) {
   const Command* command = find(argv[0]);
-  if (command == nullptr || command->subcommand) return nullptr;  // not as "client|list"
+  if (command == nullptr || command->subcommand) return nullptr;  // not by the name "client|list"
   if (command->handler != nullptr || argv.size() == 1) return command;
-  constexpr std::size_t kLongest = 32;  // of a subcommand
+  constexpr std::size_t kLongest = 32;  // characters of a subcommand
   if (argv[1].size() > kLongest) return nullptr;
   return find(std::string(command->name).append("|").append(argv[1]));
 }

@@ -138,7 +138,7 @@ void dbsize_command(Call& call) {
   call.reply.integer(static_cast<std::int64_t>(call.server.store.size()));
 }
 
-/// ASYNC and SYNC make no difference.
+/// FLUSHALL [ASYNC | SYNC]: the words make no difference.
 void flushall_command(Call& call) {
   const ShardsLock lock(call.server.store);
   for (Shard& shard : call.server.store.shards()) {

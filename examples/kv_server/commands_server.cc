@@ -102,7 +102,7 @@ const Parameter* find_parameter(std::string_view name) {
   return nullptr;
 }
 
-/// The parameters of these names; a name that does not exist is left out, as in Redis.
+/// Replies the parameters of these names. Leaves out names that do not exist, as Redis does.
 void config_get_command(Call& call) {
   std::vector<std::pair<std::string_view, const Parameter*>> found;
   for (const std::string_view name : call.argv.subspan(2)) {
@@ -115,8 +115,8 @@ void config_get_command(Call& call) {
   }
 }
 
-/// Changes the authoritative copy, from which each loop then takes it: OK means that it holds
-/// everywhere.
+/// Changes the authoritative configuration, which each loop then copies. The reply OK means that
+/// the change holds on every loop.
 void config_set_command(Call& call) {
   Together& together = call.server.together;
   {

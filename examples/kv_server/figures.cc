@@ -14,7 +14,7 @@
 namespace kv {
 namespace {
 
-/// The sum of all but `transports`, which are appended.
+/// Returns the sums of all members except `transports`, whose elements are appended.
 Figures sum_of(std::span<const Figures> loops) {
   Figures sum;
   sum.statistics.commands.resize(command_count());  // a loop that has ended reports none
@@ -62,7 +62,7 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// The input of a reply.
+/// What the reply of INFO is made from.
 struct Report {
   const Server& server;  ///< the one that replies: its configuration is reported
   const Figures sum;
@@ -140,8 +140,8 @@ constexpr struct {
     {"Commandstats", commandstats_section},
 };
 
-/// The sections that a request names; without a word all but Commandstats, with "all" or
-/// "everything" that, too.
+/// The sections that a request names. Without a name, or with "default": all but Commandstats. With
+/// "all" or "everything": all.
 class Wanted {
  public:
   explicit Wanted(Arguments words) : words_(words.begin(), words.end()) {}
@@ -159,7 +159,7 @@ class Wanted {
   std::vector<std::string> words_;
 };
 
-/// "rxe0_port1_hw_sent_pkts": a counter of a device.
+/// Whether a counter is one of a device's port, such as "rxe0_port1_hw_sent_pkts".
 bool is_of_port(std::string_view name) {
   constexpr std::string_view kPort = "_port";
   const std::size_t at = name.find(kPort);

@@ -29,7 +29,7 @@ class RegisteredValues {
 
   /// A value, and how many of its sends are unreleased.
   struct Slot {
-    Entry* entry = nullptr;  ///< with `memory` a user of it; else only an address to compare
+    Entry* entry = nullptr;  ///< used by this slot if `memory` is set; else only an address
     std::uint32_t sends = 0, on_way = 0;
     std::unique_ptr<conn::Memory> memory;
   };
@@ -40,8 +40,9 @@ class RegisteredValues {
   /// Every send must have been released.
   ~RegisteredValues();
 
-  /// Call before a value is sent over a connection of this type; the caller must be a user of it.
-  /// Returns its registration or null. The caller counts its sends in on_way until the release.
+  /// Call before a value is sent over a connection of this type; the caller must be a user of the
+  /// value. Returns its registration or null. The caller counts its sends in on_way until the
+  /// release.
   Slot* find(Entry* entry, const conn::ConnectionType& type, ae::EventLoop& loop) noexcept;
   /// Drops values that have no other users.
   void sweep() noexcept;
@@ -101,7 +102,7 @@ class References {
 
   /// The bytes of values that wait or are unreleased.
   std::size_t bytes() const noexcept { return bytes_; }
-  /// The number of these values.
+  /// The number of values that wait or are unreleased.
   std::size_t count() const noexcept { return waiting_.size() - first_ + on_way_; }
   bool waits() const noexcept { return first_ != waiting_.size(); }
   bool on_way() const noexcept { return on_way_ != 0; }
@@ -115,7 +116,8 @@ class References {
     return static_cast<std::size_t>(waiting_[first_].at - text_gone_);
   }
   void text_sent(std::size_t size) noexcept { text_gone_ += size; }
-  /// Prepares the first value for the connection. Then took() or refused(). Throws std::bad_alloc.
+  /// Prepares the first value for the connection. took() or refused() must follow. Throws
+  /// std::bad_alloc.
   SentValue* begin(Pool& pool);
   void took(SentValue* value) noexcept;
   void refused(SentValue* value) noexcept;

@@ -56,7 +56,7 @@ class ReplyWriter {
     *at++ = '\n';
     out_.commit(static_cast<std::size_t>(at - start));
   }
-  /// The same; a large value is sent in place if references are set.
+  /// Like bulk(), but a large value is sent in place if references are set.
   void value(Entry& entry) {
     if (entry.value_size >= References::kLeast && references_ != nullptr) [[unlikely]] {
       return refer(entry);
@@ -69,7 +69,7 @@ class ReplyWriter {
   void map(std::size_t pairs) {
     header(version_ >= 3 ? '%' : '*', static_cast<std::int64_t>(version_ >= 3 ? pairs : 2 * pairs));
   }
-  /// A text for people, which RESP3 marks as such.
+  /// Writes a text for people, which RESP3 marks as such.
   void verbatim(std::string_view text) {
     if (version_ < 3) return bulk(text);
     header('=', static_cast<std::int64_t>(text.size() + 4));

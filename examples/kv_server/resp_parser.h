@@ -43,7 +43,7 @@ class RequestParser {
   /// next() or a change of the input. Empty for an empty line and for "*0", which get no reply.
   std::span<const std::string_view> arguments() const noexcept { return arguments_; }
   std::size_t size() const noexcept { return position_; }
-  /// "Protocol error: ...".
+  /// Returns the reason of kError: "Protocol error: ...".
   const std::string& error() const noexcept { return error_; }
   /// The missing bytes of the argument that is being received; 0 if unknown.
   std::size_t missing() const noexcept { return missing_; }
@@ -54,14 +54,14 @@ class RequestParser {
   std::size_t large() const noexcept {
     return missing_ != 0 && !spans_.empty() && outside_.size == 0 ? bulk_size_ : 0;
   }
-  /// The argument before it, which is its key if it is a value. `input` as given to next().
+  /// The argument before that of large(): its key, if that is a value. `input` as given to next().
   std::string_view key_of_large(std::string_view input) const noexcept;
-  /// Declares that the argument is received elsewhere: in the input, CR LF follows at size(). Call
-  /// next() again once moved_to() has the complete bytes, which must stay valid as long as
-  /// arguments() is used. At most once per request.
+  /// Declares that the argument of large() is received elsewhere: in the input, CR LF follows at
+  /// size(). Call next() again once moved_to() has the complete bytes, which must stay valid as
+  /// long as arguments() is used. At most once per request.
   void take_out() noexcept;
   void moved_to(const char* data) noexcept { outside_.data = data; }
-  /// The bytes allocated.
+  /// The bytes that the parser has allocated.
   std::size_t memory() const noexcept {
     return spans_.capacity() * sizeof(TextSpan) + arguments_.capacity() * sizeof(std::string_view) +
            heap_bytes(inline_text_);

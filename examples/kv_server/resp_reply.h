@@ -32,8 +32,8 @@ class ReplyParser {
   enum class Result { kNeedMore, kReply, kError };
   static constexpr std::size_t kDeepest = 64;
 
-  /// Parses on. In any case `used` bytes of `input` are consumed; the next call must start with the
-  /// rest.
+  /// Parses further bytes. Whatever the result, `used` bytes of `input` are consumed; the next call
+  /// must start with the bytes after them.
   Result next(std::string_view input, std::size_t& used);
   /// The reply after kReply; may be moved from.
   Reply& reply() noexcept { return root_; }
@@ -61,9 +61,9 @@ class ReplyParser {
   std::string error_;
 };
 
-/// As redis-cli prints it into a pipe; without the final line end.
+/// Returns the reply as redis-cli prints it into a pipe, without the final line end.
 std::string format_reply(const Reply& reply);
-/// A request in RESP.
+/// Appends a request in RESP to `out`.
 void append_request(std::string& out, const std::vector<std::string>& arguments);
 
 }  // namespace kv

@@ -17,7 +17,7 @@ inline std::size_t heap_bytes(const std::string& text) noexcept {
 }
 
 inline char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-/// Whether `text` is `word`, which is in lower case: "NX" is "nx".
+/// Whether `text` is `word` in upper or lower case. `word` must be in lower case.
 inline bool is_word(std::string_view text, std::string_view word) noexcept {
   if (text.size() != word.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {
@@ -31,7 +31,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;
 /// Writes digits at `out` (room for 20 characters) and returns how many.
 std::size_t format_integer(char* out, std::int64_t value) noexcept;
 
-/// "100", "100k" (1000), "100kb" (1024), and m, mb, g, gb, b.
+/// Parses a size in bytes: "100", "100k" (1000), "100kb" (1024), and with m, mb, g, gb, b.
 std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept;
 /// Splits a line into arguments: "..." with \n \r \t \b \a \xHH and \c escapes, '...' with \',
 /// separated by blanks. The arguments' bytes are appended to `storage` and their

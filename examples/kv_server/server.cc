@@ -372,7 +372,7 @@ void NetworkServer::arrive(Moving& moving, conn::ConnectionPtr connection) {
   try {
     const std::uint64_t id = client.session.id();
     client.connection = std::move(connection);
-    client.connection->clear_handlers();  // those of the other loop
+    client.connection->clear_handlers();  // removes those of the other loop
     client.session.join(server_);
     client.session.refer_to_values([this, &client] { value_released(client); });
     server_.sessions.emplace(id, &client.session);

@@ -24,7 +24,7 @@ namespace kv {
 /// client when its requests have been answered.
 class NetworkServer : private ae::Source {
  public:
-  /// Borrows all three.
+  /// Borrows `loop`, `registry` and `server`.
   NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
   ~NetworkServer() override;
 
@@ -36,8 +36,8 @@ class NetworkServer : private ae::Source {
   /// The URLs being served, with the actual ports in place of port 0.
   std::vector<std::string> urls() const;
   void accept(conn::ConnectionPtr connection);
-  /// Moves a client to loop `to`, whose NetworkServer `there` returns, on that loop's thread; null:
-  /// it has ended. See Server::move_session.
+  /// Moves a client to loop `to`. `there` is called on that loop's thread, and returns its
+  /// NetworkServer, or null if that has ended. See Server::move_session.
   std::string move(Session& session, ae::Loops& loops, std::size_t to,
                    std::function<NetworkServer*()> there);
 
@@ -47,10 +47,10 @@ class NetworkServer : private ae::Source {
     Client(conn::ConnectionPtr from, Server& server);
     conn::ConnectionPtr connection;
     Session session;
-    bool done = false;    ///< in done_
-    bool busy = false;    ///< requests wait to be executed
-    bool ended = false;   ///< the peer has ended its stream
-    bool failed = false;  ///< the connection has failed
+    bool done = false;    ///< whether it is in done_
+    bool busy = false;    ///< whether requests wait to be executed
+    bool ended = false;   ///< whether the peer has ended its stream
+    bool failed = false;  ///< whether the connection has failed
   };
 
   static constexpr std::size_t kScratch = 64 * 1024;

@@ -116,7 +116,7 @@ class Server {
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
   static Clock system_clock();
   Server(Together& all, std::size_t its_loop);
-  /// A server alone.
+  /// A server that shares nothing with other loops.
   explicit Server(Clock clock = nullptr);
   ~Server();
   Server(const Server&) = delete;
@@ -133,7 +133,7 @@ class Server {
   Config config;
   Statistics statistics;
   std::int64_t data_bytes = 0;  ///< by how much this loop made the shards grow
-  /// By id, in the order of connecting.
+  /// The sessions by id, which is the order in which they connected.
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< memory that peers made all sessions hold
   SpareEntry spare_entry;
@@ -142,7 +142,7 @@ class Server {
   // Set by the network part; may be empty.
   std::function<void(Session&)> session_killed;  ///< closes it soon, and not within this call
   std::function<void(Session&)> session_ready;   ///< calls execute(): other loops have answered
-  std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
+  std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< includes kLoopTimes
   /// Moves the session's client to another loop. Returns "" once it has left, or an error reply.
   /// Empty: there is one loop. Must not be called by the session's own command.
   std::function<std::string(Session&, std::size_t to)> move_session;
@@ -209,7 +209,7 @@ class Together {
   std::size_t loops() const noexcept { return servers_.size(); }
   void join(Server& server);
   void leave(const Server& server) noexcept { servers_[server.loop] = nullptr; }
-  /// A loop's Server, or null if that has left. On its thread.
+  /// Returns a loop's Server, or null if that has left. Call it on that loop's thread.
   Server* server(std::size_t loop) const noexcept { return servers_[loop]; }
   /// Runs `fn` on a loop's thread with its Server, or null if that has left. Returns false if `fn`
   /// will not run.

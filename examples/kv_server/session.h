@@ -29,7 +29,7 @@ struct SessionInfo {
   using Facts = std::vector<std::pair<std::string, std::string>>;
   /// Connection::info(), which CLIENT INFO adds; called each time, since it changes. May be empty.
   std::function<Facts()> facts = {};
-  /// Connection::path(), for CLIENT LIST; as `facts`.
+  /// Connection::path(), for CLIENT LIST; called each time, like `facts`. May be empty.
   std::function<std::string()> path = {};
 };
 
@@ -58,7 +58,7 @@ class Session {
     bytes_in_ += bytes.size();
     server_->statistics.bytes_in += bytes.size();
   }
-  /// The same, but copies the bytes. Throws std::bad_alloc.
+  /// Like show(), but copies the bytes. Throws std::bad_alloc.
   void feed(std::string_view bytes);
 
   enum class Progress {

@@ -94,8 +94,8 @@ class alignas(64) Shard {
   /// Creates the key or replaces its value. `existing` is what find() returned; `value` must not
   /// point into this shard.
   Entry* set(Entry* existing, const Key& key, std::string_view value);
-  /// The same with the key and the value in a block of make_entry(), which becomes the entry.
-  /// Stores the replaced block, which may have other users, or null in `block`.
+  /// Like set(), but `block`, made by make_entry(), holds the key and the value, and becomes the
+  /// entry. Stores the replaced block, which may have other users, or null in `block`.
   Entry* adopt(Entry* existing, const Key& key, Entry*& block);
   /// Lengthens the value and makes sure that it has no other users, so that its bytes may be
   /// written. The new bytes are not initialised. Allocates capacity for further growth.
@@ -176,8 +176,7 @@ class ShardsLock {
   std::bitset<Store::kShards> chosen_;
 };
 
-// --- a large argument while it is received, in the block in which it stays if it becomes a value
-// ---
+// --- a large argument while it is received, in the block that becomes the value's entry ----------
 
 /// Keeps the last freed block, which fits the next value of about that size. One per loop.
 class SpareEntry {
@@ -207,7 +206,7 @@ class Arriving {
   Arriving(const Arriving&) = delete;
   Arriving& operator=(const Arriving&) = delete;
   ~Arriving() { end(); }
-  /// Takes blocks from another spare one; null: only to be destroyed, or given one again.
+  /// Takes blocks from `spare` from now on. Null: until another is set, only destroy this object.
   void use(SpareEntry* spare) noexcept { spare_ = spare; }
 
   /// Starts an argument of `size` bytes, of which `have` was received.
