@@ -114,7 +114,7 @@ class Client {
     std::optional<Usage> server_before;
     std::vector<LoopFacts> loops_before;
     Usage client_before;
-    const auto snapshot = [&] {  // cheap reading last: the cost of the other is not measured
+    const auto snapshot = [&] {  // own usage comes last: it excludes the cost of the queries
       if (control_) {
         loops_before = control_->loops();
         server_before = idle ? control_->everything() : control_->work();

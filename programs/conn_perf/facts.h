@@ -35,7 +35,7 @@ struct Facts {
 /// Resources this process has used so far. Values that the kernel does not provide are absent.
 struct Usage {
   std::optional<std::uint64_t> cpu_ns, system_calls;
-  /// In bytes, bytes, and as a number.
+  /// Bytes of resident and of pinned memory, and the number of open descriptors.
   std::optional<std::uint64_t> resident, pinned, descriptors;
   /// Spinning, in nanoseconds and counts; absent for a loop without spinning.
   std::optional<std::uint64_t> busy_ns = {}, spun_ns = {}, slept_ns = {};

@@ -195,7 +195,7 @@ class ConnectLane final : public Lane {
   bool answered_ = false;
 };
 
-/// Only stays open.
+/// A connection that only stays open.
 class IdleLane final : public Lane {
  public:
   using Lane::Lane;

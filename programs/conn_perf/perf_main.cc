@@ -95,7 +95,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   if (!words.reply_size.empty()) options.reply_size = size_of("--reply-size", words.reply_size);
   options.loops = perf::loops_of(words.loops);
   options.spin = conn::parse_spin(words.spin);
-  (void)maker_of(options.event_loop);  // called for its exception
+  (void)maker_of(options.event_loop);  // throws for an unknown name
   options.plan.requests = words.requests;
   if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
   options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());

@@ -24,7 +24,7 @@ std::string number(std::optional<std::uint64_t> value) {
 double seconds(ae::Duration time) { return std::chrono::duration<double>(time).count(); }
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
-/// Texts from the server are untrusted, hence conn::printable().
+/// Describes one side. Texts from the server are untrusted, so they pass through conn::printable().
 std::string side(const char* name, const Facts& facts) {
   const std::string who = conn::printable(
       fmt::format("{}: aeconn {}, {}, {} processors, device {}, MTU {}, options: {}", name,

@@ -185,7 +185,8 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
       dialled.steps.push_back({"connect", 0, false});
   }
   if (dialled.failure) return dialled;
-  // A missing first receive window shows up as a failed round trip.
+  // An established connection has done all steps. If only the peer's first receive window is
+  // missing, the first round trip fails instead.
   for (Dialled::Step& each : dialled.steps) each.done = true;
   Caller caller(dialled, *connection, patience);
   const bool answered = caller.first_round();

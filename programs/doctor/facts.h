@@ -74,8 +74,8 @@ struct Facts {
   std::uint64_t descriptors = 0, most_descriptors = 0;
 };
 
-/// Reads the facts of this machine. `root`: the folder that contains /sys and /dev. Addresses and
-/// processors and limits are those of the process.
+/// Reads the facts of this machine. `root`: the folder that contains /sys and /dev. Addresses,
+/// processors and limits are always those of this process.
 Facts read_facts(const std::filesystem::path& root = "/");
 
 /// Returns the IP address that a RoCE GID encodes; no value if it encodes none.

@@ -127,7 +127,7 @@ Verdict judge_certificate(const Dialled& dialled, const std::string& whose,
                           : fmt::format("ends on {}, in {} day{}", ends, left / kDay,
                                         left / kDay == 1 ? "" : "s");
   if (left >= kSoon) return verdict;
-  // A peer that checks it refuses it; this connection stands because nobody has.
+  // A peer that checks the certificate refuses it; this connection stands because none has checked.
   verdict.level = left < 0 ? Level::kFailed : Level::kNote;
   verdict.remedy = "renew the certificate, and have its program read its files again";
   return verdict;

@@ -90,7 +90,7 @@ Verdict device_files(const Facts& facts) {
   }
   if (worst == nullptr) return {.row = kRow, .text = joined(open) + ": may be opened"};
   const std::string why = fmt::format("{}: {}", worst->path, conn::errno_text(worst->error));
-  // One usable device is enough, but there is only one rdma_cm.
+  // One device that may be opened is enough, but all need rdma_cm, of which there is only one.
   const bool rest = some_device && !worst->path.ends_with("rdma_cm");
   return {kRow, rest ? Level::kNote : Level::kFailed,
           rest ? fmt::format("{}; may be opened: {}", why, joined(open)) : why,

@@ -64,7 +64,7 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
   ~Proxy() {
     listeners_.clear();
-    // Each must be destroyed on its loop's thread.
+    // Each site must be destroyed on its loop's thread.
     try {
       loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
     } catch (const std::exception&) {
@@ -87,7 +87,7 @@ class Proxy {
           drain(loop);
         },
         [this] { reload(); });
-    listen();  // whoever reads that the proxy listens may send it a signal
+    listen();  // a reader of the line that this prints may send a signal
     loop.add_time_event(std::chrono::seconds(1), [this]() -> ae::Duration {
       settings_.failures.sum_up(service::LimitedLog::now(), write_log);
       return std::chrono::seconds(1);

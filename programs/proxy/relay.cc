@@ -218,7 +218,8 @@ void Relay::end(Flow& flow) {
 
 // --- failures ------------------------------------------------------------------------------------
 
-/// Works even when not reading: the other end may be blocked, or end of stream was already seen.
+/// Learns of a failure of the sender even while nothing is read from it: the receiver may be
+/// blocked, or the end of stream was already seen.
 void Relay::hear_of_failure(Flow& flow) {
   flow.from->set_close_handler(
       [this, &flow](conn::Connection&) { attempt([this, &flow] { failed(flow); }); },

@@ -14,8 +14,8 @@ namespace {
 // Interval between checks for idle relays.
 constexpr ae::Duration kLook = std::chrono::milliseconds(250);
 
-/// Returns an end's address as the header has it; unset for one of a Unix socket, whose path its
-/// owner may choose so that it looks like an address, and for a context ID, a mere number.
+/// Returns an end's address for the PROXY header. Unset for a Unix socket, whose owner may choose a
+/// path that looks like an address, and for vsock, whose context ID is a mere number.
 conn::SocketAddress numeric(const conn::Connection& client, const conn::Address& address) {
   conn::SocketAddress out;
   const std::string_view scheme = client.type().name();

@@ -19,7 +19,7 @@ namespace service {
 class Signals {
  public:
   /// Begins to catch the signals: `asked_to_end` runs for SIGINT and SIGTERM, `hung_up` for SIGHUP.
-  /// Without one of them its signals keep their previous disposition.
+  /// If one of the two functions is empty, its signals keep their previous disposition.
   Signals(ae::EventLoop& loop, std::function<void()> asked_to_end,
           std::function<void()> hung_up = nullptr)
       : loop_(loop), asked_to_end_(std::move(asked_to_end)), hung_up_(std::move(hung_up)) {
