@@ -331,12 +331,9 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
   LoopState& state = link_.state();
   const ae::TimePoint now = clock_now();
   if (link_.role() == Role::kClient) {
-    // The peer's reason follows the address that was tried.
-    const std::size_t at = why.text.rfind("resume: ");
-    const Refused refused = at != std::string::npos
-                                ? refused_in(std::string_view(why.text).substr(at))
-                                : Refused::kNone;
-    // The server at another address may know the session.
+    Refused refused = setup_ != nullptr ? setup_->refused() : Refused::kNone;
+    if (session_->peer_misses_bytes()) refused = Refused::kGap;
+    // Another address may know the session.
     const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);

@@ -40,7 +40,10 @@ void Session::keep(std::uint64_t confirmed, std::uint64_t posted, std::vector<st
 }
 
 bool Session::take_count(std::uint64_t counted) noexcept {
-  if (counted < confirmed_ || counted > posted_) return false;
+  if (counted < confirmed_ || counted > posted_) {
+    peer_misses_bytes_ = true;
+    return false;
+  }
   unsent_.drop(static_cast<std::size_t>(counted - confirmed_));
   confirmed_ = counted;
   return true;

@@ -124,9 +124,11 @@ class Session {
   const Unsent& unsent() const noexcept { return unsent_; }
   std::uint64_t confirmed() const noexcept { return confirmed_; }
   /// Takes the number of our bytes that the peer has counted; the rest is to be sent. Returns
-  /// false, and changes nothing, if that is less than what was confirmed or more than what was
+  /// false, and keeps the counts, if that is less than what was confirmed or more than what was
   /// posted.
   [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
+  /// Whether take_count() has returned false: bytes are gone, and no path can bring them.
+  bool peer_misses_bytes() const noexcept { return peer_misses_bytes_; }
   /// Number of bytes that the program wrote in all. Valid once the path is left.
   std::uint64_t total() const noexcept { return confirmed_ + unsent_.size(); }
   /// Returns how many of our bytes the peer lacks if the number of bytes that it counted has these
@@ -164,7 +166,7 @@ class Session {
   std::uint32_t generation_ = 0;
   std::uint32_t address_ = 0;   // number of the path's address in the URL
   std::uint32_t attempts_ = 1;  // number of attempts since the loss, plus one if it was a loss
-  bool lost_ = false;
+  bool lost_ = false, peer_misses_bytes_ = false;
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;
   ae::TimePoint lost_at_{}, left_by_{}, until_{}, next_at_{};

@@ -10,6 +10,7 @@
 
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/device/availability.h"
+#include "conn/rdma/device/reject_reason.h"
 #include "conn/setup_trace.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -92,6 +93,7 @@ void Setup::try_next_address() {
   while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
     choose_next_address();
     const SocketAddress& address = addresses_[next_address_++];
+    refused_ = Refused::kNone;
     tried_again_ = false;
     try {
       return try_address(address);
@@ -219,6 +221,8 @@ void Setup::on_event(const CmEvent& event) {
         if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
         if (event.type == RDMA_CM_EVENT_ADDR_ERROR && is_no_device(err))
           return on_address_failed(not_reached(link_.path.peer(), err).failure());
+        if (event.type == RDMA_CM_EVENT_REJECTED)
+          refused_ = refused_in(reject_reason_in(event.data()));
         std::string why = describe(event);
         const auto patience = retry_after_in(why);
         return on_address_failed(

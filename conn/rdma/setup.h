@@ -96,6 +96,8 @@ class Setup {
   /// Number of the address that is tried or has answered, among addresses(), in the names' order:
   /// only with an order of option `spread` other than theirs it is another one's.
   std::uint32_t address() const noexcept;
+  /// Why the address that was tried last rejected a request for a session; kNone if it did not.
+  Refused refused() const noexcept { return refused_; }
   /// Returns the time at which the attempt with the current address is given up, or the look-up of
   /// names.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
@@ -151,6 +153,7 @@ class Setup {
   // Why the name or address that was tried last failed; empty if none has failed.
   Failure last_failure_;
   Mtu mtu_;
+  Refused refused_ = Refused::kNone;
   // True if the current address is being tried for the second time, after a refusal that may have
   // been temporary.
   bool tried_again_ = false;

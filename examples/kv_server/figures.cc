@@ -170,9 +170,9 @@ bool is_of_port(std::string_view name) {
 /// The counters of one transport, in its order. Those of several loops are added, except counters
 /// that belong to the process or are no sums: of these the first loop's is shown.
 conn::Statistics add_up(const Figures& sum, std::string_view transport) {
-  static constexpr std::string_view kOnce[] = {"registered_bytes", "teardown_failures",
-                                               "sessions",         "sessions_dropped",
-                                               "spin_budget_ns",   "sleep_cost_ns"};
+  static constexpr std::string_view kOnce[] = {
+      "registered_bytes", "teardown_failures", "room_for_connections", "limits_too_low", "sessions",
+      "sessions_dropped", "certificates_end",  "spin_budget_ns",       "sleep_cost_ns"};
   conn::Statistics total;
   for (const conn::SchemeStatistics& each : sum.transports) {
     if (each.scheme != transport) continue;

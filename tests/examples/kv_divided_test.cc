@@ -128,10 +128,12 @@ TEST_CASE("kv divided: INFO adds what transports count, but not what they have o
   Bench bench;
   for (kv::Server* each : {&bench.first, &bench.server, &bench.third}) {
     each->transports = [] {
-      return std::vector<conn::SchemeStatistics>{{"tls", {{"accepted", 2}, {"sessions", 5}}}};
+      return std::vector<conn::SchemeStatistics>{
+          {"tls", {{"accepted", 2}, {"sessions", 5}, {"certificates_end", 7}}}};
     };
   }
-  REQUIRE(call(bench.a, {"INFO"}).find("# Transport_tls\r\naccepted:6\r\nsessions:5\r\n") !=
+  REQUIRE(call(bench.a, {"INFO"})
+              .find("# Transport_tls\r\naccepted:6\r\nsessions:5\r\ncertificates_end:7\r\n") !=
           std::string::npos);
 }
 
