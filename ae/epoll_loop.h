@@ -25,8 +25,8 @@ class AECONN_API EpollLoop final : public EventLoop {
  public:
   /// Throws std::system_error if no descriptors are available. The loop opens two descriptors, and
   /// two more below a host. run() and process_events() open and keep a third (a timerfd) once the
-  /// loop has slept more than 16 times before one timer expired. They may then wake up once for a
-  /// timer that has been cancelled or moved.
+  /// loop has slept more than 16 times before one timer expired. With it, the loop may wake up once
+  /// for a timer that has been cancelled or moved.
   EpollLoop();
   ~EpollLoop() override;
 
@@ -59,9 +59,9 @@ class AECONN_API EpollLoop final : public EventLoop {
   // --- below a host's loop -----------------------------------------------------------------------
   /// Returns a descriptor that is readable while there is work to do. Watch it level-triggered,
   /// with poll(2), epoll, io_uring or any other poller. It belongs to the loop: do not read or
-  /// close it. It stays valid until the loop is destroyed, and the same until after_fork(). The
-  /// loop keeps its readiness up to date from the first call on. A timer moved to a later time may
-  /// make it readable once without work. Throws std::system_error if no descriptor is available.
+  /// close it. It stays valid, with the same number, until the loop is destroyed. The loop keeps
+  /// its readiness up to date from the first call on. A timer moved to a later time may make it
+  /// readable once without work. Throws std::system_error if no descriptor is available.
   int descriptor();
   /// Runs one iteration without waiting, beginning with the events. Afterwards the host may sleep.
   /// With no work it costs one system call. Returns the number of handlers that ran. Rethrows an

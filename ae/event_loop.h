@@ -8,8 +8,8 @@
 // itself.
 //
 // One iteration:
-//   file and time events -> sources' pending work -> before_sleep hooks -> sources' flush
-//   -> sources arm (and may veto) -> sleep -> after_sleep hooks
+//   file and time events -> sources' pending work -> before_sleep hooks -> sources' flush()
+//   -> sources' arm() (which may veto the sleep) -> sleep -> after_sleep hooks
 
 #include <chrono>
 #include <cstddef>
@@ -103,9 +103,9 @@ class AECONN_API Source {
   /// Called last, and only if the loop is about to sleep. An implementation requests a wake-up
   /// through a descriptor and then checks for work once more. Returning false vetoes the sleep.
   virtual bool arm() { return true; }
-  /// Returns how the loop is to busy-poll has_pending_now() before it arms the sources and sleeps;
-  /// null: no spinning for this source. While it spins, the loop polls descriptors and timers every
-  /// 20 us (every 2 us if EventLoop::set_spin() asks for spinning too).
+  /// Returns how the loop is to busy-poll has_pending_now() before it calls arm() and sleeps; null:
+  /// no spinning for this source. While it spins, the loop polls descriptors and timers every 20 us
+  /// (every 2 us if EventLoop::set_spin() asks for spinning too).
   virtual const Spin* spin() const { return nullptr; }
   /// Checks, without a system call, for new work of the source. Called repeatedly while the loop
   /// spins; the spin ends when it returns true.
@@ -277,8 +277,8 @@ class AECONN_API EventLoop {
   /// time of sources' handlers is counted separately). The remaining handlers then keep their
   /// events and run first in the next iteration, so that completions, timers and descriptors are
   /// all served, however many handlers are due. Code that runs several handlers in one call (a
-  /// source, a listener) must ask before each except the first; a source that stops early must
-  /// return true from has_pending(). The call reads a clock: cheap, but not free.
+  /// source, a listener) must call has_time() before each handler except the first; a source that
+  /// stops early must return true from has_pending(). The call reads a clock: cheap, but not free.
   virtual bool has_time() noexcept { return true; }
   /// Whether a handler, hook or source of this loop is running now. To be called on the loop's
   /// thread.

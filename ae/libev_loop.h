@@ -58,8 +58,8 @@ class AECONN_API LibevLoop final : public EventLoop {
   /// a borrowed ev_loop; with an owned one run() rethrows.
   std::exception_ptr take_exception() noexcept;
   /// Calls ev_loop_fork() and replaces the loop's other resources, in a child after fork(). To be
-  /// called before the child uses the loop again. If the kernel has no descriptor for the child, it
-  /// ends the process, as libev does.
+  /// called before the child uses the loop again. If the kernel has no descriptor left for the
+  /// child, this function ends the process, as libev does.
   void after_fork() noexcept;
 
  private:

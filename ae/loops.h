@@ -35,25 +35,28 @@ class AECONN_API Loops {
   /// LoopError if a loop has ended (`fn` has then run on the others), or if called on the thread of
   /// one of the loops, which would wait for itself. May be called on any other thread.
   virtual void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) = 0;
-  /// Runs `fn` like on_each(), but may also be called on the loops' own threads, also on several at
-  /// once, and inside handlers. There it runs `fn` at once for the loops of the calling thread, and
-  /// while it waits for the others, it serves what they ask of its own loops; no handler runs. So
-  /// `fn` must only look at its loop: it must not wait, run handlers, or begin or end anything.
-  /// Throws like on_each(), but not for the thread.
+  /// Runs `fn` for each loop like on_each(). Unlike on_each(), it may also be called on the loops'
+  /// own threads, on several of them at the same time, and inside handlers. For the loops of the
+  /// calling thread it calls `fn` at once. While it waits for the other loops, it also runs the
+  /// functions that other threads pass to ask_each() for the loops of the calling thread, but no
+  /// handlers. So `fn` must only read the state of its loop: it must not wait, run handlers, or
+  /// begin or end anything. Throws like on_each(), but may be called on any thread.
   ///
-  /// The loops of the calling thread are those whose thread() it is, also outside handlers. While
-  /// `fn` looks at one of them, another thread that begins to run or destroy it waits. For any
-  /// other loop the call waits until a thread runs or destroys it: for ever if none does, or if
-  /// only the calling thread would. So a thread that takes over a loop that another has run, runs
-  /// it once before it asks, and before it does anything else with it if the other one may still
-  /// ask.
+  /// The loops of the calling thread are those for which thread() returns the calling thread,
+  /// whether or not they run a handler now. While `fn` runs for one of them, another thread that
+  /// begins to run or destroy that loop has to wait. For any other loop, the call waits until a
+  /// thread runs or destroys that loop: for ever if no thread does, or if only the calling thread
+  /// would. So a thread that takes over a loop from another thread must run the loop once before it
+  /// calls ask_each(). While the other thread may still call ask_each(), the new thread must run
+  /// the loop before it does anything else with it.
   void ask_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn);
-  /// Runs `fn` like ask_each(), for loop `index` alone, which must be less than size().
+  /// Runs `fn` as ask_each() does, but only for loop `index`, which must be less than size().
   void ask(std::size_t index, const std::function<void(EventLoop& loop)>& fn);
-  /// Returns the id of the thread that runs loop `index`: the one that has called run(),
-  /// process_events(), EpollLoop::dispatch() or prepare(), or for a borrowed ev_loop ev_run(),
-  /// last, whether or not that has returned. The id of no thread before the first of these calls.
-  /// Throws LoopError in a child of fork() if the thread is its parent's. Any thread.
+  /// Returns the id of the thread that runs loop `index`: the last thread to call the loop's run(),
+  /// process_events(), EpollLoop::dispatch() or prepare() (for a borrowed ev_loop: ev_run()), even
+  /// if that call has returned. Before the first of these calls, returns the id of no thread
+  /// (std::thread::id()). Throws LoopError in a child of fork() if the thread belongs to its
+  /// parent. Any thread.
   virtual std::thread::id thread(std::size_t index) const;
   /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
   /// uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
@@ -66,8 +69,8 @@ class AECONN_API LoopList final : public Loops {
  public:
   /// Refers to `loops` without owning them, and only posts functions to them. on_each() waits until
   /// each loop has run its function, forever if one never does: use the list (conn::listen(),
-  /// destroying a listener) only while they run. A loop may go to another thread (thread()), but
-  /// not while on_each() runs. Throws LoopError for an empty list.
+  /// destroying a listener) only while all loops run. A loop may be moved to another thread (see
+  /// thread()), but not while on_each() runs. Throws LoopError for an empty list.
   explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the loops have in common about file events: which are refused, and when the loop tries
-// again.
+// What all implementations of EventLoop use for file events: a check of the arguments, and the
+// delay after which a loop tries again to watch a descriptor.
 
 #include <cerrno>
 #include <chrono>

@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// While another thread prepares fork(), a thread that holds no Mutex waits before it locks one, for
-// at most this long.
+// While one thread prepares fork(), any other thread that holds no Mutex waits for at most this
+// long before it locks one.
 constexpr auto kLetPass = 100ms;
 // If fork() cannot lock some mutexes within this time, it proceeds without them.
 constexpr auto kLongestWait = 3s;

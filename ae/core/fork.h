@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Support for fork(): MadeHere tells whether an object was created in this process or inherited
-// from its parent. A Mutex cannot stay locked in the child by a thread that exists only in the
-// parent.
+// from its parent. fork() waits until other threads have unlocked a Mutex, so that it does not stay
+// locked in the child for ever.
 
 #include <atomic>
 #include <mutex>
@@ -29,9 +29,9 @@ class MadeHere {
   unsigned made_ = count();
 };
 
-/// A std::mutex that fork() locks first, so that in the child it is unlocked and its data is
-/// consistent. fork() waits for it for at most three seconds, so user code must not run for long
-/// while it is held.
+/// A std::mutex that fork() locks before it copies the process, so that in the child the mutex is
+/// unlocked and the data that it protects is consistent. fork() waits for the mutex for at most
+/// three seconds, so a thread that holds it must not run user code for long.
 class AECONN_API Mutex {
  public:
   Mutex() noexcept;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A slot for a handler that may replace or remove itself, or schedule the destruction of its owner,
-// while it runs. The handler runs in place, so that a call costs no move of a std::function. Only
-// if it is replaced or removed while it runs, its successor waits in the call's stack frame and
-// takes its place afterwards: moving the running function would change the captures that it reads.
+// while it runs. The handler runs in place, so that a call costs no move of a std::function. If a
+// handler is replaced or removed while it runs, its successor waits in the call's stack frame and
+// is moved to the slot when the call has ended: moving the running function would change the
+// captures that it reads.
 
 #include <functional>
 #include <optional>

@@ -69,7 +69,8 @@ class HookList {
     HookList& list;
   };
 
-  // Not inlined, so that an iteration without hooks does not pay for its registers.
+  // Not inlined, so that an iteration without hooks does not have to save the registers that this
+  // needs.
   [[gnu::noinline]] void run_all() {
     const Running guard(*this);
     const std::size_t count = hooks_.size();

@@ -57,11 +57,11 @@ class IdleTime {
   }
   /// The time at which the current spin must end; TimePoint::max(): the loop spins without limit.
   TimePoint spins_until() const noexcept { return until_; }
-  /// Records that no work has arrived up to `now`: the loop is about to arm its sources and sleep,
-  /// or was woken without work and is about to sleep again.
+  /// Records that no work has arrived up to `now`: the loop is about to prepare its sources for the
+  /// sleep and to sleep, or was woken without work and is about to sleep again.
   void end_spin(TimePoint now) noexcept;
-  /// Records that the loop does not sleep after all, because new work arrived while the loop armed
-  /// its sources for the sleep.
+  /// Records that the loop does not sleep after all, because new work arrived while the loop called
+  /// the sources' arm().
   void vetoed() noexcept;
   /// Records that at time `now` the loop polled its descriptors or woke up.
   void looked(TimePoint now) noexcept;

@@ -16,8 +16,8 @@
 namespace ae { inline namespace AECONN_ABI {
 
 /// The time after which a part of an iteration stops running handlers. The first part is files,
-/// posts and timers, the second is sources. Once the time has passed, each kind of handler in the
-/// part that is still due runs one more handler at most.
+/// posts and timers, the second is sources. Once the time has passed, the part runs at most one
+/// more handler of each kind.
 inline constexpr Duration kSlice = std::chrono::milliseconds(10);
 /// Returns the time of the last clock tick, which is at most a few milliseconds old. Reading it
 /// costs half as much as reading the exact clock, and never makes a system call, whatever the
@@ -46,10 +46,10 @@ class LoopCore {
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
 
-  /// A loop is settled if all that an iteration has to do is to wait for descriptors and posted
-  /// functions, and to serve them. The loop says so with settle(), after it has asked all its
-  /// parts. Whoever gives an iteration anything else to do calls stir(): the next iteration asks
-  /// again.
+  /// Whether the loop is settled: an iteration only has to wait for descriptors and posted
+  /// functions, and to serve them, so that it may skip everything else. The loop calls settle()
+  /// after each of its parts has reported that it has nothing else to do. Code that gives the loop
+  /// other work must call stir(), so that the next iteration asks the parts again.
   bool settled() const noexcept { return settled_; }
   void settle() noexcept { settled_ = true; }
   void stir() noexcept { settled_ = false; }

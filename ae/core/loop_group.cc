@@ -107,7 +107,7 @@ struct LoopGroup::Core {
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      // The group's constructor, still running, stops the other loops itself.
+      // The group's constructor is still running; it stops the other loops itself.
       if (!constructed) return;
     }
     stop_all();

@@ -73,16 +73,16 @@ bool LoopWork::serve_sources(bool after_events) {
     }
     if (visit.arm() && !visit.has_pending() && !other_work_waiting()) return true;
     idle.vetoed();
-    // Work that arrived while the sources were armed is served at once: polling the descriptors
-    // first would cost more. The number of handlers is limited, so that descriptors are not
-    // starved.
+    // Work that arrived while arm() of the sources was called is served at once: polling the
+    // descriptors first would cost more. The number of handlers is limited, so that descriptors are
+    // not starved.
     if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
     if (!core_.has_time()) return false;
   }
 }
 
-// Destroys the objects that were deferred while the sources were served, and serves the sources
-// once more if that has left no other work.
+// Destroys the objects that were deferred while the sources were served. If the loop has no other
+// work then, serves the sources once more.
 void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
   deferred_.destroy_all();
   if (SourceList::Visit(sources).has_pending() || other_work_waiting()) return;

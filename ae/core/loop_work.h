@@ -43,12 +43,12 @@ class LoopWork {
   bool spin_looks = false;
 
   bool stopping() const noexcept { return stop_requested_ && running; }
-  /// Ends the current run(), or else the next one.
+  /// Makes the current run() end or, if none is running, the next one.
   void request_stop() noexcept {
     stop_requested_ = true;
     core_.stir();
   }
-  /// Forgets request_stop(). Returns whether it was called.
+  /// Withdraws the request made by request_stop(). Returns whether there was one.
   bool take_stop() noexcept { return std::exchange(stop_requested_, false); }
   /// Sets how the loop's owner wants it to wait.
   void set_spin(const Spin& spin) noexcept {
@@ -63,7 +63,7 @@ class LoopWork {
     deferred_.push(std::move(object));
     core_.stir();
   }
-  /// Destroys the objects that wait for it. To be called while no handler is on the stack.
+  /// Destroys the objects passed to destroy_later(). To be called while no handler is on the stack.
   void destroy_deferred() noexcept { deferred_.destroy_all(); }
   HookId add_before_sleep(std::function<void()> hook) {
     return add_hook(before_hooks, std::move(hook));
@@ -76,12 +76,13 @@ class LoopWork {
   }
   std::unique_ptr<LoopLocal>& local(const void* key);
 
-  /// Throws LoopError, because a function such as run() was called from inside a handler.
+  /// Throws LoopError with a message that names `what`, a function (such as run()) that was called
+  /// from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
   /// Does the work before the sleep: destroys deferred objects and serves the sources. Returns
-  /// whether the loop may sleep; if so, every source is armed. `alone`: no handler is on the stack,
-  /// so objects may be destroyed.
+  /// whether the loop may sleep; if so, Source::arm() of every source has returned true. `alone`:
+  /// no handler is on the stack, so objects may be destroyed.
   [[gnu::always_inline]] bool before_sleep(bool alone) {
     core_.begin_iteration();
     core_.begin_slice();
@@ -97,8 +98,9 @@ class LoopWork {
     return may_sleep;
   }
   /// Whether before_sleep(), after_sleep() and run_posts_and_timers() have nothing to do, except
-  /// for timers and for functions that wait in the queue. One of the questions of a loop that may
-  /// be settled (LoopCore::settled()): each change that makes the answer false must call stir().
+  /// for timers and for functions that wait in the queue. A loop may be settled
+  /// (LoopCore::settled()) only while this is true: each change that makes it false must call
+  /// LoopCore::stir().
   bool quiet() const noexcept {
     return sources.empty() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
            own_spin_.mode == Spin::Mode::kNo && !idle.on() && !stop_requested_ && !single &&
@@ -138,7 +140,7 @@ class LoopWork {
   }
 
   /// Ends the loop: runs the posted functions that remain and destroys all user objects. The loop
-  /// works until the end, because destructors may remove events and defer more objects.
+  /// stays usable until this returns, because destructors may remove events and defer more objects.
   /// `clear_events` must remove the file and time events.
   template <class ClearEvents>
   void shut_down(ClearEvents clear_events) {

@@ -37,17 +37,17 @@ class Poster::Queue {
   /// push() fails.
   void close(Functions& batch);
 
-  /// Records that the calling thread runs the loop from now on, or destroys it. If that was another
-  /// thread, waits until no run_here() of that one is on the stack. Costs a load and a comparison
-  /// if it was the same.
+  /// Records that the calling thread runs or destroys the loop from now on. If the loop's last
+  /// thread was another one, waits until no run_here() call of that thread is on the stack; if it
+  /// was the same, this costs only a load and a comparison.
   void enter() noexcept {
     if (thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) change_thread();
   }
   /// The thread that ran the loop last; the id of no thread before the first run. Any thread.
   std::thread::id thread() const noexcept { return thread_.load(std::memory_order_acquire); }
-  /// Calls `fn` and returns true if the calling thread ran the loop last; returns false if another
-  /// did, or none. While `fn` runs, no other thread begins to run or to destroy the loop. `fn` must
-  /// be short, and must not run or destroy the loop.
+  /// If the calling thread was the last one to run the loop, calls `fn` and returns true; otherwise
+  /// returns false. While `fn` runs, no other thread begins to run or to destroy the loop. `fn`
+  /// must be short, and must not run or destroy the loop.
   template <class Fn>
   bool run_here(Fn&& fn) {
     const std::lock_guard lock(changing_);
@@ -69,7 +69,7 @@ class Poster::Queue {
   Functions of_parent_;
   std::atomic<bool> pending_{false};  // true if and only if functions_ is not empty
   bool closed_ = false;
-  Mutex changing_;  // locked while thread_ changes, and while it must not
+  Mutex changing_;  // locked to change thread_, and by run_here() so that thread_ does not change
   std::atomic<std::thread::id> thread_{};
   const Wake wake_;
   void* const context_;  // pointer that is passed to wake_; valid until the queue is closed

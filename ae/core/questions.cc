@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements Loops::ask_each(). Each loop gets a question by a post. A thread that waits for its
-// answers, and whose own loops therefore run no posts, answers what others ask of these loops
-// instead: so two loops that ask each other do not wait forever.
+// Implements Loops::ask_each(). Each loop is sent a question, as a posted function. While a thread
+// waits for the answers, its own loops run no posted functions; so the thread itself answers the
+// questions that other threads have sent to these loops. Otherwise two loops that ask each other
+// would wait forever.
 
 #include <algorithm>
 #include <atomic>
@@ -22,11 +23,12 @@ namespace {
 
 using Ask = std::function<void(EventLoop&, std::size_t)>;
 
-/// What one ask_each() asks one loop.
+/// A question: one call of `ask` that ask_each() requests from one loop.
 struct Question {
   enum class Step { kOpen, kBeingAnswered, kAnswered };
 
-  /// Runs the function and returns true, unless another call does or has. On the loop's thread.
+  /// Calls `ask` and returns true; returns false if another call of answer() has begun before. To
+  /// be called on the loop's thread.
   bool answer() noexcept {
     Step open = Step::kOpen;
     if (!step.compare_exchange_strong(open, Step::kBeingAnswered)) return false;
@@ -37,7 +39,8 @@ struct Question {
     }
     return true;
   }
-  /// Answers in place if the calling thread is the loop's. Returns whether it has.
+  /// If the calling thread is the loop's thread, answers the question at once. Returns whether this
+  /// call has answered it.
   bool answer_here() {
     Poster::Queue* const queue = Poster::Queue::of(poster);
     bool answered = false;
@@ -52,38 +55,42 @@ struct Question {
   const MadeHere made_here;
   EventLoop* loop = nullptr;
   std::size_t index = 0;
-  Poster poster;             // the loop's
-  const Ask* ask = nullptr;  // lives until all questions of its ask_each() have been answered
+  Poster poster;  // the Poster of `loop`
+  // The function to call. It exists until all questions of its ask_each() are answered.
+  const Ask* ask = nullptr;
   std::atomic<Step> step{Step::kOpen};
   std::exception_ptr failure;  // valid once the question is answered
 };
 using QuestionPtr = std::shared_ptr<Question>;
 
-/// The questions of the process that wait for an answer.
+/// The unanswered questions of the whole process.
 class Board {
  public:
-  /// Never destroyed: threads may ask until the process ends.
+  /// The board is never destroyed, because threads may ask questions until the process ends.
   static Board& get() {
     static auto* const only = new Board;
     return *only;
   }
 
-  /// Answers the question, unless another thread does or has. On the loop's thread.
+  /// Answers the question, unless another call has begun to answer it. To be called on the loop's
+  /// thread.
   void answer(Question& question) {
     if (!question.answer()) return;
     const std::lock_guard lock(mutex_);
     forget_parent();
     finish(question);
   }
-  /// `node` has one question. Allocates nothing: its loop has the post already.
+  /// Adds the question in `node`, a list of one entry, unless it is being answered already.
+  /// Allocates nothing: it must not fail, because the function has been posted to the loop.
   void put(std::list<QuestionPtr>& node) noexcept {
     const std::lock_guard lock(mutex_);
     forget_parent();
-    if (node.front()->step != Question::Step::kOpen) return;  // its loop was quicker
+    if (node.front()->step != Question::Step::kOpen) return;  // the loop has been quicker
     open_.splice(open_.end(), node);
     changed_.notify_all();
   }
-  /// Waits until `mine` are answered, and meanwhile answers the questions to this thread.
+  /// Waits until the questions `mine` are answered, and meanwhile answers the questions that are
+  /// sent to loops of this thread.
   void wait(const std::vector<QuestionPtr>& mine) {
     std::unique_lock lock(mutex_);
     forget_parent();
@@ -99,8 +106,8 @@ class Board {
         continue;
       }
       const QuestionPtr next = *to_me;
-      // Not while this board is locked: the answer is the program's, and the loop may meanwhile
-      // have gone to another thread.
+      // The answer is a function of the program, so the board must not be locked while it runs.
+      // Meanwhile another thread may take over the loop; answer_here() then does nothing.
       lock.unlock();
       const bool answered = next->answer_here();
       lock.lock();
@@ -111,8 +118,8 @@ class Board {
   }
 
  private:
-  /// In a child of fork(): the threads that waited here exist only in the parent, and the condition
-  /// variable would wait for them. With the mutex locked.
+  /// To be called with the mutex locked. In a child of fork(), replaces the condition variable,
+  /// which would wait for threads that exist only in the parent.
   void forget_parent() noexcept {
     if (!made_here_.inherited()) return;
     made_here_.renew();
@@ -130,9 +137,9 @@ class Board {
   std::list<QuestionPtr> open_;
 };
 
-/// Asks `count` loops from `first` on. Everything that may fail for lack of memory comes before the
-/// first post, or is told as the failure of its loop: once a loop has a question, it has to be
-/// awaited.
+/// Asks `count` loops, beginning with loop `first`. What may fail for lack of memory is done before
+/// the first post, or is reported as the failure of one loop: once a question is posted, this
+/// function must wait for its answer.
 void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn) {
   Board& board = Board::get();
   std::vector<QuestionPtr> all;
@@ -160,7 +167,7 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
     } catch (const std::exception&) {
       fail(question);
     }
-    // Only now: a loop that has taken the post ends no earlier than it has run it.
+    // Only a question that has been posted is put on the board: its loop answers it before it ends.
     if (posted) board.put(nodes[i]);
   };
   std::vector<std::size_t> here;
@@ -174,17 +181,19 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
   for (const std::size_t i : here) {
     Question& question = *all[i];
     (void)Poster::Queue::of(question.poster)->run_here([&] {
-      // It may have ended, by this thread: another one would wait for this function.
+      // The loop may have ended, but only on this thread: another thread that ends it would wait
+      // for this function.
       if (question.poster.open()) (void)question.answer();
     });
     if (question.step == Question::Step::kBeingAnswered)
       question.step = Question::Step::kAnswered;
     else
-      post(i);  // it has gone to another thread, or has ended
+      post(i);  // another thread has taken over the loop, or the loop has ended
   }
   board.wait(all);
   for (const QuestionPtr& each : all) {
-    // Taken out of the question, which the loop's thread may be about to destroy.
+    // The exception is taken out of the question, because the loop's thread may be about to destroy
+    // the question.
     if (std::exception_ptr why = std::exchange(each->failure, nullptr))
       std::rethrow_exception(std::move(why));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For starting a thread of the library: the program's signal handlers run on the program's threads.
+// For starting threads of the library: the program's signal handlers must run only on the program's
+// own threads.
 
 #include <pthread.h>
 #include <signal.h>

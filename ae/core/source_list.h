@@ -33,8 +33,9 @@ class SourceList {
   bool empty() const noexcept { return count_ == 0; }
 
   /// Calls functions of all sources. A source that is removed while a Visit exists leaves a null
-  /// entry in the list, so that indices stay valid; one that is added meanwhile is visited too: a
-  /// source that is added during arm() must be armed before the sleep.
+  /// entry in the list, so that indices stay valid. A source that is added meanwhile is visited
+  /// too: if it is added during the arm() of another one, its own arm() must be called before the
+  /// sleep.
   class Visit {
    public:
     explicit Visit(SourceList& of) noexcept : list_(of) { ++list_.visits_; }
@@ -64,8 +65,8 @@ class SourceList {
         return false;
       });
     }
-    /// Arms the sources in their order. Returns false if one of them vetoes the sleep; the sources
-    /// after it are then not armed.
+    /// Calls arm() of the sources in their order. Returns false as soon as one of them vetoes the
+    /// sleep; arm() of the sources after it is then not called.
     bool arm() {
       return !until([](Source& source) { return !source.arm(); });
     }

@@ -49,8 +49,8 @@ class TimerQueue {
   bool collect(TimePoint now, std::size_t limit) noexcept;
   /// Whether collect() has found expired timers whose handlers have not run yet.
   bool has_collected() const noexcept { return !is_empty(kDue); }
-  /// Runs the first collected timer. A timer that its handler arms waits for the next collect().
-  /// Propagates an exception of the handler; the timer is then removed.
+  /// Runs the first collected timer. A timer that its handler adds or moves waits for the next
+  /// collect(). Propagates an exception of the handler; the timer is then removed.
   void run_one();
 
   /// Removes all timers from the queue. Must not be called from inside the handler of a timer.

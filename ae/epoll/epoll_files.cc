@@ -207,8 +207,8 @@ bool EpollFiles::leave(const epoll_event& event) noexcept {
 }
 
 // Moves the events of files recorded by leave() to the front, in the order in which they were
-// recorded. The kernel reports them in its own order, mixed with events of files that were served
-// last time.
+// recorded. The kernel reports events in its own order, mixed with events of files that were served
+// in the last iteration.
 void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   const auto number = [this](const epoll_event& event) {
     const File* const file = file_of(event);
@@ -252,7 +252,7 @@ void EpollFiles::dispatch_ready() {
   }
 }
 
-// The part of run_due() for events other than input alone.
+// The part of run_due() for all events except those that report input alone.
 void EpollFiles::run_all_due(File& file, std::uint32_t events) {
   const bool failed = (events & (EPOLLERR | EPOLLHUP)) != 0;
   const std::uint32_t ready = (failed ? kBoth : events & kBoth) & file.in_kernel;

@@ -48,8 +48,8 @@ class EpollFiles {
   /// again to register them.
   bool has_refused() const noexcept { return refused_; }
   void retry();
-  /// Whether sync(), retry(), dispatch_ready() and put_left_first() have nothing to do. One of the
-  /// questions of a loop that may be settled (LoopCore::settled()).
+  /// Whether sync(), retry(), dispatch_ready() and put_left_first() have nothing to do. A loop may
+  /// be settled (LoopCore::settled()) only while this is true.
   bool quiet() const noexcept { return !dirty() && !has_ready() && !has_left() && !refused_; }
 
   /// Runs the handlers for an event that epoll_wait() reported. Returns false if the event belongs
@@ -57,7 +57,7 @@ class EpollFiles {
   [[gnu::always_inline]] bool dispatch(const epoll_event& event) {
     File* const file = file_of(event);
     if (file == nullptr) return false;
-    // In a settled loop no event was left over, and handlers may run.
+    // A settled loop (LoopCore::settled()) has no events recorded by leave(), and may run handlers.
     if (!core_.settled()) {
       forget_left(*file);
       if (!core_.may_run(kFileEvents)) return true;
@@ -90,9 +90,9 @@ class EpollFiles {
     // arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
-    // The value that events of this file carry: the number of times that it was registered with
-    // epoll (the upper half), and its descriptor. An event with another value is out of date, and
-    // is ignored. 0: the file is not registered.
+    // The value that epoll reports with the events of this file: the number of times that the file
+    // was registered with epoll (the upper half), and its descriptor. An event with another value
+    // is out of date, and is ignored. 0: the file is not registered.
     std::uint64_t tag = 0;
     std::uint32_t generation = 0;  // number of times that this file was registered with epoll
     std::uint32_t in_kernel = 0;   // events that epoll currently watches this descriptor for
@@ -112,7 +112,7 @@ class EpollFiles {
     File* next_broken = nullptr;
 
     bool registered() const noexcept { return tag != 0; }
-    /// The value for the events of a new registration.
+    /// Returns the value of `tag` for a new registration with epoll.
     std::uint64_t new_tag() noexcept {
       if (++generation == 0) generation = 1;
       return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(fd);

@@ -2,29 +2,30 @@
 // EpollLoop: one iteration of run() and process_events() consists of
 //
 //   before_sleep()   destroys deferred objects -> sources' pending work -> before_sleep hooks
-//                    -> flush -> deferred objects -> spin, arm, or veto -> file interest to the
-//                    kernel
-//   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
-//                    many sleeps is left to the timerfd, which saves a time-out for each of them
+//                    -> flush -> deferred objects -> spin, then arm() of the sources (which may
+//                    veto the sleep) -> file interest to the kernel
+//   wait()           sleeps until the next timer at the latest, or polls; if the loop sleeps many
+//                    times before one timer expires, the timerfd replaces the time-outs
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
-// Between two messages of a server nothing of this but the wait and the file handlers has anything
-// to do. A loop that finds that in an iteration is settled (LoopCore::settled()), and run() then
-// goes iterate_settled() instead, until anything calls LoopCore::stir().
+// Between two messages of a server only the wait and the file handlers usually have work. When an
+// iteration finds that the other steps have nothing to do, the loop is settled
+// (LoopCore::settled()): run() then calls iterate_settled(), which skips those steps, until
+// LoopCore::stir() is called.
 //
 // Below a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
 // and show() makes the loop's descriptor readable if work is left. Besides the files, the epoll
 // instance watches three descriptors:
 //
 //   wake    an eventfd, edge-triggered, written to wake the loop: for posted functions, and for
-//           nudges from outside handlers, including those after a prepare() that the host may not
-//           repeat before it sleeps. It is never read.
-//   alarm   a timerfd, edge-triggered, set for the next timer: below a host, and for a timer that
-//           outlasts sleeps.
-//   work    an eventfd that is always readable. It is watched exactly while work is left over that
-//           no other descriptor announces, and only below a host. A busy period costs two system
-//           calls, however many iterations it has.
+//           nudges from outside handlers, including nudges after the host's prepare(), which the
+//           host may not call again before it sleeps. It is never read.
+//   alarm   a timerfd, edge-triggered, set for the next timer: below a host, and for a timer before
+//           whose expiry the loop has slept many times.
+//   work    an eventfd that is always readable. It is watched only below a host, exactly while
+//           there is work that no other descriptor announces. A busy period costs two system calls,
+//           however many iterations it has.
 
 #include "ae/epoll_loop.h"
 
@@ -188,7 +189,8 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// Lives on the stack while this loop runs, rather than the host program.
+  /// Exists on the stack while run(), process_events(), dispatch() or prepare() of this loop runs.
+  /// Outside these calls, the host program runs.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;
@@ -211,7 +213,7 @@ struct EpollLoop::Impl {
   EpollTimers timers{core};
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
-  // What epoll_wait() reports: room for `room` events.
+  // The array that epoll_wait() fills with events; it holds `room` of them.
   std::unique_ptr<epoll_event[]> events = std::make_unique<epoll_event[]>(kBatch);
   std::size_t room = kBatch;
   std::size_t event_count = 0;
@@ -336,7 +338,8 @@ void EpollLoop::Impl::retry_refused() {
   const bool posted = work.queue->pending();
   const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
   const int count = usual ? wait_for_ever(epoll.get(), all_room()) : timed_wait(posted);
-  // A thread that has posted a function meanwhile either sees this, or has written to `wake`.
+  // From here on, a thread that posts a function sees that the loop is awake; one that has posted a
+  // function before has written to `wake`.
   asleep.store(false, std::memory_order_release);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -380,7 +383,8 @@ void EpollLoop::Impl::collect() {
 
 // --- after the sleep -----------------------------------------------------------------------------
 
-/// Handles an event of anything. Returns whether it was one of the files.
+/// Handles one event that epoll_wait() reported, of a file or of the loop's own descriptors.
+/// Returns whether it was the event of a file.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::serve_file(const epoll_event& event) {
   if (files.dispatch(event)) [[likely]]
     return true;
@@ -392,7 +396,8 @@ void EpollLoop::Impl::collect() {
   work.after_sleep();
   if (event_count == 1 && next_event == 0 && !files.has_ready() && !files.has_left() &&
       !core.aborting()) {
-    // The usual case: nothing but this event can be due. (A hook may have served it by dispatch().)
+    // The usual case: no other handler of a file can be due. (A hook may have served this event
+    // already, by calling dispatch().)
     next_event = 1;
     serve_file(events[0]);
   } else {
@@ -401,8 +406,8 @@ void EpollLoop::Impl::collect() {
   work.run_posts_and_timers();
 }
 
-/// Runs an iteration of run() or process_events(), in one piece. Returns false if the loop is to
-/// stop, or a handler has thrown.
+/// Runs one whole iteration of run() or process_events(). Returns false if the loop is to stop, or
+/// a handler has thrown.
 bool EpollLoop::Impl::iterate() {
   const bool may_sleep = before_sleep();
   if (work.stopping() || core.aborting()) return false;
@@ -412,9 +417,9 @@ bool EpollLoop::Impl::iterate() {
   return !core.aborting();
 }
 
-/// Does what iterate() would do for a settled loop.
+/// Runs one iteration of a settled loop (LoopCore::settled()), with the same result as iterate().
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
-#ifdef _GLIBCXX_ASSERTIONS  // in debug and sanitizer builds: whatever ended the quiet called stir()
+#ifdef _GLIBCXX_ASSERTIONS  // debug and sanitizer builds check that no call of stir() is missing
   assert(quiet());
 #endif
   core.begin_slice();
@@ -435,10 +440,12 @@ bool EpollLoop::Impl::iterate() {
   return !core.aborting();
 }
 
-/// Handles an event of the timerfd `alarm`. Returns false if the event belongs to anything else.
-/// The event is edge-triggered: the kernel does not report it again, so each one has to come here.
+/// Handles an event of one of the loop's own descriptors. Returns whether it was the timerfd
+/// `alarm`. Events of `alarm` are edge-triggered: the kernel does not report them again, so each of
+/// them must be passed to this function.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
-  // What is shown to a host would keep this loop awake while it waits itself.
+  // While the loop itself waits, `work_left` must not be watched: it is always readable, so the
+  // loop would never sleep.
   if (event.data.u64 == kWork && (work.running || work.single)) show_work(false);
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
@@ -467,8 +474,8 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   }
 }
 
-/// Drops the events that have not been served yet. The kernel reports those of files again; those
-/// of the timerfd are edge-triggered, and are handled here.
+/// Drops the events that have not been served yet. The kernel reports events of files again; events
+/// of the timerfd are edge-triggered, and are therefore handled here.
 void EpollLoop::Impl::drop_events() noexcept {
   while (next_event < event_count) note(events[next_event++]);
 }
@@ -504,7 +511,7 @@ int EpollLoop::Impl::descriptor() {
   return epoll.get();
 }
 
-/// Sends what the program has written, and arms the sources for a sleep. Returns true if no source
+/// Sends what the program has written, and calls arm() of the sources. Returns true if no source
 /// has work left.
 bool EpollLoop::Impl::arm() {
   bool quiet = false;
@@ -530,7 +537,7 @@ std::size_t EpollLoop::Impl::dispatch() {
     bool may_sleep = false;
     if (!core.aborting()) {
       work.hosted = true;
-      // The sources are armed later, by prepare().
+      // prepare() calls arm() of the sources later.
       if (prepares) core.allowed = kFullIteration | kDontWait;
       may_sleep = before_sleep();
       work.hosted = false;
@@ -610,8 +617,8 @@ bool EpollLoop::Impl::show_nested() {
   return !work_shown;
 }
 
-/// Makes the loop's descriptor readable if there is work, and otherwise not. `left`: whether the
-/// caller knows of work.
+/// Makes the loop's descriptor readable if there is work, and not readable otherwise. `left`:
+/// whether the caller knows of work.
 void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
@@ -708,7 +715,7 @@ HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
 void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
 void EpollLoop::add_source(Source& source) {
   impl_->work.add_source(source);
-  nudge();  // wakes the loop if it sleeps, because the new source has not been armed for the sleep
+  nudge();  // wakes the loop if it sleeps, because arm() of the new source was not called
 }
 void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 

@@ -2,7 +2,7 @@
 #pragma once
 // The timers of an EpollLoop, and the timerfd that signals the next one. Below a host program's
 // loop the timerfd is always used. In the loop's own run() each sleep has a time-out instead, until
-// one timer has outlasted so many sleeps that setting the timerfd once is cheaper.
+// the loop has slept so often before one timer expired that setting the timerfd once is cheaper.
 
 #include <sys/timerfd.h>
 
@@ -52,13 +52,14 @@ class EpollTimers : public LoopTimers {
   /// Whether the next sleep needs a time-out: there is a timer that the timerfd does not signal. To
   /// be called after look_before_sleep(), if no timer is due; left() then returns the time-out.
   bool limits_sleep() const noexcept { return queue_.has_waiting() && !alarm_tells_; }
-  /// Whether no timer is due, and none ends the next sleep but by the timerfd. One of the questions
-  /// of a loop that may be settled (LoopCore::settled()), after look_before_sleep().
+  /// Whether no timer is due and the next sleep needs no time-out, because only the timerfd can end
+  /// it for a timer. To be called after look_before_sleep(). A loop may be settled
+  /// (LoopCore::settled()) only while this is true.
   bool quiet() const noexcept { return !has_due() && !limits_sleep(); }
   /// Returns how long the loop may sleep; Duration::max(): without a time-out.
   Duration left() const noexcept { return limits_sleep() ? next_ - looked_ : Duration::max(); }
   /// Counts a sleep of left() that begins now. Returns whether the loop has slept so often before
-  /// the same timer that leave_to() is cheaper than further time-outs.
+  /// the expiry of the same timer that leave_to() is cheaper than further time-outs.
   bool outlasts_sleeps() noexcept {
     if (next_ != outlasting_) {
       outlasting_ = next_;

@@ -43,8 +43,8 @@ class LibevFiles {
   void run_broken();
   /// Whether an earlier iteration had no time to serve some of the ready descriptors.
   bool has_left() const noexcept { return left_ != nullptr; }
-  /// Whether sync(), run_broken() and run_left() have nothing to do. One of the questions of a loop
-  /// that may be settled (LoopCore::settled()).
+  /// Whether sync(), run_broken() and run_left() have nothing to do. A loop may be settled
+  /// (LoopCore::settled()) only while this is true.
   bool quiet() const noexcept { return dirty_ == nullptr && !has_broken() && !has_left(); }
   /// Serves the descriptors that an earlier iteration had no time for, if they are still ready,
   /// before libev serves others.

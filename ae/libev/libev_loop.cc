@@ -3,7 +3,8 @@
 // depend on this order:
 //
 //   ev_prepare, lowest priority   destroy deferred objects -> sources' pending work -> before_sleep
-//                                 hooks -> flush -> deferred objects -> spin, arm, or veto
+//                                 hooks -> flush -> deferred objects -> spin, then arm() of the
+//                                 sources (which may veto the sleep)
 //                                 -> file interest and the next timer's time to libev
 //                                 (a spin continues after each poll of descriptors and timers)
 //   (libev sleeps, or polls while the ev_idle that vetoes the sleep is active)
@@ -104,7 +105,7 @@ struct LibevLoop::Impl {
 
   ev_prepare prepare;
   // The watcher that runs after each sleep. Active while there are after_sleep hooks, idle times
-  // are measured, or files are in the lists of broken or left files.
+  // are measured, descriptors were found to be closed, or ready files were left unserved.
   ev_check check;
   int wake_fd = -1;      // an eventfd
   ev_io wake;            // watches wake_fd
@@ -313,7 +314,8 @@ void LibevLoop::Impl::before_sleep() {
   core.sleep_number = ev_iteration(core.loop);
   if (!core.owned) loop.set_host_may_sleep(true);
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
-  // A borrowed ev_loop is not settled: each handler holds it for another iteration.
+  // A loop on a borrowed ev_loop never becomes settled, because each of its handlers must keep
+  // ev_run() running for another iteration.
   if (may_sleep && core.owned && work.quiet() && files.quiet() && !timers.has_due()) core.settle();
 }
 
