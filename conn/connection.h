@@ -96,7 +96,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
   /// Sets a handler that runs, from the loop, after the path was lost and after the connection has
-  /// found another one; info() has "path-state". Only rdma with resume=yes goes on so.
+  /// found another one; info() has "path-state". Only rdma with resume=yes survives a lost path.
   void set_path_handler(Handler handler);
   void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
@@ -143,14 +143,14 @@ class AECONN_API Connection : public ConnectionFacts {
 
   // --- moving to another loop --------------------------------------------------------------------
   /// Moves an idle or connected connection, with its handlers, to another loop. To be called on the
-  /// old loop's thread; pass the connection to the new one with a post. Returns false with errno
+  /// old loop's thread; pass the connection to the new loop with post(). Returns false with errno
   /// EOPNOTSUPP without Capabilities::rebind; EBUSY while connecting, inside one of its handlers,
   /// or between reserve() and commit(); EAGAIN while committed or sent data is pending; ENOMEM.
   bool rebind(ae::EventLoop& loop);
   /// Moves the connection like rebind(), in two steps, if the new loop is not known yet: leave() on
   /// the old loop's thread, join() on the new one's. Between them only join() and close() may be
-  /// called; close() then acts as at the end of a loop. join() returns false with errno ENOMEM if
-  /// the connection failed in that step.
+  /// called; close() then acts as it does at the end of a loop. join() returns false with errno
+  /// ENOMEM if the connection failed in that step.
   bool leave();
   bool join(ae::EventLoop& loop);       ///< completes the move to a new loop that leave() began
   void* private_data() const noexcept;  ///< the pointer that set_private_data() stored, or null

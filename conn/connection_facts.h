@@ -51,11 +51,13 @@ class AECONN_API ConnectionFacts {
   std::string peer_address() const;  ///< address of the peer, in the format of local_address()
   Address local_host_port() const;   ///< local_address() split into host and port
   Address peer_host_port() const;    ///< peer_address() split into host and port
-  /// Writes this end's address to `to` as getsockname(2) would: of rdma too, whose connections are
-  /// no sockets. Returns its size; 0, with family AF_UNSPEC: unknown, as after the end.
+  /// Writes this end's address to `to` as getsockname(2) would, also over rdma, whose connections
+  /// have no sockets. Returns the size of the address; 0, with family AF_UNSPEC, if it is unknown,
+  /// for example after the connection has ended.
   std::size_t local_sockaddr(sockaddr_storage& to) const noexcept;
-  /// Writes the peer's address like local_sockaddr(): behind a proxy that is trusted the client's;
-  /// the peer of a Unix socket often has no name, only the family.
+  /// Writes the peer's address like local_sockaddr(). Behind a trusted proxy this is the client's
+  /// address. The peer of a Unix socket often has no name: its address then consists of the family
+  /// alone.
   std::size_t peer_sockaddr(sockaddr_storage& to) const noexcept;
   std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown
   /// The way to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
@@ -66,7 +68,8 @@ class AECONN_API ConnectionFacts {
   std::string peer_certificate() const;  ///< the peer's certificate in PEM format; "": none
   /// The peer's user as option peer-user has determined it; "": none.
   std::string peer_user() const;
-  /// The process at the other end; no value: only Unix sockets tell, while they are open.
+  /// The process at the other end. Known only over Unix sockets and shm, while they are open;
+  /// otherwise no value.
   std::optional<PeerCredentials> peer_credentials() const;
   /// Number of this connection, unique in the process, never reused.
   std::uint64_t id() const noexcept;

@@ -76,10 +76,10 @@ class AECONN_API ConnectionType {
   /// Checks `endpoint` like check(), and reads the files that a listener on it needs, such as keys
   /// of tls: for a program that gives up its privileges before it listens. listen() with the same
   /// options then reads no file, but configure() and reload=auto do. The type keeps what was read
-  /// until it is destroyed, as if a listener used it: once its files cannot be read any more, each
-  /// configure() of the type throws, even if nobody listens on `endpoint`; and statistic
-  /// certificates_end counts its certificates. Throws Error like listen(). Any thread for types of
-  /// tls.
+  /// until it is destroyed, as if a listener used it: once these files cannot be read any more,
+  /// each configure() of the type throws, even if nothing listens on `endpoint`; and statistic
+  /// certificates_end counts the certificates in them. Throws Error like listen(). Any thread for
+  /// types of tls.
   void prepare(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,

@@ -41,8 +41,8 @@ class AECONN_API DialLimit {
   /// Changes how many connection attempts may be in progress at once. Clients that already have a
   /// place keep it. Any thread.
   void set_most(std::size_t most);
-  /// Number of connection attempts of this process that hold a place now; any thread. A child of
-  /// fork() begins without any: those of its parent are not its own.
+  /// Number of connection attempts of this process that hold a place now; any thread. In a child of
+  /// fork() the number begins at 0: the parent's attempts do not count.
   std::size_t taken() const;
   /// Number of clients that wait in the queue for a place; any thread.
   std::size_t waiting() const;
@@ -53,7 +53,7 @@ class AECONN_API DialLimit {
     // The client's callback for its place; called and destroyed on the loop's thread.
     std::function<void()> granted;
     bool holds = false;  // whether the client has a place; guarded by the DialLimit's mutex
-    ae::MadeHere made_here;  // in a child of fork() the place is the parent's
+    ae::MadeHere made_here;  // tells whether the place belongs to the parent of this process
   };
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;

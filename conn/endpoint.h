@@ -18,8 +18,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Whether URLs of this scheme have a path, not hosts and a port: unix, shm, tls over these, and
-/// lists of nothing else. A list with shm and schemes that have hosts, has hosts.
+/// Whether URLs of this scheme have a path instead of hosts and a port. True for unix, shm, tls
+/// over these, and lists of only such schemes; false for a list of shm and schemes that have hosts.
 AECONN_API bool carries_path(std::string_view scheme) noexcept;
 
 /// The parts of a URL: scheme, hosts, port or path, and options.
@@ -39,7 +39,7 @@ struct AECONN_API Endpoint {
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
   /// Path of a Unix socket, or '@' and an abstract name, for schemes with carries_path(). A file
-  /// whose name begins with '@' is `./@name`.
+  /// whose name begins with '@' is written `./@name`.
   std::string path;
   Options options;  ///< the options, which are the part of the URL after the '?'
   /// Whether the URL has no port at all. check() refuses such a URL if the transport needs a port.

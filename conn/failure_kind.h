@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The kinds of failure that counters distinguish: of attempts to connect, and of schemes of a list
-// that were not taken.
+// The kinds of failure that counters distinguish: of failed attempts to connect, and of schemes of
+// a list that were skipped.
 
 #include <array>
 #include <cstddef>

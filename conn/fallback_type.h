@@ -4,9 +4,9 @@
 // that is ready for data, and listens on every one that is available. A Registry creates it when a
 // list is first used.
 //
-// Once established, one of its connections is carried by the transport that was chosen, and differs
-// from a connection of that transport only in type(). Its listeners hand out connections of the
-// transports themselves.
+// An established connection of this type is carried by the transport that was chosen, and differs
+// from a connection of that transport only in type(). Listeners of this type hand out connections
+// of the transports themselves.
 //
 // Options: fallback-delay (250 ms) is the head start of each scheme before the next;
 // connect-timeout (5 s) covers all of them together; every other option is passed to the transports
@@ -89,9 +89,9 @@ class AECONN_API FallbackType final : public Transport {
   /// Calls `open` for each available scheme with the endpoint to listen on; it returns the
   /// addresses that are listened on. For port 0, the port that the first call returns is passed to
   /// the others. If that port is not free for all schemes, calls `close` to undo the calls, and
-  /// starts again. A scheme with a socket of its own (shm with shm-path) comes last, with the
-  /// addresses of the others, and only if there are some. Returns the schemes for which `open`
-  /// threw Error; throws Error if it did for all.
+  /// starts again. A scheme with a socket of its own (shm with shm-path) comes last: `open` gets
+  /// the addresses that the other schemes listen on, and is not called if there are none. Returns
+  /// the schemes for which `open` was not called or threw Error; throws Error if these are all.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
       const std::function<std::vector<Endpoint>(const Candidate&, const Endpoint&)>& open,

@@ -22,12 +22,12 @@ class ConnectionType;
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
 /// The result of Connection::peek(together): the bytes that read() would return next, in one or two
-/// pieces. If fewer than `together` bytes have arrived, it shows those; a read handler set after
-/// that runs for them. If `size` is 0, errno 0 means end of stream, EAGAIN that no data is
-/// available now, EMSGSIZE that `together` exceeds kMaxContiguous; otherwise errno is as for
-/// read(). A view is valid until the next consume(), read() or peek() of the connection, close() or
-/// rebind(). Holding on to a view stalls the peer: the memory that the peer may write (its window)
-/// is not returned to it until consume().
+/// pieces. If fewer than `together` bytes have arrived, it shows those; a read handler that is set
+/// afterwards runs for these bytes. If `size` is 0, errno 0 means end of stream, EAGAIN that no
+/// data is available now, EMSGSIZE that `together` exceeds kMaxContiguous; otherwise errno is as
+/// for read(). A view is valid until the next consume(), read() or peek() of the connection,
+/// close() or rebind(). Holding on to a view stalls the peer: the memory that the peer may write
+/// (its window) is not returned to it until consume().
 struct View {
   /// Where the unread bytes are: the first `count` elements are valid.
   std::array<iovec, 2> pieces{};

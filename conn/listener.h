@@ -42,8 +42,9 @@ class AECONN_API Listener {
   /// pause() or resume() have no effect.
   virtual void pause() = 0;
   virtual void resume() = 0;  ///< starts accepting again after pause(); no effect if not paused
-  /// Sets a handler, called for each pending connection beyond max-connections, each failed TLS
-  /// handshake, reload or PROXY header. Null removes it. It may do what an accept handler may do.
+  /// Sets a handler that is called for each pending connection beyond max-connections, and for each
+  /// failed TLS handshake, reload or PROXY header. Null removes it. It may do what an accept
+  /// handler may do.
   virtual void on_refused(const RefusedHandler&) {}
   /// Returns, for a list of schemes, those on which it could not listen, each with the reason; a
   /// program should report them once. Empty for a single scheme.

@@ -38,9 +38,10 @@ AECONN_API std::vector<SchemeStatistics> scheme_statistics(const Registry& regis
 /// Writes the metrics of all transports of `registry`, and of its lists of schemes, on `loop`. To
 /// be called on the loop's thread.
 AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
-/// Writes the metrics of all transports, summed over `loops`. Asks each loop on its own thread,
-/// between two handlers, and waits; ae::Loops::ask_each(). Any thread, also those of the loops.
-/// Throws ae::LoopError if a loop has ended.
+/// Writes the metrics of all transports, summed over `loops`. The statistics of each loop are read
+/// on its own thread, between two handlers; this function waits for them, like
+/// ae::Loops::ask_each(). Any thread, also those of the loops. Throws ae::LoopError if a loop has
+/// ended.
 AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 
 /// Writes Prometheus's text format and produces only valid output: an invalid name of a metric or

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Redial: keeps a connection to one place, and reconnects after it is lost. For clients that must
-// survive link failures and server restarts:
+// Redial: keeps a client connected to one endpoint: when the connection is lost, it connects again.
+// For clients that must survive link failures and server restarts:
 //
 //   conn::Redial redial(registry, loop, conn::Endpoint::parse("rdma|tcp://db:6379"),
 //                       {.up = [&](conn::Connection& c) { ask_again(c); },
@@ -14,8 +14,8 @@
 // and tls the options keepalive=1s and user-timeout=3s apply unless the URL sets them. Every failed
 // attempt is followed by another, whatever the reason, including lack of memory or descriptors.
 //
-// With resume=yes in the URL of an rdma connection, one whose path is back within resume-time is
-// not lost: none of the Handlers runs, and nothing is dialled again.
+// An rdma connection with resume=yes in its URL is not lost if its path is back within resume-time:
+// none of the Handlers runs, and no new connection is made.
 
 #include <array>
 #include <cstddef>
@@ -147,14 +147,15 @@ class AECONN_API Redial {
   /// Closes the connection and makes no further attempts. Handlers::down does not run.
   void stop();
 
-  /// Takes the connection out, without handlers: the caller owns it, and none of the Handlers runs
-  /// when it is lost. The Redial dials no other one until give_back(). Returns null unless phase()
-  /// is kUp, and after drop().
+  /// Releases the connection to the caller, without handlers: the caller owns it, and none of the
+  /// Handlers runs when it is lost. The Redial makes no other connection until give_back(). Returns
+  /// null unless phase() is kUp, and after drop().
   [[nodiscard]] ConnectionPtr take() noexcept;
-  /// Ends what take() began. If `connection` is established, and its peer is not known to have
-  /// closed, it is the Redial's again, and unconfirmed() is 0. Otherwise it counts as lost, and the
-  /// Redial starts again after a pause; if `connection` is null, `why` becomes the reason of the
-  /// loss. No handler runs inside this call. Unless phase() is kTaken it only closes `connection`.
+  /// Gives back the connection that take() released. If `connection` is established, and its peer
+  /// is not known to have closed, the Redial owns it again, and unconfirmed() is 0. Otherwise it
+  /// counts as lost, and the Redial starts again after a pause; if `connection` is null, `why`
+  /// becomes the reason of the loss. No handler runs inside this call. Unless phase() is kTaken it
+  /// only closes `connection`.
   void give_back(ConnectionPtr connection, Failure why = {}) noexcept;
 
   /// Numbers of attempts and connections since the Redial was created.

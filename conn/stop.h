@@ -9,13 +9,13 @@
 //   loop.run();
 //   return stop.status();
 //
-// At the first signal it stops listening and tells the sessions, which end when they have answered
-// the request under way; when the last of their connections has ended, it ends the loops. At a
-// second signal, or when its limit is over, it aborts the connections that are left. Connections
-// that the program dialled are not waited for.
+// At the first signal the Stop destroys the listeners and tells the sessions, which must end when
+// they have answered the request under way. When the last of their connections has ended, the Stop
+// ends the loops. At a second signal, or when its time limit has passed, it aborts the connections
+// that are left. It does not wait for connections that the program dialled.
 //
-// Sessions learn of the stop by co::Stream::next_request(), by a StopHook, or by
-// Stopping::begun() (conn/stopping.h). docs/server.md has both kinds.
+// Sessions learn of the stop by co::Stream::next_request(), by a StopHook, or by Stopping::begun()
+// (conn/stopping.h). docs/server.md shows how.
 
 #include <chrono>
 #include <csignal>
@@ -34,81 +34,88 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The graceful stop of a server on one loop or on several. Make it after the loops and after what
-/// the sessions refer to, before the listeners. A server has one at a time.
+/// The graceful stop of a server on one loop or on several. Create it after the loops and after the
+/// objects that the sessions refer to, but before the listeners. A server has at most one Stop at a
+/// time.
 class AECONN_API Stop {
  public:
-  /// How far the stop has come. It only goes on.
+  /// How far the stop has come. The value only increases.
   enum class Phase : std::uint8_t {
     kServing,   ///< no signal has arrived, and request() was not called
     kDraining,  ///< the server does not listen any more; sessions end
-    kEnded,     ///< no session is left, or what was left has been aborted
+    kEnded,     ///< no session is left, or the remaining connections have been aborted
   };
   /// Limits of a Stop, and what it calls. The functions run on the thread of the controlling loop.
   struct Settings {
-    /// How long sessions may take to end; then they are aborted. Zero aborts them at once;
-    /// ae::Duration::max() is no limit.
+    /// How long sessions may take to end; the remaining ones are then aborted. Zero aborts them at
+    /// once; ae::Duration::max() means no limit.
     ae::Duration limit = std::chrono::seconds(10);
     /// The signals that begin the stop. They are blocked on the constructing thread, and on threads
     /// that it makes later, and delivered to the loop by signalfd(2); handlers that the program has
     /// set for them do not run. Empty: none; the program calls request().
     std::vector<int> signals = {SIGINT, SIGTERM};
-    std::function<void()> begins = {};  ///< called when the stop begins, before it stops listening
-    /// Called at the end in place of ending the loops, for a program that runs them by other means.
+    /// Called when the stop begins, before the listeners are destroyed.
+    std::function<void()> begins = {};
+    /// If set, called at the end instead of ending the loops, for a program that ends them by other
+    /// means.
     std::function<void()> ends = {};
   };
   using Left = Stopping::Left;  ///< number of connections and bytes that were aborted
 
-  /// For a server on one loop. To be called on its thread, like the destructor, and before the
-  /// program starts other threads that do not block the signals. Throws conn::Error if the kernel
-  /// gives no descriptor, or std::bad_alloc.
+  /// Creates a Stop for a server on one loop. Constructor and destructor must be called on the
+  /// loop's thread, the constructor before the program starts any thread that does not block the
+  /// signals. Throws conn::Error if the kernel gives no descriptor, or std::bad_alloc.
   explicit Stop(ae::EventLoop& loop, Settings settings);
   explicit Stop(ae::EventLoop& loop) : Stop(loop, Settings()) {}  ///< with the default Settings
-  /// For a server on the loops of a group, the first of which controls the stop: end none of them
-  /// alone. At the end it calls loops.stop(). Not to be called on their threads; throws also
-  /// ae::LoopError.
+  /// Creates a Stop for a server on all loops of a group. The group's first loop controls the stop.
+  /// No loop of the group may be ended alone, by its own stop(). At the end the Stop calls
+  /// loops.stop(). Must not be called on the threads of the group; also throws ae::LoopError.
   explicit Stop(ae::LoopGroup& loops, Settings settings);
   explicit Stop(ae::LoopGroup& loops) : Stop(loops, Settings()) {}  ///< with the default Settings
-  /// For a server whose sessions are on `serving`, and which the loop `control` of the calling
-  /// thread controls; `control` is none of them. At the end it calls control.stop().
+  /// Creates a Stop for a server whose sessions are on the loops `serving`. The loop `control`,
+  /// which must be on the calling thread and not one of `serving`, controls the stop. At the end
+  /// the Stop calls control.stop().
   Stop(ae::EventLoop& control, ae::Loops& serving, Settings settings);
   Stop(const Stop&) = delete;
   Stop& operator=(const Stop&) = delete;
-  /// Destroys the handlers that it keeps, and listeners that are left, like that of a
-  /// ListenerGroup. On another thread than that of the controlling loop it waits until that loop
-  /// has let go of it, so the loop must run or have ended; `begins` and `ends` do not run
-  /// afterwards. If the loops go on, another Stop may follow. Restores the calling thread's signal
-  /// mask, unless a signal has arrived: the program is about to end then, and another signal must
-  /// not kill it.
+  /// Destroys the handlers that keep() stored, and the listeners that are left, as the destructor
+  /// of a ListenerGroup does. If it is called on another thread than that of the controlling loop,
+  /// it waits until that loop no longer uses this object, so the loop must run or have ended;
+  /// `begins` and `ends` do not run afterwards. If the loops go on, another Stop may be created.
+  /// Restores the calling thread's signal mask, unless a signal has arrived: the program is then
+  /// about to end, and another signal must not kill it.
   ~Stop();
 
-  /// Takes over a listener and destroys it when the stop begins, at once if it has begun. Its
-  /// accept handler goes with it: if sessions live in there, pass it through keep(). Connections
-  /// whose set-up is not over end with it, and are not counted. A listener of
-  /// one loop is added on its thread, and only to the Stop of that loop; a ListenerGroup on any
-  /// thread. An Acceptor of conn/co.h on one of the loops needs no call: it closes by itself.
+  /// Takes ownership of a listener, and destroys it when the stop begins, or at once if the stop
+  /// has begun. This also destroys its accept handler: if that owns the sessions, pass it through
+  /// keep(). Connections whose set-up is not complete end with the listener, and are not counted. A
+  /// listener of one loop must be added on the loop's thread, and only to the Stop of that loop; a
+  /// ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on one of the loops need
+  /// not be added: it closes by itself.
   void add(ListenerPtr listener);
-  /// Returns an accept handler for a listener on a loop of this thread that calls `handler`, which
-  /// lives as long as this object, and with it the sessions that it holds. Throws ae::LoopError for
-  /// a server on several loops.
+  /// Returns an accept handler, for a listener on a loop of this thread, that calls `handler`.
+  /// `handler`, and with it the sessions that it owns, lives as long as this object. Throws
+  /// ae::LoopError for a server on several loops.
   AcceptHandler keep(AcceptHandler handler);
-  /// The same for conn::listen() on several loops: the handler of each loop lives as long as this
-  /// object, or as its loop, and is destroyed on the loop's thread.
+  /// Does the same for conn::listen() on several loops: the handler that `make` returns for a loop
+  /// lives until this object or the loop is destroyed; it is destroyed on the loop's thread.
   std::function<AcceptHandler(ae::EventLoop&, std::size_t)> keep(
       std::function<AcceptHandler(ae::EventLoop&, std::size_t)> make);
 
-  /// Does what a signal does. May be called on any thread, not in a signal handler.
+  /// Has the effect of a signal: begins the stop or, if the stop has begun, aborts the connections
+  /// that are left. May be called on any thread, but not in a signal handler.
   void request();
   Phase phase() const noexcept;  ///< how far the stop has come; may be called on any thread
-  /// What was aborted. The bytes are output of these connections that had not left this machine, as
-  /// far as it is known: not over rdma and shm. Valid in kEnded, on any thread.
+  /// Returns how many connections were aborted, and how many bytes of their output had not left
+  /// this machine, as far as that is known (it is not over rdma and shm). Valid in phase kEnded, on
+  /// any thread.
   Left left() const noexcept;
   /// Exit status for main(): 0, or 1 if connections had to be aborted.
   int status() const noexcept { return left().connections == 0 ? 0 : 1; }
 
  private:
   struct Core;
-  std::unique_ptr<ae::LoopList> only_;  // with one loop, a list of it
+  std::unique_ptr<ae::LoopList> only_;  // contains the one loop; null for a server on several loops
   ae::Loops& loops_;
   const std::shared_ptr<Core> core_;
 };

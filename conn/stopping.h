@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a loop knows of the stop of its server (conn/stop.h): whether it has begun, and whom to
-// tell.
+// The stop of a server (conn/stop.h), as one of its loops sees it: whether it has begun, and which
+// objects must be notified.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,17 +19,17 @@ namespace conn { inline namespace AECONN_ABI {
 class ConnectionSet;
 class Stopping;
 
-/// An object that is told once when the server begins to stop, on its loop's thread. Destroying it
-/// ends that.
+/// An object that is notified once, on its loop's thread, when the server begins to stop.
+/// Destroying it cancels the notification.
 class AECONN_API StopWatcher {
  public:
   StopWatcher() = default;
   StopWatcher(const StopWatcher&) = delete;
   StopWatcher& operator=(const StopWatcher&) = delete;
-  /// The server begins to stop. The watcher is no longer registered, and may destroy itself or
-  /// others.
+  /// Called when the server begins to stop. The watcher is no longer registered, and may destroy
+  /// itself or other watchers.
   virtual void on_stop() = 0;
-  void stop_watching() noexcept;  ///< ends what Stopping::add() began
+  void stop_watching() noexcept;  ///< cancels the notification that Stopping::add() requested
 
  protected:
   virtual ~StopWatcher() { stop_watching(); }
@@ -43,9 +43,9 @@ class AECONN_API StopWatcher {
 /// A StopWatcher that runs a function.
 class AECONN_API StopHook final : private StopWatcher {
  public:
-  /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; in the loop's
-  /// next iteration if it has begun. To be created and destroyed on that thread, before the loop's
-  /// end. Throws std::bad_alloc.
+  /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; if the stop has
+  /// begun already, in the loop's next iteration. To be created and destroyed on that thread,
+  /// before the loop's end. Throws std::bad_alloc.
   StopHook(ae::EventLoop& loop, std::function<void()> begins);
 
  private:
@@ -68,23 +68,26 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// Whether half of the limit of the stop is over: a session should then end after the request
   /// under way even if the next one has arrived.
   bool hurries() const noexcept { return begun_ && loop_.now() >= hurries_from_; }
-  /// Adds a watcher, without owning it, until it is told or destroyed. It must not be in any
-  /// Stopping. If the stop has begun, it is told in the loop's next iteration. Throws
-  /// std::bad_alloc, only if the stop has begun.
+  /// Adds a watcher without owning it. It remains added until it is notified or destroyed, and must
+  /// not be in any Stopping yet. If the stop has begun, the watcher is notified in the loop's next
+  /// iteration. Throws std::bad_alloc, but only if the stop has begun.
   void add(StopWatcher& watcher);
 
   // --- for Stop ----------------------------------------------------------------------------------
-  /// What was cut: connections, and bytes of their output that had not left this machine.
+  /// The result of cut(): how many connections it aborted, and how many bytes of their output had
+  /// not left this machine.
   struct Left {
     std::size_t connections = 0;  ///< number of connections
     std::uint64_t bytes = 0;      ///< number of bytes
   };
-  /// Tells the watchers, and calls `drained` once, from the loop, when no served connection is
-  /// left. Throws std::bad_alloc, before anything has begun, or what a watcher throws.
+  /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
+  /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc, in which case
+  /// nothing has begun, or the exception of a watcher.
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
-  /// Aborts the served connections that are left; their handlers learn of it as of a failure.
+  /// Aborts the served connections that are left. For their handlers the connections have failed.
   Left cut() noexcept;
-  /// The Stop that called begin() is gone: begun() is false again, and `drained` is not called.
+  /// Called when the Stop that called begin() is destroyed: begun() is false again, and `drained`
+  /// is not called.
   void end() noexcept;
   /// Keeps an accept handler until forget(), or until the loop ends.
   void keep(std::shared_ptr<const AcceptHandler> handler);
@@ -99,10 +102,10 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   bool begun_ = false;
   ae::TimePoint hurries_from_{};
   StopWatcher* watchers_ = nullptr;
-  std::function<void()> drained_;  // empty once called
-  ae::TimerId timer_ = 0;          // expires when no served connection may be left; 0: none
+  std::function<void()> drained_;  // passed to begin(); empty after the call
+  ae::TimerId timer_ = 0;          // checks whether a served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
-  std::unique_ptr<End> end_;  // forgets the kept handlers while everything on the loop still works
+  std::unique_ptr<End> end_;  // destroys the kept handlers while the loop still works
 };
 
 }}  // namespace conn
