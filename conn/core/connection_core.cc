@@ -143,9 +143,9 @@ void ConnectionCore::carrier_changed() noexcept {
   queue_close();
 }
 
-// Ends the connection by an abort. If the program owns it, the program learns of a failure, and its
-// close() then does what abort() does. If the program has closed it, it delivers nothing more: the
-// loop destroys it once no handler is on the stack.
+// Ends the connection by an abort. If the program still owns it, the connection fails, and the
+// program's close() then acts like abort(). If the program has closed it already, it delivers
+// nothing more, and the loop destroys it once no handler is on the stack.
 void ConnectionCore::cut(const Failure& why) noexcept {
   if (inherited() || ending_ == Ending::kReleased) return;
   aborts_ = true;
@@ -153,13 +153,14 @@ void ConnectionCore::cut(const Failure& why) noexcept {
     carrier_->abandon();
     return release();
   }
-  if (given_up()) {  // without output above the carrier, InPlace closes the carrier from the loop
+  // When no output is left above the carrier, InPlace closes the carrier from the loop.
+  if (given_up()) {
     if (in_place_ != nullptr) in_place_->drop(why.code);
     return;
   }
   try {
     fail(why);
-  } catch (const std::bad_alloc&) {  // of copying the reason
+  } catch (const std::bad_alloc&) {  // thrown by copying the reason
     fail(out_of_memory());
   }
   watch_or_fail();

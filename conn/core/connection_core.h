@@ -64,13 +64,14 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   /// Moves the connection to the loop `to` like rebind(); if `to` is null, detaches it like
   /// leave(). Returns false with errno.
   bool move(ae::EventLoop* to);
-  /// `layer` becomes what `connection` was, see ConnectionBase::become(), and the connection is
-  /// gone, with its handlers. Returns the bytes that were read ahead. Throws Error if output waits,
-  /// or std::bad_alloc; the connection is then closed.
+  /// Moves everything from `connection` to `layer` (ConnectionBase::become()), and destroys the
+  /// connection with its handlers. Returns the bytes that were read ahead. Throws Error if output
+  /// waits to be sent, or std::bad_alloc; the connection is then closed.
   static std::string hand_over(ConnectionPtr connection, ConnectionBase& layer);
 
-  /// Takes the descriptor out of an established connection, as Carrier::release_descriptor() says;
-  /// the connection is then closed, with its handlers. Otherwise returns -1, and changes nothing.
+  /// Takes the descriptor out of an established connection, see Carrier::release_descriptor(). On
+  /// success the connection is closed and its handlers are removed. Otherwise returns -1, and
+  /// changes nothing.
   static int release_descriptor(ConnectionPtr& connection) noexcept;
 
   Alive run_connect_handler() override;
@@ -164,8 +165,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void watch_idle() noexcept;
   void fail_idle(ae::Duration time) noexcept;
   void cut(const Failure& why) noexcept;
-  /// Output that has not left this machine, as far as it is known: what waits above the carrier,
-  /// and what the kernel holds for a socket.
+  /// Number of output bytes that have not left this machine, as far as it is known: those that wait
+  /// above the carrier, and those that the kernel holds for a socket.
   std::size_t output_here() const noexcept;
   /// Whether the close handler's event (the peer's end of stream, or a failure) has happened.
   bool close_due() const noexcept;
@@ -186,7 +187,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool reads_fill_ = false;
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
   bool served_ = false;     // whether a peer opened it, see ConnectionSet::served()
-  bool drains_ = false;     // whether ConnectionSet::drain() waits for it
+  bool drains_ = false;     // whether ConnectionSet::drain() waits for this connection's output
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;

@@ -122,8 +122,8 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-        // The carrier could not change what it watches for. It keeps watching, and finds nothing to
-        // do at the events.
+        // There is no memory to change what the carrier watches for. It keeps watching, and its
+        // events find nothing to do.
       } catch (const std::exception&) {
       }
     }
@@ -151,7 +151,8 @@ void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   // soon.
   drain();
   for (auto& [each, kind] : kinds_) {
-    const bool any = kind.head != nullptr;  // if it has none, the type may have been destroyed
+    // Without connections, the type may already have been destroyed.
+    const bool any = kind.head != nullptr;
     if (any && (each == &type || Transport::of(*each).is_over(type))) (void)abandon(kind);
   }
 }
@@ -188,7 +189,8 @@ void ConnectionSet::drain() noexcept {
       for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) call(*each);
   };
   for (;;) {
-    // Those that wait are marked and counted, not listed: there may be no memory.
+    // The connections that have data left are marked and counted, not put in a list, which might
+    // need memory that is not available.
     std::size_t waiting = 0;
     for_each([&](ConnectionCore& each) {
       each.drains_ = !drain(each, began, began);

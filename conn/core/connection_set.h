@@ -79,23 +79,23 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
   // Served connections are those that a peer opened: accepted, or adopted. They count from the
-  // beginning of their set-up until they are destroyed, so that one that the program has closed
-  // counts while it still delivers.
+  // beginning of their set-up until they are destroyed, so a connection that the program has closed
+  // still counts while it delivers its output.
 
   /// Returns the number of served connections on this loop.
   std::size_t served() const noexcept { return served_; }
   /// Sets the function that is called whenever served() becomes 0; null removes it. It must not
   /// throw, nor use connections.
   void when_none_served(std::function<void()> none) noexcept { none_served_ = std::move(none); }
-  /// Aborts all served connections for the reason `why`: their peers see a cut as after
-  /// Connection::abort(), the program learns of it as of a failure, and closes them. Adds their
-  /// number to `connections`, and to `bytes` the output that had not left this machine, as far as
-  /// it is known: what waits above the transport, and what the kernel holds for a socket.
+  /// Aborts all served connections for the reason `why`. Their peers see the same as after
+  /// Connection::abort(); for the program each connection has failed, and the program closes it.
+  /// Adds their number to `connections`, and to `bytes` the output that had not left this machine,
+  /// as far as it is known: what waits above the transport, and what the kernel holds for a socket.
   void cut_served(const Failure& why, std::size_t& connections, std::uint64_t& bytes) noexcept;
 
-  /// Drains all connections, then ends those of `type` and those over it (Transport::is_over()) as
-  /// the end of the loop does. For a transport whose per-loop state may be destroyed before this
-  /// set: the loop destroys its locals in reverse order of creation.
+  /// Calls drain(), then ends the connections of `type`, and those that run over it
+  /// (Transport::is_over()), as the end of the loop does. For a transport whose per-loop state may
+  /// be destroyed before this set: the loop destroys its locals in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;
 
  private:
@@ -116,7 +116,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// that failed inside connect(). Creates the list on first use, and may then throw
   /// std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  /// Returns the same list; null if it has not been created yet.
+  /// Returns the list of due_to_close(loop); null if that list has not been created yet.
   ReadyList* due_to_close() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 

@@ -11,8 +11,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Number of steps in one idle-timeout. A silence is found when this many steps in a row have seen
-/// no byte: after the time itself, and at the latest one step later.
+/// Number of steps in one idle-timeout. The connection fails when this many steps in a row have
+/// seen no byte: after idle-timeout without a byte, or at the latest one step later.
 constexpr unsigned kSteps = 4;
 
 Failure silence(const Carrier& carrier, ae::Duration time) {
@@ -22,7 +22,8 @@ Failure silence(const Carrier& carrier, ae::Duration time) {
     why.text = "connection to " + carrier.peer_address() + ": nothing was read or written for " +
                time_words(time);
   } catch (const std::bad_alloc&) {
-    // The failure keeps the text about memory; its code is right.
+    // There is no memory for this text. The failure keeps the text of out_of_memory(), with the
+    // right code.
   }
   return why;
 }
@@ -47,8 +48,8 @@ std::uint64_t IdleWatch::bytes() const noexcept {
   return connection_.bytes_read_ + connection_.bytes_written_;
 }
 
-/// Counts a step without bytes; after the last one, fails the connection. Returns the time until
-/// the next step.
+/// Called when a step has seen no byte. The last such step fails the connection. Returns the time
+/// until the next step.
 ae::Duration IdleWatch::look() {
   const std::uint64_t now = bytes();
   if (now != std::exchange(seen_, now))
@@ -61,7 +62,8 @@ ae::Duration IdleWatch::look() {
   return step_;
 }
 
-/// Begins or ends to watch for silence, after the state, the carrier or the loop has changed.
+/// Begins or ends to watch for silence. Called after the state, the carrier or the loop has
+/// changed.
 void ConnectionCore::watch_idle() noexcept {
   const bool watched = state_ == State::kConnected && events_wanted() && !given_up() && carrier_;
   const ae::Duration time = watched ? carrier_->idle_timeout() : ae::Duration::zero();
@@ -74,7 +76,8 @@ void ConnectionCore::watch_idle() noexcept {
     rare().idle.reset();
     rare().idle.reset(new IdleWatch(*this, time));
   } catch (const std::bad_alloc&) {
-    // Without a watch the connection might stay for ever, against the option.
+    // There is no memory to watch the connection. It might then stay for ever, contrary to its
+    // option.
     fail(out_of_memory());
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Fails a connection on which nothing is read or written for the time of option idle-timeout. It is
-// allocated only for connections with that option. Reading and writing do nothing for it: a timer
-// compares the connection's counters of bytes four times in each such time.
+// allocated only for connections with that option. Reading and writing do not notify it: instead a
+// timer compares the connection's byte counters four times within each idle-timeout.
 
 #include <cstdint>
 
@@ -15,14 +15,14 @@ class ConnectionCore;
 
 class IdleWatch {
  public:
-  /// Begins to watch `connection`, which is on a loop, for a silence of `time`. Throws
-  /// std::bad_alloc.
+  /// Begins to watch `connection`, which must be on a loop, and fails it after `time` without a
+  /// byte. Throws std::bad_alloc.
   IdleWatch(ConnectionCore& connection, ae::Duration time);
   ~IdleWatch();
   IdleWatch(const IdleWatch&) = delete;
   IdleWatch& operator=(const IdleWatch&) = delete;
 
-  ae::Duration time() const noexcept { return time_; }  ///< the silence that ends the connection
+  ae::Duration time() const noexcept { return time_; }  ///< idle-timeout of the connection
 
  private:
   ae::Duration look();

@@ -42,8 +42,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // While a handler runs, its slot must not be used by the new loop's thread. A connect handler
-  // that is due would have to run before the others there.
+  // While a handler runs, the new loop's thread must not use its slot. A connect handler that is
+  // due would have to run before the other handlers on the new loop.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;
@@ -77,14 +77,15 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  // Tells a posted function that has not run yet to do nothing.
+  // A posted function that has not run yet must do nothing.
   rare_->moving->connection = nullptr;
-  // If a posted function is the caller, it holds another reference; join() needs none.
+  // If a posted function has called this one, it holds another reference; join() needs none.
   rare_->moving.reset();
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
-    if (served_) set_->enter_served();  // before what may throw: abandon() leaves again
+    // Comes before all that may throw, because abandon() undoes it.
+    if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->due_to_close(loop);
     set_->add(*this);  // only the thread of this loop may use the set

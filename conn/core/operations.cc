@@ -36,7 +36,8 @@ bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   return fit;
 }
 
-/// Whether readv() or writev() is called as read() or write() could be, which do less.
+/// Whether readv() or writev() was called with one vector that read() or write() could handle,
+/// which have less to do.
 bool is_one_piece(const iovec* vectors, int count) noexcept {
   return count == 1 && vectors != nullptr && vectors->iov_base != nullptr;
 }
@@ -164,7 +165,8 @@ namespace {
   return c.finish_write(c.carrier_->write(buffer, size), size);
 }
 
-/// Whether an operation needs no look at what waits above the carrier, and its buffer is valid.
+/// Whether an operation can use the carrier at once, because nothing waits above it, and its buffer
+/// is valid.
 bool is_usual(const ConnectionCore& c, const void* buffer, std::size_t size) noexcept {
   return c.state_ == State::kConnected && c.in_place_ == nullptr && buffer != nullptr &&
          size - 1 < SSIZE_MAX;
@@ -291,8 +293,8 @@ void Connection::clear_handlers() noexcept {
   try {
     c.carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // There is no memory to change what the carrier watches for. It finds no handler at its next
-    // event.
+    // There is no memory to change what the carrier watches for. At its next event it finds no
+    // handler to run.
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();
 }

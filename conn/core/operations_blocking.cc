@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations of Connection. All carriers share them: they try, wait for the carrier,
-// and try again.
+// The blocking operations of Connection. They are the same for all carriers: they try the
+// operation, wait for the carrier, and try again.
 
 #include <algorithm>
 #include <cerrno>

@@ -91,7 +91,7 @@ bool InPlace::flush() {
     const int count = output_.gather(vectors.data());
     std::size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
-    if (asked == 0) {  // a carrier is given no write of nothing
+    if (asked == 0) {  // a carrier must not be called with zero bytes
       output_.written(0);
       continue;
     }

@@ -60,9 +60,9 @@ View ReadAhead::peek(std::size_t together) {
       const ssize_t n = its_.connection().carrier_->read(unread_->data() + unread_->end, room);
       if (n > 0) {
         // A read that fills the chunk suggests that more data follows, so the next chunk is a large
-        // one. Less than a quarter of a small chunk, in all, suggests the opposite; what a read
-        // adds to bytes that already wait does not, since it may be the short rest of a long
-        // message.
+        // one. If there is less than a quarter of a small chunk, counting also the bytes that were
+        // unread before, the next chunk is a small one. The unread bytes count because a small read
+        // may be the end of a long message.
         if (static_cast<std::size_t>(n) == unread_->room())
           its_.connection().reads_fill_ = true;
         else if (unread() + static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)

@@ -90,8 +90,8 @@ class AECONN_API Transport : public ConnectionType {
                                                    PendingHandler arrived,
                                                    const Options& options = {}) const;
   /// Creates the acceptor of one loop for the port listener's pending connections. `endpoint` is
-  /// the one that the port listener has; if that adopted a socket, it has only options. The default
-  /// throws Error.
+  /// that of the port listener; if the port listener adopted a socket, `endpoint` has only options.
+  /// The default throws Error.
   [[nodiscard]] virtual LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                                       AcceptHandler accepted) const;
 };
