@@ -112,12 +112,12 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
   ssize_t no_more_unread() const noexcept;  ///< returns -1, and sets errno to that of the failure
-  /// The peer sends nothing more, whether or not everything has been read. Call it again when
-  /// Carrier::why_ended() has changed. Runs no handler. The host itself detects failures, and the
-  /// end of stream when a read returns it.
+  /// To be called when the peer sends nothing more, whether or not everything has been read, and
+  /// again when Carrier::why_ended() has changed. Runs no handler. The host itself detects
+  /// failures, and the end of stream when a read returns it.
   void peer_gone() noexcept;
-  /// The connection goes on without a path, or over another one: the path handler is due. Runs no
-  /// handler.
+  /// To be called when the connection has lost its path and goes on without one, or has found
+  /// another path: the path handler is then due. Runs no handler.
   virtual void path_changed() noexcept = 0;
   /// Keeps a place until the connection is destroyed: in the quota (max-connections) of the
   /// listener that accepted it, or among the connections to the address that it connects to.
@@ -170,7 +170,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   int failed_errno() const noexcept;  ///< returns the errno value that best matches failure()
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
-  /// Moves to `loop`, after leave(): the place that occupy() stored learns of it.
+  /// Moves the connection to `loop`, after leave(), and informs the place that occupy() has stored.
   void enter_loop(ae::EventLoop& loop) noexcept;
   /// Whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
@@ -272,7 +272,8 @@ class AECONN_API CarrierFacts : public CarrierBase {
   /// The addresses of both ends for socket calls (conn/kit/resolver.h); unset, the default:
   /// unknown.
   virtual SocketAddress local_sockaddr() const noexcept;
-  virtual SocketAddress peer_sockaddr() const noexcept;  ///< that of the peer
+  /// Address of the peer for socket calls; unset: unknown.
+  virtual SocketAddress peer_sockaddr() const noexcept;
   /// Whether the peer is on this host; no value: unknown.
   virtual std::optional<bool> is_local() const = 0;
   /// File descriptor that only this connection uses, or -1.
@@ -362,28 +363,28 @@ class AECONN_API Carrier : public CarrierFacts {
   /// The total time that all calls of drain() may take (option end-linger); zero: drain() is not
   /// called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
-  /// How long nothing may be read or written before the core fails the connection (option
-  /// idle-timeout, conn/kit/idle_timeout.h); zero: any time.
+  /// How long the connection may stay without any byte read or written before the core fails it
+  /// (option idle-timeout, conn/kit/idle_timeout.h); zero: without limit.
   virtual ae::Duration idle_timeout() const noexcept { return ae::Duration::zero(); }
-  /// Called by a protocol above that knows that the peer sends nothing more: close() need not wait
-  /// for the peer.
+  /// Called by a protocol above (such as TLS) that knows that the peer sends nothing more, so that
+  /// close() need not wait for the peer.
   virtual void expect_no_more() noexcept {}
-  /// Called by a protocol above once it has a secret that only both ends know. What the carrier
-  /// itself relies on to recognize its peer must then depend on the secret, too.
+  /// Called by a protocol above (such as TLS) once it has a secret that only both ends know. From
+  /// then on, whatever the carrier uses to recognize its peer must depend on this secret, too.
   virtual void take_secret(std::span<const std::byte> /*secret*/) noexcept {}
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Returns false
   /// with errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
-  /// Afterwards loop() is `to`. While it is null, close() and abandon() are not called: a
-  /// connection that is closed then ends in its carrier's destructor, which must do what aborts()
-  /// asks. On the new loop close() may come before join(), and abandon() instead of it if memory
-  /// runs out.
+  /// Afterwards loop() is `to`. While loop() is null, close() and abandon() are not called: a
+  /// connection that is closed then ends in its carrier's destructor, which must act according to
+  /// aborts(). On the new loop close() may be called before join(), and if memory runs out,
+  /// abandon() is called instead of join().
   virtual bool leave(ae::EventLoop* to);
-  /// Whether this connection can move to another loop although not all of its type can
-  /// (Capabilities::rebind).
+  /// Whether this connection can move to another loop although its type lacks Capabilities::rebind.
   virtual bool can_move() const noexcept { return false; }
-  /// Returns a descriptor, which blocks and is the caller's, if from now on it alone can carry both
-  /// streams: no byte that was read or written is held here, and no option needs the loop. Only
-  /// close() follows, which must not end the stream. Otherwise returns -1 without side effects.
+  /// Returns a blocking descriptor, which the caller then owns, if the descriptor alone can carry
+  /// both directions from now on: this carrier holds no bytes that were read or written, and no
+  /// option needs the loop. Afterwards only close() is called, which must not end the stream.
+  /// Otherwise returns -1 without side effects.
   virtual int release_descriptor() noexcept { return -1; }
   /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
   /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
