@@ -24,12 +24,12 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The order in which a client tries a server's addresses: the values of option spread.
 enum class AddressOrder : std::uint8_t {
-  kFirst,  ///< in the order of the URL, and for each host in that of the resolver
+  kFirst,  ///< in the order of the URL; the addresses of one host in the order of the resolver
   /// First the address with the fewest connections; if several have the fewest, a random one of
   /// them.
   kLeast,
-  /// First this machine's addresses, then those in its own networks, then others; equally near ones
-  /// as with kLeast.
+  /// First this machine's addresses, then those in its own networks, then others; equally near
+  /// addresses in the order of kLeast.
   kNear,
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// CodedError: a set-up error with an errno, for callers that distinguish causes such as EADDRINUSE;
-// and the failure of a connection that a set-up error stands for.
+// CodedError: a set-up error with an errno, for callers that distinguish causes such as EADDRINUSE.
+// mistake() turns a set-up error into the failure of a connection.
 
 #include <string>
 #include <system_error>
@@ -22,7 +22,7 @@ class CodedError : public Error {
   std::error_code code_;
 };
 
-/// Returns the failure EINVAL with the sentence of a set-up error, such as a bad option.
+/// Returns a Failure with the code EINVAL and the sentence of a set-up error, such as a bad option.
 inline Failure mistake(const Error& error) {
   return {std::make_error_code(std::errc::invalid_argument), error.what()};
 }

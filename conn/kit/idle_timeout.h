@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Option idle-timeout: the silence that ends a connection. The core implements it for every
-// transport; a transport has the option in its table and returns its value from
-// Carrier::idle_timeout(). Used by transports; host programs do not need it.
+// Option idle-timeout: a connection fails if nothing is read or written for this time. The core
+// implements it for every transport; a transport has the option in its table and returns its value
+// from Carrier::idle_timeout(). Used by transports; host programs do not need it.
 
 #include <chrono>
 
@@ -13,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The default value of option idle-timeout, and its row for a transport's option table.
 struct IdleTimeout {
-  /// Default value of option idle-timeout: no silence ends a connection.
+  /// Default value of option idle-timeout: connections without any traffic do not fail.
   static constexpr ae::Duration kDefault = ae::Duration::zero();
   /// Returns the row for a transport's table; values go from 0 to a week.
   static OptionRow row() {

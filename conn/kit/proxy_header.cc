@@ -19,12 +19,12 @@ constexpr std::string_view kMissing = "is missing: the first bytes are others";
 constexpr std::string_view kBadAddress =
     "must have two addresses of the family it names, and two ports";
 
-// Of version 2: commands, address families, and the protocol of a byte stream.
+// Values in a header of version 2: commands, address families, and the protocol of a byte stream.
 constexpr unsigned kLocal = 0, kProxy = 1;
 constexpr unsigned kUnspec = 0, kInet = 1, kInet6 = 2, kUnix = 3;
 constexpr unsigned kStream = 1, kDatagram = 2;
 
-/// Returns the size of the two addresses, with ports, of a family of version 2.
+/// Returns the size of both addresses together with their ports in a header of version 2.
 constexpr std::size_t size_of_addresses(unsigned family) noexcept {
   switch (family) {
     case kInet:
@@ -188,7 +188,7 @@ void ProxyHeaderReader::fixed_part_read() noexcept {
   if (version != 2) return malformed("has an unknown version");
   if (command != kLocal && command != kProxy) return malformed("has an unknown command");
   if (kFixed + length > kMost) return malformed("is longer than 4096 bytes");
-  // LOCAL: the family is to be ignored
+  // With the command LOCAL the family is ignored.
   if (command == kProxy) {
     if (family > kUnix || protocol > kDatagram) return malformed("has an unknown address family");
     if (length < size_of_addresses(family)) return malformed("is too short for its addresses");

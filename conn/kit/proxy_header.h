@@ -49,10 +49,11 @@ class AECONN_API ProxyHeaderReader {
   void take_addresses() noexcept;
   void malformed(std::string_view problem) noexcept;
 
-  static constexpr std::size_t kLongestLine = 107;  // of version 1, with CR and LF
+  // Maximum size of the line of version 1, with CR and LF.
+  static constexpr std::size_t kLongestLine = 107;
   Status status_ = Status::kIncomplete;
   bool binary_ = false;  // whether the header is of version 2
-  // The line of version 1; or of version 2 the fixed part, and behind it IP addresses and ports.
+  // For version 1 the line. For version 2 the fixed part, followed by the IP addresses and ports.
   std::array<std::uint8_t, kLongestLine> bytes_{};
   std::size_t count_ = 0;  // number of bytes read
   std::size_t end_ = 16;   // size of a header of version 2, as far as it is known
@@ -67,9 +68,9 @@ enum class ProxyVersion : std::uint8_t {
 };
 
 /// Returns the header that tells a server that `client` has connected to `server`. If one of the
-/// addresses is IPv4 and the other IPv6, the former is written as an IPv4-mapped IPv6 address; an
-/// unset `server`, as zeros. If `client` is unset or the address of a Unix socket, the header says
-/// that the address is unknown. Throws std::bad_alloc.
+/// addresses is IPv4 and the other IPv6, the IPv4 address is written as an IPv4-mapped IPv6
+/// address; an unset `server` is written as zeros. If `client` is unset or the address of a Unix
+/// socket, the header says that the address is unknown. Throws std::bad_alloc.
 AECONN_API std::string proxy_header(ProxyVersion version, const SocketAddress& client,
                                     const SocketAddress& server);
 

@@ -18,18 +18,18 @@ namespace conn { inline namespace AECONN_ABI {
 /// place may be returned on any thread, so full() may stay true for a short time after that.
 class Quota {
  public:
-  /// What counts one connection while it exists.
+  /// The object that a Place points to. While such a pointer exists, it counts one connection.
   class Slot {
    public:
     Slot() = default;
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     virtual ~Slot() = default;
-    /// The connection has moved to `loop`. Called on the thread of that loop.
+    /// Called when the connection has moved to `loop`, on the thread of that loop.
     virtual void moved_to(const ae::EventLoop& /*loop*/) const noexcept {}
   };
-  /// One connection's slot, held until the connection is destroyed, possibly on another thread.
-  /// Null: none.
+  /// The place of one connection, held until the connection is destroyed, possibly on another
+  /// thread. Null: the connection has no place.
   using Place = std::shared_ptr<const Slot>;
   static constexpr std::uint64_t kDefault = 65536;  ///< default value of option max-connections
   /// Largest value that option max-connections accepts.

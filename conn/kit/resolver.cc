@@ -249,7 +249,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     watched_ = false;
     line_.clear();
     running_.clear();
-    // The threads that waited for this condition variable exist only in the parent process.
+    // Replaced, because the threads that waited for this condition variable exist only in the
+    // parent.
     std::construct_at(&changed_);
     mutex_.unlock();
   }
@@ -520,7 +521,7 @@ std::string SocketAddress::to_string() const {
     return path;
   }
   const std::string name = host();
-  // the kernel chooses ports of clients that a URL does not have
+  // The kernel gives vsock clients ports above 65535, which host_port() cannot write.
   if (family() == AF_VSOCK)
     return name + ':' + std::to_string(reinterpret_cast<const sockaddr_vm*>(get())->svm_port);
   return name.empty() ? name : host_port(name, port());

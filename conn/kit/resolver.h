@@ -43,8 +43,8 @@ struct AECONN_API SocketAddress {
   std::uint16_t port() const noexcept;
   /// Sets the port; no effect if the address has no port.
   void set_port(std::uint16_t port) noexcept;
-  /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one); of vsock the
-  /// context ID, "*" for any.
+  /// The address without the port: "10.0.0.1", "::1" (with %scope if it has one); for vsock the
+  /// context ID, or "*" for any.
   std::string host() const;
   /// Address and port as host_port() joins them; a Unix socket's path, or '@' and its abstract
   /// name; "" if unset.
@@ -54,9 +54,9 @@ struct AECONN_API SocketAddress {
   bool same_host(const SocketAddress& other) const noexcept;
 };
 
-/// An IPv4 or IPv6 address in 28 bytes, to keep: a SocketAddress, with its sockaddr_storage, would
-/// be noticeable with ten thousand connections. Of an address of unix or vsock only the
-/// family is to be had.
+/// Keeps an IPv4 or IPv6 address in 28 bytes. A SocketAddress, with its sockaddr_storage, is
+/// larger, which would be noticeable with ten thousand connections. Of a Unix or vsock address it
+/// keeps only the family.
 class CompactAddress {
  public:
   CompactAddress() = default;
