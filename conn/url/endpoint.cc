@@ -77,9 +77,9 @@ class Parser {
     rest_.remove_prefix(colon + 1);
   }
 
-  /// Checks a list of schemes for one place. The schemes share the rest of the URL, but for shm
-  /// among others, which has a path of its own. Each scheme must be at least as secure as those
-  /// listed before it.
+  /// Checks a list of schemes for one place. All schemes share the rest of the URL; only shm, in a
+  /// list with other schemes, has a path of its own. Each scheme must be at least as secure as
+  /// those listed before it.
   void list() const {
     const std::vector<std::string> names = endpoint_.schemes();
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -97,8 +97,8 @@ class Parser {
     share(names);
   }
 
-  /// Checks that the schemes fit the rest of the URL: all lead to a path, or all to hosts, but for
-  /// one with shm that has option shm-path.
+  /// Checks that the schemes fit the rest of the URL: all must need a path, or all must need hosts.
+  /// Only shm may be listed together with other schemes, if option shm-path gives its path.
   void share(const std::vector<std::string>& names) const {
     const auto own = std::find_if(names.begin(), names.end(), is_shm);
     const auto first = std::find_if_not(names.begin(), names.end(), is_shm);

@@ -9,7 +9,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Whether this non-ASCII character, printed, would control a terminal, end a line or change the
+/// Whether printing this non-ASCII character would control a terminal, end a line or change the
 /// direction of text.
 bool acts(std::uint32_t point) noexcept {
   return point < 0xa0 || point == 0x2028 || point == 0x2029 || point == 0x200e || point == 0x200f ||
