@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// Bytes looked at together; a header that comes from a proxy is shorter.
+// Number of bytes that one call looks at; headers that proxies really send are shorter.
 constexpr std::size_t kPiece = 512;
 constexpr std::string_view kUnreadable = "cannot be read";
 // If the program's handler runs (in a nested iteration) when a deadline passes, the sockets are
@@ -162,10 +162,10 @@ void AwaitedHeaders::expire() {
     }
   } then{*this};
   for (bool first = true; loop_ != nullptr && !waiting_.empty() && !owner_.busy(); first = false) {
-    if (!first && !loop_->has_time()) return;  // the timer that Then sets goes on
+    if (!first && !loop_->has_time()) return;  // the timer that Then sets calls this function again
     const Place oldest = waiting_.begin();
     if (oldest->deadline > std::chrono::steady_clock::now()) return;
-    // The loop may be late itself: a header that has arrived meanwhile counts.
+    // The loop itself may be late: a header that has arrived meanwhile is accepted.
     if (read(oldest)) fail(oldest, ETIMEDOUT, "has not arrived in time");
   }
 }

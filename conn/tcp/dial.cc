@@ -26,7 +26,7 @@ constexpr ae::Duration kFirstRetry = 1ms, kLastRetry = 50ms;
 
 Failure connect_failure(const SocketAddress& to, int err) {
   if (to.family() == AF_VSOCK) {
-    // that is how the kernel reports a port without a listener
+    // The kernel reports ECONNRESET for a port of vsock without a listener.
     if (err == ECONNRESET) err = ECONNREFUSED;
     return {std::error_code(err, std::generic_category()),
             "connect to " + to.to_string() + ": " + vsock_error_text(err)};

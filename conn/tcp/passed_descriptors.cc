@@ -27,13 +27,14 @@ constexpr int kPassRights = 83, kPassPidfd = 76;
 
 std::atomic<bool> kernel_refusal{true};
 
-/// Room for the control data of `Most` descriptors. It is not zeroed, as the kernel writes it.
+/// Room for the control data of `Most` descriptors. It is not set to zero, because the kernel fills
+/// it.
 template <std::size_t Most>
 struct Control {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(Most * sizeof(int))> bytes;
 };
 
-/// Copies the descriptors of a received message, at most `most`. Returns their number.
+/// Copies at most `most` descriptors of a received message to `out`. Returns how many it copied.
 std::size_t descriptors_of(msghdr& message, int* out, std::size_t most) noexcept {
   std::size_t count = 0;
   for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
@@ -48,27 +49,27 @@ std::size_t descriptors_of(msghdr& message, int* out, std::size_t most) noexcept
 
 // --- the thread that closes ----------------------------------------------------------------------
 
-/// Makes closing a socket drop its unsent bytes instead of waiting for them. Returns whether
-/// closing the descriptor waits for nobody. No call here reaches a file system, which may be the
-/// peer's.
+/// Prepares a descriptor to be closed: closing a socket will drop its unsent bytes instead of
+/// waiting for them. Returns whether closing the descriptor is certain not to block. No call in
+/// this function reaches a file system, because the peer may control it.
 bool disarm(int fd) noexcept {
   int family = 0;
   socklen_t size = sizeof family;
   if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
     const linger drop{1, 0};
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
-    return family != AF_UNIX;  // that may have unread descriptors itself
+    return family != AF_UNIX;  // a Unix socket may itself have unread descriptors
   }
   return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
 }
 
-/// Closes what waits for nobody first, and forgets it.
+/// Closes those descriptors that can be closed without blocking, and removes them from `fds`.
 void close_some(std::vector<int>& fds) noexcept {
   std::erase_if(fds, [](int fd) { return disarm(fd) && (::close(fd), true); });
 }
 
-/// Reads a connection's unread messages to the end, so that no descriptor in them is dropped before
-/// it is disarmed, and closes the socket.
+/// Reads all unread messages of a connection, so that disarm() prepares each descriptor in them
+/// before it is closed, and closes the socket.
 void drain_and_close(int socket) noexcept {
   ::shutdown(socket, SHUT_RDWR);  // the peer can send no more
   std::array<char, 16 * 1024> discarded;
@@ -90,10 +91,12 @@ void drain_and_close(int socket) noexcept {
   ::close(socket);
 }
 
-/// What waits to be closed, and the thread that does it, which ends when nothing is left.
+/// The descriptors that wait to be closed, and the thread that closes them. The thread ends when
+/// nothing is left.
 class Closer {
  public:
-  /// The only one. It is never destroyed, as its thread may still run when the process exits.
+  /// Returns the only instance. It is never destroyed, because its thread may still run when the
+  /// process exits.
   static Closer& get() noexcept {
     alignas(Closer) static std::byte room[sizeof(Closer)];
     static Closer* const closer = new (room) Closer;
@@ -112,7 +115,7 @@ class Closer {
         ++count_;
       }
     } catch (const std::bad_alloc&) {
-      // Without memory they stay open: a descriptor less is better than a loop that waits.
+      // Without memory the descriptors stay open: this is better than a loop that waits.
     }
     run();
   }
@@ -125,18 +128,18 @@ class Closer {
   }
 
  private:
-  /// In a child of fork() the thread is gone. What it was closing stays open there.
+  /// In a child of fork(), where the thread does not exist. What it was closing stays open there.
   void notice_fork() noexcept {
     if (!made_here_.inherited()) return;
     made_here_.renew();
     running_ = false;
     count_ = passed_.size() + sockets_.size();
   }
-  /// Starts the thread. If there can be none now, the next call tries again.
+  /// Starts the thread if there is work. If that fails, the next call tries again.
   void run() noexcept {
     if (running_ || count() == 0) return;
     try {
-      const ae::SignalsOff off;  // signals are for the program's threads
+      const ae::SignalsOff off;  // signals are for the program's own threads
       std::thread([this] { work(); }).detach();
       running_ = true;
     } catch (const std::exception&) {
@@ -170,8 +173,8 @@ class Closer {
 
   ae::Mutex mutex_;
   std::vector<int> passed_;            // descriptors of peers
-  std::vector<int> sockets_;           // connections whose unread messages have some
-  std::atomic<std::size_t> count_{0};  // of both, and of what the thread has taken
+  std::vector<int> sockets_;           // connections with unread messages that contain descriptors
+  std::atomic<std::size_t> count_{0};  // of both, and of what the thread closes now
   bool running_ = false;
   ae::MadeHere made_here_;
 };
@@ -204,7 +207,7 @@ Fd own_unix_socket(int socket) noexcept {
   socklen_t size = sizeof passes;
   if (getsockopt(socket, SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0)
     return {socket, Fd::Kind::kUnix};
-  // Otherwise a read would discard a message that was sent with MSG_OOB, and what came with it.
+  // Otherwise a read would discard a message that was sent with MSG_OOB, with its descriptors.
   const int yes = 1;
   (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
   return {socket, Fd::Kind::kUnixPassing};
@@ -213,7 +216,8 @@ Fd own_unix_socket(int socket) noexcept {
 ssize_t receive_without(int socket, const iovec* vectors, int count, int flags,
                         bool& came) noexcept {
   if (Closer::get().count() != 0) {
-    // Until those are closed, no more are taken: this reads what comes without any.
+    // Until earlier descriptors are closed, no others are received: only bytes that come without
+    // descriptors are read.
     while (count > 1 && vectors->iov_len == 0) ++vectors, --count;
     const ssize_t n = peek_without(socket, vectors->iov_base, vectors->iov_len, came);
     if (n <= 0 || came) return n;
@@ -243,8 +247,8 @@ ssize_t peek_without(int socket, void* into, std::size_t size, bool& came) noexc
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  // Without room for control data the kernel says that there is some. Its references stay in the
-  // unread message.
+  // Because there is no room for control data, the kernel sets MSG_CTRUNC if there is any.
+  // Descriptors stay in the unread message.
   const ssize_t n = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
   if (n >= 0 && (message.msg_flags & MSG_CTRUNC) != 0) came = true;
   return n;
@@ -277,13 +281,15 @@ void Fd::close_unix(bool reset) noexcept {
   const int fd = release();
   if (fd < 0) return;
   const bool passing = std::exchange(kind_, Kind::kPlain) == Kind::kUnixPassing;
-  // A child of fork() has only copies, which it closes; shutdown() would act on its parent's.
+  // In a child of fork() the descriptor is a copy, and is only closed: shutdown() would act on the
+  // socket of the parent.
   if (made_here_.inherited() || (reset && !passing)) {
     ::close(fd);
     return;
   }
-  // Now the peer can add no more unread bytes, so the loop that discards them ends. With `reset`
-  // some are left, which is what resets a Unix socket, and the peer sees no end of stream before.
+  // From now on the peer cannot add unread bytes, so the loop that discards them ends. With `reset`
+  // some bytes are left unread, because this is what resets a Unix socket, and the peer must not
+  // see end of stream before the reset.
   ::shutdown(fd, reset ? SHUT_RD : SHUT_RDWR);
   std::array<char, 16 * 1024> discarded;
   for (;;) {
@@ -297,7 +303,7 @@ void Fd::close_unix(bool reset) noexcept {
     }
     n = ::recv(fd, discarded.data(), passing ? static_cast<std::size_t>(n) : discarded.size(),
                MSG_DONTWAIT);
-    if (n <= 0 && passing) return Closer::get().add({}, fd);  // what is there is not known
+    if (n <= 0 && passing) return Closer::get().add({}, fd);  // it is not known what is unread
     if (n == 0 || (n < 0 && errno != EINTR)) break;
   }
   ::close(fd);

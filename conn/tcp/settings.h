@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of tcp and unix, parsed once per type, or per endpoint that has options of its own.
-// The member initializers are the defaults; names, ranges and documentation texts are in
+// The options of tcp, unix and vsock, parsed once per type, or per endpoint that has options of its
+// own. The member initializers are the defaults; names, ranges and documentation texts are in
 // settings.cc.
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 class TrustedSenders;
 
 struct Settings {
-  // Options that both tcp and unix have
+  // Options that tcp and unix have in common; vsock has some of them
   int backlog = defaults::kBacklog;
   unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
@@ -55,13 +55,14 @@ struct Settings {
   std::uint64_t zero_copy = 0;
   SocketAddress source;  ///< local address to connect from; if its size is 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;
-  bool mptcp = false;       ///< whether sockets are those of Multipath TCP
+  bool mptcp = false;       ///< whether sockets use Multipath TCP
   std::uint32_t mark = 0;   ///< mark of the packets (SO_MARK) for the kernel's rules; 0: none
   int traffic_class = -1;   ///< traffic class of the packets, 0 to 255; -1: the kernel's default
-  std::string bind_device;  ///< network device that the packets use; "": the route's
+  std::string bind_device;  ///< network device that the packets use; "": that of the route
   // Options that only unix has
   int mode = -1;  ///< permissions of the listening socket's file; -1: as the umask allows
-  std::optional<gid_t> group;  ///< group of the listening socket's file; no value: the process's
+  /// Group of the listening socket's file; no value: that of the process.
+  std::optional<gid_t> group;
 };
 
 /// Returns the settings of tcp with `options` applied. Throws Error for an unknown option or a bad

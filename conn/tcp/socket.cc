@@ -146,7 +146,8 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
-/// Lets the kernel try for `limit` to connect the vsock socket `fd`; its own time is two seconds.
+/// Lets the kernel try for `limit` to connect the vsock socket `fd`; by default it tries for two
+/// seconds.
 static void set_connect_time(int fd, ae::Duration limit) noexcept {
   const auto us = std::chrono::ceil<std::chrono::microseconds>(limit).count();
   const timeval time{us / 1'000'000, us % 1'000'000};

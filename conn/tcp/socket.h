@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Socket helpers for tcp and unix. Sockets are non-blocking, close-on-exec and never raise SIGPIPE.
+// Socket helpers for tcp, unix and vsock. Sockets are non-blocking, close-on-exec and never raise
+// SIGPIPE.
 
 #include <netinet/in.h>
 #include <unistd.h>
@@ -21,14 +22,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Owns a file descriptor and closes it on destruction: a Unix socket without dropping descriptors
-/// that its peer has passed (conn/tcp/passed_descriptors.h).
+/// Owns a file descriptor and closes it on destruction. If it is a Unix socket, this does not drop
+/// descriptors that the peer has passed (conn/tcp/passed_descriptors.h).
 class Fd {
  public:
   enum class Kind : std::uint8_t {
     kPlain,
     kUnix,        ///< a connected Unix socket whose peer cannot pass descriptors
-    kUnixPassing  ///< one whose peer may pass some
+    kUnixPassing  ///< a connected Unix socket whose peer may pass descriptors
   };
   Fd() = default;
   explicit Fd(int fd) noexcept : fd_(fd) {}
@@ -48,14 +49,14 @@ class Fd {
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  /// Returns the descriptor, which is the caller's from now on.
+  /// Returns the descriptor, which the caller then owns.
   int release() noexcept { return std::exchange(fd_, -1); }
   /// Whether the descriptor is a connected Unix socket.
   bool is_unix() const noexcept { return kind_ != Kind::kPlain; }
-  /// Whether the descriptor is a Unix socket from which the peer's descriptors may come.
+  /// Whether the descriptor is a Unix socket from which descriptors of the peer may arrive.
   bool passes_descriptors() const noexcept { return kind_ == Kind::kUnixPassing; }
-  /// Closes the descriptor. Discards the unread input of a Unix socket before, so that the peer
-  /// sees end of stream. Such a socket never lingers: what was written has reached the peer.
+  /// Closes the descriptor. The unread input of a Unix socket is discarded first, so that the peer
+  /// sees end of stream. A Unix socket never lingers: what was written has reached the peer.
   void reset() noexcept {
     if (kind_ != Kind::kPlain) return close_unix(false);
     // close() is not repeated after EINTR: Linux has closed the descriptor by then.
@@ -90,14 +91,14 @@ Fd open_socket(int family, bool mptcp = false) noexcept;
 /// failure, which names the option that could not be set; empty: none.
 Failure open_socket_for(const Settings& settings, int family, Fd& out);
 
-/// Whether a connection is one of Multipath TCP. False if it is plain TCP, which the kernel falls
-/// back to if the peer has nothing else.
+/// Whether a connection uses Multipath TCP. False if the kernel has fallen back to plain TCP,
+/// because the peer does not support Multipath TCP.
 bool speaks_mptcp(int fd) noexcept;
 
-/// Sets the options that decide over the way of a socket's packets: mark, bind-device and
-/// traffic-class. Unlike those of apply(), they do not fail silently (packets on another way may be
-/// seen by others), but for the traffic class of IPv4 packets of an IPv6 socket. Returns the
-/// failure, which names the option; empty: none.
+/// Sets the options that determine the route of a socket's packets: mark, bind-device and
+/// traffic-class. Unlike apply(), it reports a failure, because packets on another route may be
+/// seen by others; only the traffic class of IPv4 packets of an IPv6 socket may fail silently.
+/// Returns the failure, which names the option; empty: none.
 Failure apply_way(const Settings& settings, int fd, int family);
 
 /// Sets the socket options that `settings` ask for. Also used on a listening socket: on Linux,
@@ -122,7 +123,7 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 SocketAddress local_address_of(int fd) noexcept;
 /// The process at the other end of a Unix socket; no value if the kernel does not tell.
 std::optional<PeerCredentials> credentials_of(int fd) noexcept;
-/// Adds what credentials_of() tells to the facts of a connection's info().
+/// Adds the result of credentials_of() to the facts of a connection's info().
 void add_credentials(int fd, std::vector<std::pair<std::string, std::string>>& facts);
 SocketAddress peer_address_of(int fd) noexcept;
 

@@ -39,9 +39,9 @@ ssize_t send_some(int fd, const iovec* vectors, int count) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
-/// Whether a receive or send call with the error `err` is worth another try later. A call that does
-/// not block has nothing that a signal could interrupt; should it return EINTR nevertheless, the
-/// socket is as ready as before, and the next event of the loop says so.
+/// Whether a receive or send call with the error `err` is to be tried again later. EINTR is not
+/// expected, since a call that does not block cannot be interrupted. Should it occur, the socket is
+/// as ready as before, and the loop's next event reports that.
 bool is_for_later(int err) noexcept { return err == EAGAIN || err == EWOULDBLOCK || err == EINTR; }
 
 }  // namespace
@@ -424,8 +424,8 @@ void SocketCarrier::writable() {
   if (alive == Alive::kYes && state() == State::kError) announce_error();
 }
 
-/// Returns whether the event of a socket means what it says. One that sends without copying also
-/// wakes the loop for zero-copy completions, as if it were readable and writable.
+/// Whether the socket is really readable or writable, as its event says. A socket with zero-copy
+/// sending wakes the loop also for completions, as if it were readable and writable.
 bool SocketCarrier::is_ready(short event) noexcept {
   (void)take_completions();
   if (!lending_ || !lending_->had_completions()) return true;
@@ -516,8 +516,8 @@ void SocketCarrier::close() noexcept {
 }
 
 /// Closes the socket so that the kernel no longer reads lent memory. With `reset`, a tcp peer gets
-/// a reset; a unix peer gets one only if input is unread here, since the kernel offers no other
-/// way, and a vsock peer none.
+/// a reset, and a vsock peer gets none; a unix peer gets one only if input is unread here, since
+/// the kernel offers no other way.
 void SocketCarrier::close_socket(bool reset) noexcept {
   if (reset && is_unix()) return fd_.abort_unix();
   if (reset && fd_ && is_inet() && !inherited()) reset_when_closed(fd_.get());
@@ -595,7 +595,7 @@ std::string SocketCarrier::socket_peer_address() const {
 }
 
 std::optional<bool> SocketCarrier::is_local() const {
-  // A loopback address of the client may be one of the proxy's machine.
+  // A loopback address of the client may be an address of the proxy's machine.
   if (client_) return std::nullopt;
   if (is_unix()) return true;
   if (is_vsock()) return fd_ ? is_same_machine(fd_.get()) : std::nullopt;
@@ -607,7 +607,7 @@ std::optional<bool> SocketCarrier::is_local() const {
 }
 
 std::optional<PeerCredentials> SocketCarrier::peer_credentials() const {
-  // Those of a proxy are not the client's.
+  // Behind a proxy these credentials would be the proxy's, not the client's.
   return is_unix() && fd_ && !client_ ? credentials_of(fd_.get()) : std::nullopt;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over a stream socket, shared by tcp and unix. The connection is ready when
-// the descriptor is; the loop watches the descriptor only while a handler needs it.
+// Carries a connection over a stream socket, shared by tcp, unix and vsock. The connection is ready
+// when the descriptor is; the loop watches the descriptor only while a handler needs it.
 
 #include <memory>
 
@@ -71,8 +71,8 @@ class SocketCarrier final : public Carrier {
   void dialed(Dialed result);
   void readable();
   void writable();
-  /// Whether an event of the socket only has a handler to run: no memory is lent to the kernel, and
-  /// no failure has to be announced.
+  /// Whether the socket is plain: its events only require a handler to run, because no memory is
+  /// lent to the kernel and no failure has to be announced.
   bool is_plain() const noexcept { return !lending_ && state() != State::kError; }
   void run_if_ready(short event);
   bool is_ready(short event) noexcept;
@@ -84,7 +84,7 @@ class SocketCarrier final : public Carrier {
   std::string socket_peer_address() const;
   bool is_unix() const noexcept { return peer_.family() == AF_UNIX; }
   bool is_vsock() const noexcept { return peer_.family() == AF_VSOCK; }
-  /// Whether the socket is one of TCP: bytes that the others accepted are the kernel's to deliver.
+  /// Whether this is a TCP socket. What other sockets have accepted is delivered by the kernel.
   bool is_inet() const noexcept { return !is_unix() && !is_vsock(); }
   int shut_down(int how);
   ssize_t receive_without_descriptors(const iovec* vectors, int count);
@@ -100,14 +100,14 @@ class SocketCarrier final : public Carrier {
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
-  CompactAddress peer_;  // of unix and vsock only the family; the name is queried on demand
-  // address of the client whose proxy is the peer; null: the peer is the client
+  CompactAddress peer_;  // for unix and vsock only the family; the name is queried on demand
+  // Address of the client whose proxy is the peer; null: the peer is the client itself.
   std::unique_ptr<const CompactAddress> client_;
   ae::Mask watched_ = ae::kNone;
   bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
   // whether shutdown() or shutdown_both() was called, so that no write may follow
   bool write_ended_ = false;
-  // whether expect_no_more() was called: by the protocol above, the peer sends no more
+  // whether expect_no_more() was called: the protocol above knows that the peer sends no more
   bool peer_done_ = false;
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A way to close a socket at once.
+// A way to close a socket at once, without delivering its unsent bytes.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket.h"

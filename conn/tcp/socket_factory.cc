@@ -100,7 +100,7 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   apply_to_adopted(*settings_, fd, family);
   Fd owner = family == AF_UNIX ? own_unix_socket(fd) : Fd(fd);
   if (family == AF_UNIX) {
-    refuse_descriptors(fd);  // from now on; some may be unread
+    refuse_descriptors(fd);  // takes effect from now on; descriptors may already be unread
     want_no_credentials(fd);
   }
   carrier.adopt({std::move(owner), peer});
@@ -122,7 +122,8 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
   if (family == AF_UNIX) {
-    // Its accepted sockets inherit both. It may have served another type before.
+    // The sockets that it accepts inherit both settings. Another type may have set them differently
+    // before.
     refuse_descriptors(copy.get(), !takes_descriptors());
     want_no_credentials(copy.get());
   }

@@ -89,7 +89,7 @@ class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeader
   void header_arrived(Accepted socket) override { take(std::move(socket)); }
   void header_failed(const Failure& why) override;
   void header_lost() noexcept override { ++counters_->accept_errors; }
-  // A handler of this listener is on the stack if this iteration is nested in it.
+  // Whether a handler of this listener is on the stack: this iteration is then nested in it.
   bool busy() const noexcept override {
     return accepted_.running() || arrived_.running() || refused_.running();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Accepts connections on one or several listening sockets; used by tcp and unix.
+// Accepts connections on one or several listening sockets; used by tcp, unix and vsock.
 
 #include <memory>
 #include <vector>

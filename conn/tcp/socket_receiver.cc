@@ -68,7 +68,8 @@ struct SocketLoopAcceptor::Core final : ae::Deferred {
       } go_on{*this};
       for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
         if (n != 0 && !loop.has_time()) break;
-        // the accept handler runs a nested iteration of the loop, which called this
+        // The accept handler is on the stack: it runs a nested iteration of the loop, which has
+        // called this.
         if (accepted.running()) break;
         begin(take_next());
       }

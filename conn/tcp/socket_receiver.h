@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The loop's acceptor of tcp and unix: turns sockets accepted on another loop into connections of
-// this loop.
+// The acceptor of one loop for tcp, unix and vsock: turns sockets accepted on another loop into
+// connections of this loop.
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Base class of the connection types tcp and unix.
+// Base class of the connection types tcp, unix and vsock.
 
 #include <memory>
 
@@ -22,7 +22,7 @@ struct ListenTo {
   PendingHandler arrived = nullptr;
 };
 
-/// Base of TcpType and UnixType: everything that TCP and Unix sockets have in common.
+/// Base of TcpType, UnixType and VsockType: everything that their sockets have in common.
 class AECONN_API SocketType : public Transport {
  public:
   Capabilities capabilities() const noexcept final {

@@ -21,7 +21,7 @@ class TrustedSenders {
   static TrustedSenders parse(std::string_view list);
 
   /// Whether connections from this address must begin with a header. An IPv4-mapped IPv6 address is
-  /// the IPv4 address.
+  /// treated like the IPv4 address.
   bool has(const SocketAddress& sender) const noexcept;
 
  private:

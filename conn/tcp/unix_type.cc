@@ -71,7 +71,8 @@ void set_mode(const std::string& path, int mode) {
   throw Error("set the mode of " + path + ": " + errno_text(err));
 }
 
-/// Gives the file to option group. Until listen() is called nobody can connect, whatever its mode.
+/// Gives the file the group of option group. Until listen() is called, nobody can connect, whatever
+/// the file's mode.
 void set_group(const std::string& path, gid_t group) {
   if (fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), group, AT_SYMLINK_NOFOLLOW) == 0)
     return;

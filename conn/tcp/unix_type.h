@@ -17,9 +17,9 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 class AECONN_API UnixType final : public SocketType {
  public:
   UnixType() = default;
-  /// For a transport over Unix sockets, `user`, whose scheme is `name`: makes its listening
-  /// sockets, whose clients may pass descriptors, and counts in its counters. `name` must outlive
-  /// this object.
+  /// Creates the type with which `user`, a transport over Unix sockets with the scheme `name`,
+  /// makes its listening sockets. Their clients may pass descriptors, and their connections are
+  /// counted in the counters of `user`. `name` must outlive this object.
   UnixType(std::string_view name, const ConnectionType* user) noexcept : name_(name), user_(user) {}
   std::string_view name() const noexcept override { return name_; }
   const ConnectionType& counted_as() const noexcept override { return user_ ? *user_ : *this; }

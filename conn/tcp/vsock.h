@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What vsock has in common with no other socket: its addresses and errors.
+// Functions for vsock sockets: their addresses and errors.
 
 #include <optional>
 #include <string>
@@ -15,8 +15,9 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 /// host.
 SocketAddress vsock_address(const Endpoint& endpoint);
 
-/// Sets the context ID of this machine in `local`, the address of a socket that is connected to
-/// `peer`: for a client's socket the kernel says "any". Leaves it if the kernel does not tell.
+/// Sets the context ID of this machine in `local`, the own address of a socket that is connected to
+/// `peer`: for a client's socket the kernel reports "any". Leaves `local` unchanged if the kernel
+/// does not report the ID.
 void set_own_cid(SocketAddress& local, const SocketAddress& peer) noexcept;
 
 /// Returns whether both ends of a connected vsock socket are on this machine; no value if the

@@ -15,8 +15,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// For port 0 ports are tried at random: the kernel's own choice may be above 65535, where a URL has
-// no ports.
+// For port 0 ports are tried at random: the kernel itself may choose a port above 65535, which a
+// URL cannot contain.
 constexpr int kTries = 64;
 constexpr unsigned kFirstFree = 1024, kLastFree = 65535;
 
