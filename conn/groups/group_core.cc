@@ -13,8 +13,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// The largest number of pending connections that may wait for one loop to take them. A loop with so
-// many waiting is not chosen while another has fewer. If all loops have so many, further
+// The largest number of pending connections that may wait for one loop to take them. While a loop
+// has this many, another loop with fewer is chosen instead. If all loops have this many, further
 // connections stay in the kernel's backlog until one loop has only half as many.
 constexpr std::uint32_t kMostWaiting = 128;
 
@@ -29,8 +29,8 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// One connection's slot, counted against option max-connections while this object exists. Counts
-/// the connection for its loop, wherever it moves.
+/// One connection's place, counted against option max-connections while this object exists. Also
+/// counts the connection for the loop that it belongs to, and follows it to other loops.
 struct GroupCore::Place final : Quota::Slot {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   ~Place() override {
@@ -99,7 +99,7 @@ void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptH
 }
 
 // Opens one port listener, on the first loop. If the kernel spreads the connections, opens one on
-// each loop; the first one determines the port of the others.
+// each loop, all on the port that the first one got.
 void GroupCore::open_ports(const OpenPort& open_port) {
   const bool one = how_ != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
@@ -121,7 +121,7 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    // Only a transport that reads something before it hands out a connection reports failures here.
+    // Only a transport that reads from a connection before it hands it out reports failures here.
     port_listener->on_refused([this, one, &part](const Failure& why) {
       const std::shared_ptr<GroupCore> self = shared_from_this();
       GroupPart& at = one ? *gate_at_ : part;
@@ -142,7 +142,7 @@ void GroupCore::open_ports(const OpenPort& open_port) {
 // --- path of a pending connection ----------------------------------------------------------------
 
 void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
-  // Keeps this object: a handler may destroy the group.
+  // Keeps this object alive, because a handler may destroy the group.
   const std::shared_ptr<GroupCore> self = shared_from_this();
   if (closed_) return;
   try {
@@ -219,10 +219,10 @@ GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way wa
   }
 }
 
-// Passes a pending connection to another loop. Returns false if the loop has ended, and then
-// `arrival` is unchanged; also false, with a null `arrival`, if the connection was refused. All
-// memory is allocated before the handoff, because after that the connection belongs to the other
-// thread.
+// Passes a pending connection to another loop. Returns true if the other loop has it. Returns false
+// with `arrival` unchanged if the other loop has ended, and false with a null `arrival` if the
+// connection was refused. All memory is allocated before the handoff, because after that the
+// connection belongs to the other thread.
 bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
   auto held = std::make_shared<PendingConnectionPtr>();
   const std::function<void()> task = [core = shared_from_this(), &to, held] {
@@ -243,14 +243,14 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& ar
 }
 
 void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
-  // Pauses here, because the function that set_paused() has posted may run later.
+  // Pauses the acceptor here, because the function that set_paused() has posted may run later.
   if (paused) at.receiver->pause();
   at.receiver->arrive(std::move(arrival));
 }
 
-// Takes over a connection that another loop has posted. If the group was closed meanwhile, a loop
-// still delivers what was posted to it before the function that leaves it. Posts also run while
-// their loop is being destroyed; then another loop must take the connection.
+// Takes over a connection that another loop has posted. If the group was closed meanwhile, the
+// connection is still delivered, as long as this loop has not left the group. If this loop is being
+// destroyed, which also runs posted functions, another loop must take the connection.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
   if (closed_) return;
@@ -343,9 +343,9 @@ GroupPart* GroupCore::fewest() const noexcept {
 
 // --- overload ------------------------------------------------------------------------------------
 
-// True if no loop can take further connections: each has ended, or kMostWaiting connections wait
-// for it. If the program chooses the loops, one loop with so many waiting is enough, because the
-// program may choose just that one.
+// True if no loop can take further connections: each loop has ended, or kMostWaiting connections
+// wait for it. If the program chooses the loops, it is enough that kMostWaiting connections wait
+// for one loop, because the program may choose just that one.
 bool GroupCore::is_full() const noexcept {
   const auto full = [](const auto& part) { return part->ended || part->waiting >= kMostWaiting; };
   const auto crowded = [](const auto& part) {
@@ -389,8 +389,8 @@ void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& f
   (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
 }
 
-// Runs a posted function. If memory runs out, posts the function again, behind work that is due,
-// because there is no caller to report this to.
+// Runs a posted function. If memory runs out, posts the function again, because no caller could
+// receive the exception.
 void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   try {
     if (part.receiver) fn(part);
@@ -406,8 +406,8 @@ void GroupCore::everywhere(const std::function<void(GroupPart&)>& fn) {
   for (const auto& part : parts_) run_on(*part, fn);
 }
 
-// The posted functions read paused_ when they run, so the last call takes effect in whatever order
-// they run.
+// Each posted function reads paused_ when it runs, so the last call of set_paused() takes effect in
+// whatever order the functions run.
 void GroupCore::set_paused(bool paused) {
   paused_ = paused;
   everywhere([this](GroupPart& part) {
@@ -459,8 +459,8 @@ void GroupCore::give_back(GroupPart& part) noexcept {
   }
 }
 
-// Moves the port listener from a loop that ends to another loop. If each loop has its own port
-// listener, does nothing: it ends with its loop.
+// Moves the group's only port listener from a loop that ends to another loop. Does nothing if each
+// loop has a port listener of its own, which ends with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
   if (!from.port_listener || ends() || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
@@ -472,8 +472,9 @@ void GroupCore::move_gate(GroupPart& from) noexcept {
   gate_has_arrived();
 }
 
-// Posts the port listener from `from` to `to`. Returns false if the loop of `to` has ended, and
-// then the port listener stays; also false if it cannot move, and then it is destroyed.
+// Posts the port listener from `from` to `to`. Returns false if the loop of `to` has ended; the
+// port listener then stays where it is. Also returns false if the port listener cannot move; it is
+// then destroyed.
 bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
   if (!from.port_listener->leave(to.handoff.get())) {
     from.port_listener.reset();
@@ -520,8 +521,8 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   Failure why;
   try {
     part.port_listener->arrive(*part.loop);
-    // Applies calls of pause() and resume() that were made while the port listener was on its way
-    // and therefore missed it.
+    // Applies the calls of pause() and resume() that did not reach the port listener while it
+    // moved.
     if (paused_ || held_back_)
       part.port_listener->pause();
     else
@@ -546,7 +547,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
-  // May be the last owner of this object; destroyed after `lock`.
+  // This may be the last pointer to this object, which is destroyed after `lock`.
   const std::shared_ptr<GroupCore> self = std::move(part.core);
   part.stop_watching();
   part.port_listener.reset();
@@ -556,8 +557,8 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
   tell_waiters();
 }
 
-/// Wakes close(). In a child of fork() it does not wait, and the threads that did exist only in the
-/// parent: the condition variable would wait for them.
+/// Wakes a waiting close(). In a child of fork() the threads that waited exist only in the parent,
+/// and the condition variable must not be used, because it might wait for them.
 void GroupCore::tell_waiters() noexcept {
   if (!made_here_.inherited()) left_.notify_all();
 }

@@ -24,8 +24,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Calls `post`, which posts a function to another loop, again and again until it does not run out
-/// of memory. Returns its result: false means that the loop has ended.
+/// Calls `post`, which posts a function to another loop, until it does not throw std::bad_alloc.
+/// Returns its result: false means that the loop has ended.
 template <typename Post>
 bool post_surely(const Post& post) noexcept {
   for (;;) {
@@ -43,7 +43,7 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  /// Whether the calling thread runs the loop: a loop of a LoopList may go to another thread.
+  /// Whether the calling thread runs the loop, which may move to another thread (LoopList).
   bool on_its_thread() const noexcept {
     const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
     return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();

@@ -95,8 +95,9 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
                    });
 }
 
-/// Creates the accept handler of each loop once, for a list of schemes, which has a GroupCore for
-/// each scheme. A loop's handler is destroyed with the last of the cores, on the loop's thread.
+/// The accept handlers of a list of schemes, which has a GroupCore for each scheme: each loop's
+/// handler is created only once, and shared by the cores. It is destroyed with the last of the
+/// cores, on the loop's thread.
 class SharedHandlers {
  public:
   SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make) : make_(make) {

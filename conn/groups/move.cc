@@ -10,12 +10,12 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// A connection between two loops, and what is to be called on the new one.
+/// A connection that has left one loop, and the function to call on the new loop.
 struct Traveller {
   void arrive(ae::EventLoop& loop) {
-    // Destroyed here, on this thread; move() may be the last to release this object.
+    // The handler is destroyed on this thread; move() may be the last to release this object.
     const AcceptHandler handler = std::move(arrived);
-    // The loop is being destroyed: the connection ends as if it had been there.
+    // If the loop is being destroyed, the connection ends like the other connections of that loop.
     if (!poster.open()) return connection.reset();
     (void)connection->join(loop);
     handler(std::move(connection));
