@@ -71,8 +71,8 @@ void Dial::abandon() noexcept {
 }
 
 /// Starts the candidates that are due, and ends the dial if one is ready or all have failed. Called
-/// from the constructor (`inside`), it leaves it to the timer to deliver the result; otherwise it
-/// delivers the result itself, and this object may be destroyed during the call.
+/// from the constructor (`inside` is true), it lets the timer deliver the result. Otherwise it
+/// delivers the result itself; this object may then be destroyed during the call.
 void Dial::go_on(bool inside) {
   if (over_) return;
   for (;;) {
@@ -132,7 +132,7 @@ void Dial::connected(std::size_t index) {
   try {
     if (connection.state() == State::kConnected) {
       // A connected connection may not be ready for data: over rdma the peer's first window may be
-      // missing. So its first writable event is awaited.
+      // missing. So the dial waits for its first writable event.
       connection.set_write_handler([this, index](Connection&) { writable(index); });
       return;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connects to one place through the first of several candidates that is ready for data, in the
-// order that conn/lists/race.h defines. Used by the transport for lists of schemes (FallbackType)
-// and by Redial; programs use those.
+// Connects to one endpoint through the first of several candidates that is ready for data, in the
+// order that conn/lists/race.h defines. Programs do not use it directly, but through the transport
+// for lists of schemes (FallbackType) or Redial.
 
 #include <cstddef>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// One candidate of a list of schemes: a transport and the endpoint to connect to by it, or the
+/// One candidate of a list of schemes: a transport and the endpoint to connect to with it, or the
 /// reason why this transport is not available.
 struct Candidate {
   std::string scheme;

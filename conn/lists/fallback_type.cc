@@ -29,7 +29,8 @@ const OptionRow* option_of(const Candidate& candidate, std::string_view key) noe
   return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
 
-/// Whether the candidate has a socket of its own, beside the place that the URL names.
+/// Whether the candidate listens on a socket of its own (option shm-path) instead of the place in
+/// the URL.
 bool is_short_cut(const Candidate& candidate) { return candidate.to.options.has(kShortCut); }
 
 /// Returns the error text for an option that existed in an earlier version, from the first
@@ -47,7 +48,8 @@ FallbackType::Times times_of(const Options& options) {
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
 }
 
-/// The listener of a list of schemes such as rdma|tcp: listens on one place by several transports.
+/// The listener of a list of schemes such as rdma|tcp: listens at one endpoint over several
+/// transports.
 class FallbackListener final : public Listener {
  public:
   FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
@@ -141,7 +143,7 @@ std::vector<Candidate> FallbackType::candidates_for(const Endpoint& endpoint) co
     chosen.back().to = of_scheme(endpoint, scheme);
   }
   // If a transport of the list is not available, options that no other transport knows are ignored,
-  // since that one might know them.
+  // because the missing transport might know them.
   const bool forgiving = std::any_of(chosen.begin(), chosen.end(), [](const Candidate& candidate) {
     return candidate.type == nullptr;
   });

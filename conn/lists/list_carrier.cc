@@ -104,8 +104,8 @@ std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
   return all;
 }
 
-/// Tries the candidates one after the other, not beside each other, since the loop does not run
-/// during a blocking call. Each candidate gets an equal part of the time left.
+/// Tries the candidates one after the other instead of concurrently, since the loop does not run
+/// during a blocking call. Each candidate gets an equal part of the remaining time.
 void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   to_ = without_options(to);
   deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
@@ -140,7 +140,8 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
         failed.kind = SkipReason::kNoDevice;
         failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};
       }
-      // Not within the try: an Error of the program's on_fallback() is no reason for another way.
+      // Outside the try block, because an Error thrown by the program's on_fallback() handler must
+      // not make the next candidate be tried.
       if (winner) return hand_over(std::move(winner));
     }
     why.code = failed.why.code;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection to a URL with a list of schemes while it connects, when several candidates
-// lead to its place. Once one of them is ready, the connection continues with the carrier of that
-// candidate, and this object is gone.
+// Carries a connection to a URL with a list of schemes while it connects, if several candidates can
+// reach the endpoint. Once one of them is ready, the connection continues with the carrier of that
+// candidate, and this object is destroyed.
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides when each of several candidates for one place is tried: in order, each as soon as the
+// Decides when each of several candidates for one endpoint is tried: in order, each as soon as the
 // candidate before it has failed or that candidate's head start is over. The race ends when one is
 // ready, all have failed or the deadline has passed. Pure logic: no clock, no I/O.
 
