@@ -42,8 +42,8 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// In a child of fork(): the parent's attempts are not made here, and take no places. With the
-/// mutex held.
+/// To be called with the mutex held. In a child of fork(), forgets the places and the queue of the
+/// parent, whose attempts do not belong to this process.
 void DialLimit::forget_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();

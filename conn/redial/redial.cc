@@ -382,8 +382,8 @@ void Redial::on_timer(Timer timer) {
       return try_preferred();
     case kSoon:
       if (!dropped_) return move_if_quiet();
-      // Carries out drop(): ends the connection, if the attempt that drop() was called for has
-      // succeeded since, otherwise the attempt. A handler may destroy this object.
+      // Carries out drop(). If the attempt that drop() was called for has succeeded since, this
+      // ends the connection, otherwise the attempt. A handler may destroy this object.
       return carry_out(std::exchange(dropped_, {}));
   }
 }
@@ -509,7 +509,8 @@ void Redial::count_loss() noexcept {
 
 void Redial::lose(Failure why) {
   if (!connection_) return;
-  // The program's reason, if the connection ends before its drop() was carried out.
+  // If the connection ends before the program's drop() was carried out, the reason passed to drop()
+  // counts.
   if (dropped_) why = std::exchange(dropped_, {});
   Loss loss;
   loss.why = copy_of(why);
@@ -586,9 +587,9 @@ void Redial::found_preferred(ConnectionPtr connection) {
   move_if_quiet();
 }
 
-/// Moves to the connection with the preferred scheme, if there is one and all data written to the
-/// present connection is confirmed. Unconfirmed data might be lost or not: the program could not
-/// know.
+/// Moves to the connection over the preferred scheme, if there is one and all data written to the
+/// present connection is confirmed. With unconfirmed data the program could not know whether the
+/// peer has received it.
 void Redial::move_if_quiet() {
   if (!better_ || !connection_ || unconfirmed() != 0 || dropped_) return;
   Loss loss;
