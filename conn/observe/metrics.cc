@@ -151,7 +151,7 @@ constexpr std::array kRows = {
         "Receives of the shared receive queue that never completed."},
 };
 
-// Counters of a metric with one more label: the rest of the statistic's name is its value.
+// Counters whose metric has one more label: the label's value is the rest of the statistic's name.
 constexpr struct {
   std::string_view statistic, metric, label, help;
 } kLabelled[] = {
