@@ -42,11 +42,11 @@ class Next final : public Wait {
 
 }  // namespace detail
 
-/// Holds up to `backlog` accepted connections until next() takes them. When it holds that many it
+/// Holds up to `backlog` accepted connections until next() takes them. While it holds that many it
 /// pauses its listener, and further connections stay in the listener's own backlog. Destroying it
 /// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams that
 /// next() has returned stay open. It must not be used after the loop's end. When the server stops
-/// (conn/stop.h) it calls close().
+/// (conn/stop.h), the acceptor closes as by close().
 class Acceptor : private StopWatcher {
  public:
   /// Default for the maximum number of accepted connections held.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One direction of a Stream: the operation that waits in it, its handler and its time-out.
+// One direction of a Stream: the operation that waits in it, the handler that it sets on the
+// connection, and the time-out.
 //
 // The handler stays set from one operation to the next if the same coroutine waits again before it
 // returns to the loop, and one timer serves all time-outs of the lane. In that case a waiting
@@ -38,8 +39,8 @@ struct Goodbye {
   Operation* operation;  // the operation to resume; null once it has resumed or is destroyed
 };
 
-/// Base of the operations of a Stream: one is tried until it completes. It lives in the frame of
-/// the awaiting coroutine. Destroying it ends the wait and loses no data.
+/// Base of the operations of a Stream. An operation is tried again until it completes. It lives in
+/// the frame of the awaiting coroutine. Destroying it ends the wait and loses no data.
 class Operation : public OfLibrary {
  public:
   Operation(Operation&& other) noexcept
@@ -94,7 +95,8 @@ class Operation : public OfLibrary {
     waiter_.resume();
   }
 
-  // resumes this operation from the loop, after the stream has released its connection; else null
+  // Resumes this operation from the loop, after the stream has released its connection; null at
+  // other times.
   Goodbye* goodbye_ = nullptr;
   ae::Duration limit_;
   ae::TimePoint deadline_;
@@ -281,8 +283,8 @@ class Lane {
     }
   }
 
-  /// Ends the waiting operation if its deadline has passed. If the deadline is later than the one
-  /// that the timer was set for, only re-arms the timer: returns the remaining time.
+  /// Ends the waiting operation if its deadline has passed. If the deadline is later than the time
+  /// that the timer was set for, only sets the timer again, by returning the remaining time.
   ae::Duration on_time() {
     if (waiting_ != nullptr && waiting_->deadline_ != ae::TimePoint::max()) {
       const ae::TimePoint now = std::chrono::steady_clock::now();

@@ -157,7 +157,7 @@ class Peek : public Operation {
   View view_;
 };
 
-/// Waits for the first byte of a request, or for the stop of the server.
+/// Waits for the first byte of a request, or for the server to stop (conn/stop.h).
 class NextRequest final : public Peek, private StopWatcher {
  public:
   NextRequest(Lane& lane, std::size_t& shown, Stopping* stopping, ae::Duration limit) noexcept
@@ -180,7 +180,7 @@ class NextRequest final : public Peek, private StopWatcher {
   }
 
  private:
-  /// How long a session still waits for a request that is on its way when the stop begins.
+  /// When the server stops, the session still waits for this time: a request may be on its way.
   static constexpr ae::Duration kLastLook = std::chrono::milliseconds(1);
 
   static bool begun(const Stopping* stopping) noexcept {

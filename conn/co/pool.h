@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A pool of connections to one place: tasks lease a connection and give it back. Each connection is
-// kept by a Redial, so that one that is lost is dialled again.
+// A pool of connections to one endpoint: tasks lease a connection and give it back. Each connection
+// is kept by a Redial, which connects again when the connection is lost.
 
 #include <algorithm>
 #include <cstddef>
@@ -35,14 +35,13 @@ struct PoolCore;
 struct PoolSlot;
 }  // namespace detail
 
-/// Connections to one place, for tasks that each need one for a while. Tasks that find none free
-/// wait, and are served in the order in which they began to wait.
-/// The pool opens its first connection at once, and another one when more tasks wait than
-/// connections are being opened, up to Settings::most. It keeps what it has opened: a connection
-/// that is lost, or is not given back, is dialled again as by a Redial, with the pauses of
-/// Redial::Settings.
-/// Use it on one loop's thread only. It must not outlive the loop. Leases may outlive the pool.
-/// Tasks that wait when it is destroyed resume without a connection.
+/// Connections to one endpoint, for tasks that each need one for a while. Tasks that find none free
+/// wait, and are served in the order in which they began to wait. The pool opens its first
+/// connection at once, and another one when more tasks wait than connections are being opened, up
+/// to Settings::most. It keeps the connections that it has opened: one that is lost, or is not
+/// given back, is replaced as by a Redial, with the pauses of Redial::Settings. Use the pool on one
+/// loop's thread only. It must not outlive the loop. Leases may outlive the pool. Tasks that wait
+/// when it is destroyed resume without a connection.
 class Pool {
  public:
   class Lease;
@@ -54,8 +53,8 @@ class Pool {
     std::size_t most = 8;
     /// Run on each new connection before a task gets it, for example to authenticate. If it returns
     /// false, or takes longer than redial.proof, the connection is closed and dialled again after a
-    /// pause. An exception of it does the same, and leaves the loop's run(). Without this function
-    /// a connection is free as soon as it is established.
+    /// pause. If it throws, the same happens, and the exception leaves the loop's run(). Without
+    /// this function a connection is free as soon as it is established.
     std::function<Task<bool>(Stream&)> prepare;
     /// Times of the Redial of each connection.
     Redial::Settings redial;
@@ -72,8 +71,8 @@ class Pool {
   /// Closes the free connections. Those that are leased stay with their leases.
   inline ~Pool();
 
-  /// Waits for a connection and returns it as a Lease. Returns an empty one, with failure(), if the
-  /// time-out expires first.
+  /// Waits for a connection and returns it as a Lease. If the time-out expires first, returns a
+  /// Lease without a connection, and with failure().
   [[nodiscard]] inline Acquire acquire(ae::Duration limit = kNoLimit) noexcept;
   /// Returns the number of connections: free, leased, or being opened.
   inline std::size_t size() const noexcept;
@@ -188,13 +187,15 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
     try {
       grow();
     } catch (const std::bad_alloc&) {
-      // the task waits for the connections that there are
+      // There is no memory for another connection: the task waits for one of the present
+      // connections.
     }
   }
   void opened(PoolSlot& slot) {
     if (!settings.prepare) return available(slot);
     Task<> task = prepare(shared_from_this(), Pool::Lease(slot, slot.redial.take()));
-    // without memory for the frame the lease has ended, and the connection is dialled again
+    // Without memory for the task's frame, the task is empty: the lease has ended with it, and the
+    // connection is dialled again.
     if (!task.done()) slot.preparing.spawn(std::move(task));
   }
   static Task<> prepare(std::shared_ptr<const PoolCore> core, Pool::Lease lease) {
@@ -284,8 +285,8 @@ inline void Pool::Lease::give_back() noexcept {
   if (slot->redial.phase() == Redial::Phase::kUp) slot->pool.available(*slot);
 }
 
-/// Closes the connection; `why` is the reason, null if there is none in particular. A connection
-/// that has failed has a reason of its own.
+/// Closes the connection. `why` is the reason; null: none in particular. A connection that has
+/// failed keeps its own reason.
 inline void Pool::Lease::end(const char* why) noexcept {
   ConnectionPtr connection = stream_.release();
   detail::PoolSlot* const slot = std::exchange(slot_, nullptr);

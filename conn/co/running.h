@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Tracks which tasks are on the stack. Three rules hold everywhere: the frame of a running task is
-// not destroyed before the task suspends or ends; the awaiter of a running task is not resumed; and
-// when such an action is deferred, operations that wait beside the running task are cancelled at
-// once, so that they do not consume data that no coroutine would receive.
+// not destroyed before the task suspends or ends; the coroutine that awaits a running task is not
+// resumed; and when such an action is deferred, operations that wait beside the running task are
+// cancelled at once, so that they do not consume data that no coroutine would receive.
 //
 // Each task knows its awaiter (Node::above). Each resumption of a task is linked into a
 // thread-local list while it lasts, and records the task that it runs. A task is therefore running

@@ -91,7 +91,7 @@ class Semaphore {
   [[nodiscard]] inline Acquire acquire(ae::Duration limit = kNoLimit) noexcept;
   /// Returns a permit without waiting; an empty one if there is none.
   [[nodiscard]] inline Permit try_acquire() noexcept;
-  /// Returns the number of permits that nobody holds now.
+  /// Returns the number of permits that no task holds now.
   std::size_t available() const noexcept { return permits_->free(); }
 
  private:

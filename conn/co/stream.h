@@ -54,9 +54,10 @@ class Stream {
     return *this;
   }
 
-  /// Sets the time-out of operations that are given none. It covers each operation as a whole, from
-  /// its own beginning, and applies to operations that begin after this call. The default is none
-  /// (kNoLimit). An operation that must wait as long as it takes passes kNoLimit itself.
+  /// Sets the time-out of operations that are called without one. It covers each operation as a
+  /// whole, from its own beginning, and applies to operations that begin after this call. By
+  /// default there is none (kNoLimit). An operation that may wait without limit passes kNoLimit
+  /// itself.
   void set_idle_limit(ae::Duration limit) noexcept {
     idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
   }
@@ -89,11 +90,11 @@ class Stream {
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
   }
-  /// Waits for the next request of a session: until the peer has sent at least one byte, which it
-  /// shows as peek() does. Fails with ECANCELED if the server stops (conn/stop.h) and nothing has
-  /// arrived: so a session that calls it between requests ends after the one under way. When half
-  /// of the stop's limit is over it fails even if more has arrived. The first call for a loop may
-  /// throw std::bad_alloc.
+  /// Waits for the next request of a session, until the peer has sent at least one byte, and shows
+  /// the bytes as peek() does. Fails with ECANCELED if the server stops (conn/stop.h) and nothing
+  /// has arrived: so a session that calls it between requests ends after its current request. When
+  /// half of the stop's limit has passed, it fails even if more has arrived. The first call for a
+  /// loop may throw std::bad_alloc.
   [[nodiscard]] detail::NextRequest next_request(ae::Duration limit = kIdleLimit) {
     ae::EventLoop* const loop = connection_ != nullptr ? connection_->loop() : nullptr;
     if (stopping_ == nullptr && loop != nullptr) stopping_ = &Stopping::of(*loop);
@@ -150,7 +151,8 @@ class Stream {
   unsigned at_once_ = 0;
   detail::Lane reader_, writer_;
   std::size_t shown_ = 0;  // number of bytes that peek() returned and that are not consumed yet
-  Stopping* stopping_ = nullptr;  // that of the connection's loop; null before next_request()
+  // That of the connection's loop; null before the first next_request().
+  Stopping* stopping_ = nullptr;
 };
 
 }}}  // namespace conn::co

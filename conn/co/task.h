@@ -27,8 +27,8 @@ inline constexpr bool kIsTask = false;
 template <class T>
 inline constexpr bool kIsTask<Task<T>> = true;
 
-/// The last step of a task: transfers control to the awaiting coroutine (symmetric transfer). A
-/// task that a Scope owns is destroyed here.
+/// The last step of a task: transfers control to the awaiting coroutine (symmetric transfer). For a
+/// task that a Scope owns, destroys its frame instead.
 struct FinalStep {
   bool await_ready() const noexcept { return false; }
   template <class Promise>

@@ -19,8 +19,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// A loop's list of items to run soon, in the order in which they were added. After the end of the
-/// loop they are not run.
+/// A loop's list of items to run soon, in the order in which they were added. Items that are left
+/// when the loop ends are not run.
 class Turns {
  public:
   /// Returns the one Turns object of `loop`. Throws std::bad_alloc, only at the first call for a
