@@ -18,11 +18,11 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Signals that arrive so soon after the first are the same request: timeout(1) and terminals
-/// signal a process and its group.
+/// Signals that arrive within this time after the first are the same request: timeout(1) and
+/// terminals send a signal both to a process and to its group.
 constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
 
-/// Calls `fn` again and again until there is memory for what it does.
+/// Calls `fn` until it no longer throws std::bad_alloc, and returns its result.
 template <class Fn>
 decltype(auto) surely(const Fn& fn) {
   for (;;) {
@@ -34,14 +34,15 @@ decltype(auto) surely(const Fn& fn) {
   }
 }
 
-/// Posts `fn`, whose copies may need memory, as soon as there is some. Returns false if the loop
-/// has ended.
+/// Posts `fn`. Copying `fn` may need memory; if there is none, tries again until there is. Returns
+/// false if the loop has ended.
 template <class Fn>
 bool post_surely(const ae::Poster& poster, const Fn& fn) {
   return surely([&] { return poster.post(fn); });
 }
 
-/// Begins the stop of one loop as soon as there is memory for it. Throws what a watcher throws.
+/// Begins the stop of one loop; tries again while there is no memory for it. Throws the exception
+/// of a watcher.
 template <class Fn>
 void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drained) {
   for (;;) {
@@ -56,8 +57,8 @@ void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drai
 
 }  // namespace
 
-/// The state that the loops share with the Stop. Members without a remark are used on the thread of
-/// the controlling loop.
+/// The state that the loops share with the Stop. Members without another remark are used only on
+/// the thread of the controlling loop.
 struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private LoopEndWatcher {
   Core(ae::Loops& loops, Settings its_settings, std::function<void()> its_end)
       : settings(std::move(its_settings)), end(std::move(its_end)) {
@@ -82,8 +83,8 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void cut();
   void finish();
   void end_parts();
-  /// Runs `fn` with the Stopping of each loop, on its thread, or `gone` if the loop is being
-  /// destroyed. Returns how many loops run one of them.
+  /// Posts a function to each loop. There it calls `fn` with the loop's Stopping, or `gone` if the
+  /// loop is being destroyed. Returns how many loops accepted the post.
   template <class Fn, class Gone>
   std::size_t on_parts(const Fn& fn, const Gone& gone);
   void on_loop_end() noexcept override {
@@ -101,24 +102,24 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   };
   Settings settings;
   std::function<void()> end;
-  std::vector<Part> parts;           // constant
+  std::vector<Part> parts;           // never changes
   ae::EventLoop* control = nullptr;  // null before start(), and once this object has left the loop
-  ae::Poster controller;             // constant
-  std::thread::id thread;            // constant: the controlling thread
+  ae::Poster controller;             // never changes
+  std::thread::id thread;            // the controlling loop's thread; never changes
   int fd = -1;                       // signalfd; -1: no signals
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
   std::atomic<bool> kept{false};  // whether a loop keeps accept handlers
   ae::TimePoint asked{};          // time of the first request
-  ae::TimePoint same_until{};     // until then, what comes is the same request
+  ae::TimePoint same_until{};     // a request before this time counts as the same request
   ae::TimerId limit_timer = 0;
   std::atomic<bool> has_left{false};  // whether this object has left the controlling loop
   std::size_t undrained = 0;          // number of loops that still have sessions
-  std::size_t uncut = 0;              // number of loops that have not said what they have cut
+  std::size_t uncut = 0;  // number of loops that have not reported yet what they aborted
   bool cutting = false;
   const ae::MadeHere made_here;
-  mutable ae::Mutex mutex;             // guards the following
+  mutable ae::Mutex mutex;             // guards the members that follow
   std::vector<ListenerPtr> listeners;  // emptied when the stop begins
   Left left;
 };
@@ -164,7 +165,8 @@ void Stop::Core::start(ae::EventLoop& loop) {
       const std::shared_ptr<Core> alive = self->shared_from_this();
       self->on_signal();
     });
-  // Last: nothing throws from here on, and an exception may destroy this object on another thread.
+  // These steps are the last because they cannot fail: after an exception, another thread may
+  // destroy this object.
   set.add(*this);
   control = &loop;
 }
@@ -194,12 +196,14 @@ void Stop::Core::on_signal() {
 
 void Stop::Core::on_request() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  // Another thread may destroy the Stop, which ends the last phase.
+  // The phase is tested and changed in one step, because another thread may destroy the Stop
+  // meanwhile, which sets kEnded.
   if (Phase from = Phase::kServing; phase.compare_exchange_strong(from, Phase::kDraining)) {
     asked = now;
     same_until = now + kSameRequest;
     begin();
-    // What came meanwhile has waited for begin(), which waits for other loops.
+    // begin() waits for other loops: requests that have arrived meanwhile also count as the same
+    // request.
     same_until = std::chrono::steady_clock::now() + kSameRequest;
     return;
   }
@@ -213,7 +217,8 @@ std::size_t Stop::Core::on_parts(const Fn& fn, const Gone& gone) {
   std::size_t count = 0;
   for (const Part& part : parts)
     count += post_surely(part.poster, [fn, gone, &part, self = shared_from_this()] {
-      // A function also runs while its loop is being destroyed, where nothing must be begun.
+      // Posted functions also run while their loop is being destroyed; the stop must not begin
+      // there.
       if (part.poster.open())
         fn(surely([&]() -> Stopping& { return Stopping::of(*part.loop); }));
       else
@@ -225,7 +230,7 @@ std::size_t Stop::Core::on_parts(const Fn& fn, const Gone& gone) {
 void Stop::Core::begin() {
   const ae::TimePoint none = ae::TimePoint::max();
   const bool limited = settings.limit < none - asked;
-  // The limit is set first: destroying the listeners may wait for each loop.
+  // The limit is set first, because destroying the listeners may wait for each loop.
   if (limited && control != nullptr)
     limit_timer = surely([this] {
       return control->add_time_event(asked + settings.limit, [this] {
@@ -241,7 +246,7 @@ void Stop::Core::begin() {
     stopped.swap(listeners);
   }
   stopped.clear();
-  if (phase != Phase::kDraining) return;  // what was called has destroyed the Stop, or aborted
+  if (phase != Phase::kDraining) return;  // the program has destroyed or ended the Stop meanwhile
   const auto one_drained = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->drained(); });
   };
@@ -252,7 +257,7 @@ void Stop::Core::begin() {
   if (undrained == 0) finish();  // all loops have ended
 }
 
-/// One loop has no session left, or has ended.
+/// Called when one loop has no session left, or has ended.
 void Stop::Core::drained() {
   if (--undrained == 0 && !cutting) finish();
 }
@@ -281,13 +286,13 @@ void Stop::Core::finish() {
   end();
 }
 
-/// The Stop is destroyed, and the loops may go on: for them no stop has begun any more. Posted, to
-/// come after what begin() has posted.
+/// Called when the Stop is destroyed and the loops may go on: Stopping::begun() becomes false on
+/// each of them. The calls are posted, so that they come after those that begin() has posted.
 void Stop::Core::end_parts() {
   (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
 }
 
-// --- what the program has ------------------------------------------------------------------------
+// --- the interface -------------------------------------------------------------------------------
 
 Stop::Stop(ae::EventLoop& loop, Settings settings)
     : only_(std::make_unique<ae::LoopList>(std::vector<ae::EventLoop*>{&loop})),
@@ -330,7 +335,7 @@ Stop::~Stop() {
     try {
       loops_.on_each([](ae::EventLoop& loop, std::size_t) { Stopping::of(loop).forget(); });
     } catch (const std::exception&) {
-      // A loop has ended, and its handlers with it.
+      // A loop has ended, and its kept handlers were destroyed with it.
     }
   }
   core->restore_signals();

@@ -11,13 +11,13 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// The timer is moved to now when the last connection ends; until then it only exists, so that
-// moving it needs no memory.
+// The first expiry of the timer. It is set to the present time when the last served connection
+// ends. It is created in advance, because moving a timer needs no memory.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
 }  // namespace
 
-// --- who is told ---------------------------------------------------------------------------------
+// --- the watchers --------------------------------------------------------------------------------
 
 void StopWatcher::stop_watching() noexcept {
   if (link_ == nullptr) return;
@@ -111,7 +111,8 @@ Stopping::Left Stopping::cut() noexcept {
   try {
     why.text = "the server was stopped before the connection ended";
   } catch (const std::bad_alloc&) {
-    // The failure keeps the text about memory; its code is right.
+    // There is no memory for this text. The failure keeps the text of out_of_memory(), with the
+    // right code.
   }
   Left left;
   connections_.cut_served(why, left.connections, left.bytes);
@@ -124,7 +125,8 @@ void Stopping::keep(std::shared_ptr<const AcceptHandler> handler) {
 
 void Stopping::forget() noexcept {
   const auto handlers = std::exchange(kept_, {});
-  static_cast<void>(handlers);  // destroyed here, while kept_ is empty: they may run any code
+  // Destroyed here, when kept_ is already empty, because their destructors may run any code.
+  static_cast<void>(handlers);
 }
 
 }}  // namespace conn
