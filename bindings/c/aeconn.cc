@@ -24,7 +24,8 @@ int not_after_fork(const char* function) {
                             " on a loop of the parent process: call aeconn_after_fork() first");
 }
 
-/// Where aeconn_note() stores: the loop that aeconn_collect() dispatches on this thread.
+/// Where aeconn_note() stores contexts: the list of the loop that aeconn_collect() dispatches on
+/// this thread now; null at other times.
 thread_local std::vector<void*>* notes = nullptr;
 
 }  // namespace
@@ -162,7 +163,8 @@ aeconn_loop* aeconn_loop_new() {
 
 void aeconn_loop_free(aeconn_loop* loop) {
   const NoCancel held;
-  if (loop != nullptr && loop->owned != nullptr) delete loop;  // a group's loop is the group's
+  // A group's loop is freed by its group.
+  if (loop != nullptr && loop->owned != nullptr) delete loop;
 }
 
 int aeconn_descriptor(aeconn_loop* loop) {
@@ -215,7 +217,7 @@ int aeconn_prepare(aeconn_loop* loop) {
 int aeconn_run(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
   if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_run() inside a handler of its loop");
-  loop->made_here.renew();  // the loop itself does the rest
+  loop->made_here.renew();  // run() replaces the loop's own resources
   return guarded([&] { return loop->loop.run(), 0; });
 }
 

@@ -12,14 +12,14 @@
  *     replace or remove anything, including what they were called for. They are level-triggered:
  *     called again while there is something to read or capacity to write.
  *
- * Threads: a loop and everything on it belongs to the thread that dispatches it. What any thread
- * may call says so: aeconn_post(), and functions of a group, of its listeners and of a stop.
+ * Threads: a loop and everything on it belongs to the thread that dispatches it. Functions that any
+ * thread may call say so: aeconn_post(), and functions of a group, of its listeners and of a stop.
  * aeconn_error() is per thread. docs/c-threads.md is about servers with several threads.
  *
  * Ownership: what is returned by a function whose name ends in _new, or by aeconn_group_of,
  * _listen, _connect, _adopt or _register, belongs to the caller until _free or aeconn_close(). Free
- * a loop last; what is on it ends with it, but must still be given back. How long a text stays
- * valid is described at each function.
+ * a loop last: what is on it ends with it, but its handles must still be freed or closed. How long
+ * a text stays valid is described at each function.
  *
  * A NULL handle is an error in functions that can report one; other functions ignore it. */
 
@@ -66,9 +66,9 @@ const char* aeconn_version(void);
 /* One sentence about this thread's last set-up call that failed; valid until the thread's next such
  * failure. Never NULL. */
 const char* aeconn_error(void);
-/* 1 if this build has the transport; 0 if not, and aeconn_error() says why. Whether this machine
- * has the libraries and a device for rdma is known once it is used: aeconn_listen() and the
- * connection say so. */
+/* Returns 1 if this build has the transport; 0 if not, and aeconn_error() says why. Whether this
+ * machine has the libraries and a device for rdma is known only when rdma is used, as an error of
+ * aeconn_listen() or of the connection. */
 int aeconn_has_transport(const char* scheme);
 /* Sets default options for every URL of a transport, "cert=c.pem&key=k.pem", and replaces earlier
  * ones, for new connections of the whole process. For a transport of tls it may be called at any
@@ -81,8 +81,8 @@ int aeconn_configure(const char* scheme, const char* options);
  * the process gives up its privileges, if it listens later. Listening with the same URL then opens
  * none of them; aeconn_configure() and reload=auto do. What was read counts as if a listener used
  * it, until the process ends: once the files cannot be read any more, each aeconn_configure() of
- * the transport fails, even if nobody listens on the URL; and statistic certificates_end counts
- * its certificates. 0, or -1 with errno and a sentence. */
+ * the transport fails, even if nothing listens on the URL; and statistic certificates_end counts
+ * the certificates in them. Returns 0, or -1 with errno and a sentence. */
 int aeconn_prepare_url(const char* url);
 
 /* Called once with a NUL-terminated text of `size` bytes, which is valid during the call. */
@@ -105,10 +105,11 @@ void aeconn_on_signal(int (*fn)(void* context), void* context);
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
-/* NULL with errno and a sentence if the kernel gives no descriptor. */
+/* Creates a loop. Returns NULL with errno and a sentence if the kernel gives no descriptor. */
 aeconn_loop* aeconn_loop_new(void);
 /* Must not be called from inside a handler, nor while another thread is inside a call of the loop.
- * Any thread, once the one that dispatched it has ended or will not use it again. */
+ * May be called on any thread once the thread that dispatched the loop has ended or will not use it
+ * again. */
 void aeconn_loop_free(aeconn_loop* loop);
 /* Descriptor of the loop, readable (POLLIN) exactly while aeconn_dispatch() has something to do.
  * Poll it level-triggered in your own event loop. It belongs to the loop: do not read or close it.
@@ -119,20 +120,22 @@ int aeconn_descriptor(aeconn_loop* loop);
  * a handler of this loop it serves file events and other connections but no timers and no posts:
  * for a host that runs its loop during a long operation. */
 int aeconn_dispatch(aeconn_loop* loop);
-/* In a child of fork(): gives a loop that the forking thread ran descriptors of its own, so that
- * the child can go on with it; poll aeconn_descriptor() anew. Without it aeconn_dispatch() and
- * aeconn_prepare() fail there with ECHILD; aeconn_run() and aeconn_turn() do it by themselves. What
- * was made on the loop before stays the parent's: docs/c.md. 0, or -1 with errno. */
+/* To be called in a child of fork() for a loop that was run by the thread that called fork(): gives
+ * the loop descriptors of its own, so that the child can continue to use it. Afterwards poll
+ * aeconn_descriptor() anew. Without this call aeconn_dispatch() and aeconn_prepare() fail in the
+ * child with ECHILD; aeconn_run() and aeconn_turn() do this themselves. What was made on the loop
+ * before still belongs to the parent: docs/c.md. Returns 0, or -1 with errno. */
 int aeconn_after_fork(aeconn_loop* loop);
 /* For hosts whose own functions are expensive to call from C, such as interpreters: they set
  * aeconn_note() as a connection's handler, which only stores its context, and handle the contexts
  * that aeconn_collect() returns. */
 /* A handler (aeconn_conn_fn). Stores nothing unless aeconn_collect() runs it. */
 void aeconn_note(void* context, aeconn_conn* conn);
-/* As aeconn_dispatch(), then writes the contexts that were stored meanwhile, in order, at most
- * `count`, and returns their number. If there are more, the next calls return these, without
- * dispatching, and the descriptor need not be readable: after `count` contexts, call again. A
- * context may be one of a connection that was closed since. -1 as aeconn_dispatch(). */
+/* Does what aeconn_dispatch() does, then writes the contexts that aeconn_note() stored meanwhile,
+ * in order, at most `count`, and returns their number. If there are more, the next calls return
+ * them without dispatching, and the descriptor need not be readable then: after `count` contexts,
+ * call again. A context may belong to a connection that was closed meanwhile. Returns -1 like
+ * aeconn_dispatch(). */
 ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count);
 /* For a host with a hook before it sleeps: sends what was written outside handlers. Returns 1 if
  * the host may sleep on the descriptor, 0 if it must dispatch at once. Hosts without such a hook do
@@ -179,16 +182,17 @@ int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context);
  * Threads are named "NAME-INDEX" ("loop" if name is NULL); with `pin` each is bound to a processor.
  * NULL with errno and a sentence. */
 aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin);
-/* A group of at least one loop that threads of the program run, "workers". It may be made before or
- * while they run. Free its listeners first (aeconn_listener_free()), then the group, before or
- * after its loops. */
+/* Makes a group of at least one loop. The loops are run by threads of the program ("workers"), and
+ * may run already. Free the group's listeners first (aeconn_listener_free()), then the group,
+ * before or after its loops. */
 aeconn_group* aeconn_group_of(aeconn_loop* const* loops, size_t count);
-/* Ends the loops that aeconn_group_new() started, with everything on them, and waits for that: on a
- * thread of the group it does nothing. Loops of aeconn_group_of() remain the program's. */
+/* Ends the loops that aeconn_group_new() started, with everything on them, and waits until they
+ * have ended; on a thread of the group it does nothing. Loops of aeconn_group_of() remain the
+ * program's. */
 void aeconn_group_free(aeconn_group* group);
 size_t aeconn_group_size(const aeconn_group* group);
-/* The number of a loop in its group, as a handler needs it that has the loop alone; (size_t)-1 if
- * it is not one of the group. */
+/* Returns the number of a loop in its group, for a handler that knows only the loop; (size_t)-1 if
+ * the loop is not in the group. */
 size_t aeconn_group_index(const aeconn_group* group, const aeconn_loop* loop);
 /* Runs `fn` on the thread of loop `index` with that loop's handle, which is valid as long as the
  * loop, must not be freed, and is for calls on that thread. May be called from any thread. Returns
@@ -196,12 +200,12 @@ size_t aeconn_group_index(const aeconn_group* group, const aeconn_loop* loop);
  * run. */
 typedef void (*aeconn_loop_fn)(void* context, aeconn_loop* loop);
 int aeconn_group_post(aeconn_group* group, size_t index, aeconn_loop_fn fn, void* context);
-/* Makes each loop end after its current iteration; of aeconn_group_of(), each aeconn_run() return.
- */
+/* Makes each loop end after its current iteration. For a group of aeconn_group_of(), makes each
+ * aeconn_run() return. */
 void aeconn_group_stop(aeconn_group* group);
 /* Returns when all loops have ended: 0, or -1 with errno and a sentence if a handler written in C++
- * threw; EINVAL on a thread of the group, and for one of aeconn_group_of(), whose threads the
- * program joins. */
+ * threw. Fails with EINVAL on a thread of the group, and for a group of aeconn_group_of(): the
+ * program itself joins those threads. */
 int aeconn_group_wait(aeconn_group* group);
 
 /* How connections are distributed over the loops of a group. */
@@ -219,15 +223,17 @@ typedef void (*aeconn_group_accept_fn)(void* context, aeconn_loop* loop, aeconn_
 aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url,
                                      enum aeconn_spread spread, aeconn_group_accept_fn accepted,
                                      void* context);
-/* Chooses the loop of a connection that arrives: returns its number. `connections` has, for each
- * loop, how many it has or will get; UINT64_MAX if the loop has ended. Any other number leaves the
- * choice to AECONN_FEWEST. Runs on a thread of the group, one call at a time, and must not use
- * loops, listeners or connections. `peer` is valid during the call. */
+/* Chooses the loop of a pending connection: returns the loop's number. `connections` has, for each
+ * loop, the number of its connections, including those that it will get; UINT64_MAX if the loop has
+ * ended. A number without a loop leaves the choice to AECONN_FEWEST. Runs on a thread of the group,
+ * one call at a time, and must not use loops, listeners or connections. `peer` is valid during the
+ * call. */
 typedef size_t (*aeconn_choose_fn)(void* context, const char* peer, const uint64_t* connections,
                                    size_t loops);
-/* As aeconn_group_listen(), but the program chooses the loop, for example by a queue of workers
- * that are free. What it has chosen waits until that loop's thread dispatches, however long: up to
- * 128 connections for each loop; while one has so many, the next ones stay in the backlog. */
+/* Like aeconn_group_listen(), but the program chooses the loop, for example by a queue of workers
+ * that are free. A connection waits until the thread of its loop dispatches, however long that
+ * takes. At most 128 connections wait for each loop; while 128 wait for one, further connections
+ * stay in the backlog. */
 aeconn_listener* aeconn_group_listen_by(aeconn_group* group, const char* url,
                                         aeconn_choose_fn choose, aeconn_group_accept_fn accepted,
                                         void* context);
@@ -235,17 +241,18 @@ aeconn_listener* aeconn_group_listen_by(aeconn_group* group, const char* url,
  * it was ever assigned; either pointer may be NULL. 0, or -1 with errno EINVAL. */
 int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_t* open,
                           uint64_t* assigned);
-/* As aeconn_statistics(), of loop `index`, and as aeconn_metrics(), summed over the loops. Both
+/* Like aeconn_statistics() for loop `index`, and like aeconn_metrics() summed over the loops. Both
  * wait until each loop has answered between two handlers, and may also be called inside a handler,
  * on several threads at once. -1 with errno EINVAL and a sentence if a loop has ended.
  *
- * A loop's thread is the one that dispatched it last, by aeconn_dispatch(), _collect(), _prepare(),
- * _run() or _turn(). On that thread the loop answers at once, also outside handlers, and another
- * thread that begins to dispatch or free it waits meanwhile. For any other loop these calls wait
- * until a thread dispatches or frees it: for ever if none does, or if only the calling thread
- * would, such as before the first dispatch. So a thread that takes a loop over from another one
- * dispatches it once before it asks, and before it does anything else with it if the other one may
- * still ask. */
+ * The thread of a loop is the last one that called aeconn_dispatch(), _collect(), _prepare(),
+ * _run() or _turn() for it. A loop of the calling thread answers at once, also outside handlers;
+ * another thread that begins to dispatch or free that loop waits meanwhile. For any other loop
+ * these calls wait until a thread dispatches or frees it: for ever if no thread does, or if only
+ * the calling thread would, for example before the first dispatch. So a thread that takes over a
+ * loop from another thread must dispatch it once before it makes these calls. While the other
+ * thread may still make these calls, the new thread must dispatch the loop before it does anything
+ * else with it. */
 int aeconn_group_statistics(aeconn_group* group, size_t index, const char* scheme,
                             aeconn_fact_fn fn, void* context);
 int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context);
@@ -279,68 +286,69 @@ void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn,
 
 /* --- a graceful stop ------------------------------------------------------------------------- */
 
-/* Ends a server without losing a request. It begins at a signal or by
- * aeconn_graceful_stop_request(): the server listens no more, and the program closes each client
- * once it has no answer due. When the last connection that a client opened has ended, with its
- * output, the loops end. At a second request, or when the limit is over, those that are left are
- * aborted: aeconn_last_errno() is ECANCELED. Requests within 100 ms, or before listening has ended,
- * are one. A connection whose set-up (of TLS, RDMA or shared memory) is not over when listening
- * ends is dropped uncounted. A server has one stop at a time. */
+/* Ends a server without losing a request. The stop begins at a signal or by
+ * aeconn_graceful_stop_request(): the server stops listening, and the program closes each client
+ * for which no answer is due any more. When the last connection that a client opened has ended,
+ * with its output, the loops end. At a second request, or when the limit has passed, the
+ * connections that are left are aborted: their aeconn_last_errno() is ECANCELED. Requests within
+ * 100 ms, or before listening has ended, count as one. A connection whose set-up (of TLS, RDMA or
+ * shared memory) is not complete when listening ends is dropped and not counted. A server has one
+ * stop at a time. */
 typedef struct aeconn_graceful_stop aeconn_graceful_stop;
 
-/* How far it has come; one-way. */
+/* How far the stop has come. Transitions are one-way. */
 enum aeconn_stop_phase {
-  AECONN_SERVING,  /* it has not begun */
-  AECONN_DRAINING, /* nobody listens any more; clients are closed after their last answer */
+  AECONN_SERVING,  /* the stop has not begun */
+  AECONN_DRAINING, /* listening has ended; clients are closed after their last answer */
   AECONN_ENDED     /* no client is left, or what was left has been aborted */
 };
-/* All zero: the defaults. It is copied. */
+/* The settings of a stop, which it copies. If all members are zero, the defaults apply. */
 typedef struct aeconn_stop_settings {
   /* The signals that begin the stop, and then 0. They are blocked on the calling thread, and on
    * those that it makes later, and delivered to the loop by signalfd(2); handlers set for them do
    * not run. Other threads must block them, too: those of aeconn_group_new() do. NULL: SIGINT and
    * SIGTERM. 0 alone: none, the program calls aeconn_graceful_stop_request(). */
   const int* signals;
-  /* Runs once on the thread of each serving loop when the stop begins: end the clients that wait
-   * for no answer. What ends later, and connections accepted later, see that the phase is not
-   * AECONN_SERVING any more. NULL: none. */
+  /* Runs once on the thread of each serving loop when the stop begins: it should end the clients
+   * that wait for no answer. Clients that end later, and connections accepted later, can find that
+   * the phase is not AECONN_SERVING any more. NULL: none. */
   aeconn_loop_fn begins;
-  /* Runs on the controlling loop at the end, in place of ending the loops. NULL: aeconn_run() and
+  /* Runs on the controlling loop at the end, instead of ending the loops. NULL: aeconn_run() and
    * aeconn_group_wait() return. */
   aeconn_loop_fn ends;
-  void* context; /* of both */
+  void* context; /* passed to `begins` and to `ends` */
 } aeconn_stop_settings;
-/* The server is on `loop` alone if `group` is NULL. If `loop` is NULL, it is on the loops of a
- * group of aeconn_group_new(), the first of which controls the stop. With both it is on the loops
- * of `group`, of either kind, and `loop`, which is none of them, controls the stop: it ends alone,
- * not the group.
- * Call it on the thread of `loop`; with a group on none of its threads, and if `begins` is set
- * while its loops run. `limit` is how long clients may take to end: 0 aborts them at once, a
- * negative one is no limit. `settings` may be NULL. NULL with errno and a sentence on failure. */
+/* Creates a stop. If `group` is NULL, the server is on `loop` alone. If `loop` is NULL, the server
+ * is on the loops of a group of aeconn_group_new(), the first of which controls the stop. If both
+ * are given, the server is on the loops of `group`, of either kind, and `loop`, which must not be
+ * one of them, controls the stop: at the end only `loop` ends, not the group. Call it on the thread
+ * of `loop`; with a group, on none of the group's threads, and if `begins` is set, while the
+ * group's loops run. `limit` is how long clients may take to end: 0 aborts them at once, a negative
+ * value is no limit. `settings` may be NULL. NULL with errno and a sentence on failure. */
 aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* group,
                                                int64_t limit, const aeconn_stop_settings* settings);
-/* Ends the stop; after that its functions do not run. If it has begun, clients that are left live
- * on, and another stop may follow. Frees the listeners that it has. Also allowed inside `begins`
- * and `ends` of a stop of one loop, and when loops have been freed; free it before its group. With
- * a group it does nothing on one of the group's threads, and if `begins` is set it waits until each
- * loop has run an iteration or was freed, and so for handlers that are asking the stop; without
- * `begins` it does not. On another thread than that of the controlling loop, it waits for that loop
- * likewise. Restores the calling thread's signal mask, unless a signal has arrived: the program is
- * about to end then, and another one must not kill it. In a child of fork(2) it only frees
- * memory. */
+/* Ends the stop, whose functions do not run afterwards, and frees its listeners. If the stop has
+ * begun, clients that are left live on, and another stop may follow. May also be called inside
+ * `begins` and `ends` of a stop of one loop, and after loops have been freed; free the stop before
+ * its group. With a group it does nothing on one of the group's threads; if `begins` is set, it
+ * waits until each loop has run an iteration or was freed, and so also for handlers that are using
+ * the stop. On another thread than that of the controlling loop, it waits in the same way for that
+ * loop. Restores the calling thread's signal mask, unless a signal has arrived: the program is then
+ * about to end, and another signal must not kill it. In a child of fork(2) it only frees memory. */
 void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
-/* Takes ownership of a listener: it is freed when the stop begins, at once if it has begun; do not
- * use it afterwards. One of a single loop is given on its thread, to the stop of that loop; one of
- * the group on any thread. 0, or -1 with errno: after ENOMEM the listener has been freed. */
+/* Takes ownership of a listener, which is freed when the stop begins, or at once if the stop has
+ * begun; do not use it afterwards. A listener of a single loop must be passed on the loop's thread,
+ * to the stop of that loop; a listener of the group may be passed on any thread. 0, or -1 with
+ * errno: after ENOMEM the listener has been freed. */
 int aeconn_graceful_stop_add(aeconn_graceful_stop* stop, aeconn_listener* listener);
-/* Does what a signal does. Any thread, but not in a signal handler. */
+/* Has the effect of a signal (see above). Any thread, but not in a signal handler. */
 void aeconn_graceful_stop_request(aeconn_graceful_stop* stop);
-/* Any thread. AECONN_SERVING for NULL. */
+/* Returns how far the stop has come; AECONN_SERVING for NULL. Any thread. */
 enum aeconn_stop_phase aeconn_graceful_stop_get_phase(const aeconn_graceful_stop* stop);
-/* Exit status for main(): 0, or 1 if connections were aborted; -1 with errno EINVAL for NULL. Sets
- * their number and that of the bytes of their output that had not left this machine, as far as it
- * is known: not over rdma and shm. Either pointer may be NULL. Valid in AECONN_ENDED, on any
- * thread. */
+/* Returns the exit status for main(): 0, or 1 if connections were aborted; -1 with errno EINVAL for
+ * NULL. Stores how many connections were aborted, and how many bytes of their output had not left
+ * this machine, as far as that is known (it is not over rdma and shm). Either pointer may be NULL.
+ * Valid in phase AECONN_ENDED, on any thread. */
 int aeconn_graceful_stop_status(const aeconn_graceful_stop* stop, uint64_t* connections,
                                 uint64_t* bytes);
 
@@ -375,8 +383,9 @@ int aeconn_on_writable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
  * to detect this. aeconn_last_errno() is then the failure, if there is one and it is known already:
  * unread bytes may come before it. Set after the event, it runs in the next iteration. */
 int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
-/* The same, only for a failure: also one that follows the end of the peer's stream. It replaces
- * aeconn_on_closed(), and is replaced by it. */
+/* Like aeconn_on_closed(), but the handler runs only for a failure, including one that follows the
+ * end of the peer's stream. A connection has one of the two handlers: setting one replaces the
+ * other. */
 int aeconn_on_failed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 
 /* --- data ------------------------------------------------------------------------------------ */
@@ -397,10 +406,10 @@ typedef struct aeconn_view {
   int last;               /* 1: these are the last bytes of the stream */
   size_t size;            /* total size of the pieces */
 } aeconn_view;
-/* Returns as aeconn_read(): the size, 0 at end of stream, -1 with errno. The first piece has at
- * least `together` bytes (at most 65536), or all that have arrived; then the read handler runs when
- * more have. The view is valid until the next read, peek or consume of this connection, or its
- * end. */
+/* Returns a value like aeconn_read(): the size, 0 at end of stream, -1 with errno. The first piece
+ * has at least `together` bytes (at most 65536), or all that have arrived; in the latter case the
+ * read handler runs when more have arrived. The view is valid until the next read, peek or consume
+ * of this connection, or its end. */
 ssize_t aeconn_peek(aeconn_conn* conn, size_t together, aeconn_view* view);
 /* Marks the first `size` bytes shown by aeconn_peek() as read. */
 void aeconn_consume(aeconn_conn* conn, size_t size);
@@ -454,16 +463,16 @@ const char* aeconn_last_error(const aeconn_conn* conn);
 int aeconn_last_errno(const aeconn_conn* conn);
 /* Name of the transport, "tls+rdma". */
 const char* aeconn_transport(const aeconn_conn* conn);
-/* A descriptor of this connection alone, or -1 (rdma). For inspection only; do not poll it. */
+/* A descriptor of this connection alone, or -1 (rdma, shm). For inspection only; do not poll it. */
 int aeconn_fd(const aeconn_conn* conn);
 /* As snprintf(3): returns the full length and writes as much as fits, NUL-terminated. For a path,
  * `host` is the path and `*port` is 0; `port` may be NULL. */
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
-/* The addresses as getsockname(2) and getpeername(2) give them, also over rdma, whose connections
- * are no sockets; behind a proxy that is trusted (proxy-protocol) the peer is the client. `*size`
- * is the room at `address`, and then the size of the address, which is cut if there is less room.
- * 0, or -1 with errno: ENOTCONN if the address is unknown, as after the end of a connection;
+/* Store the addresses like getsockname(2) and getpeername(2), also over rdma, whose connections
+ * have no sockets. Behind a trusted proxy (proxy-protocol) the peer is the client. `*size` is the
+ * room at `address`; it becomes the size of the address, which is cut if there is less room. 0, or
+ * -1 with errno: ENOTCONN if the address is unknown, for example after the end of a connection;
  * EINVAL. */
 int aeconn_local_sockaddr(const aeconn_conn* conn, struct sockaddr* address, socklen_t* size);
 int aeconn_peer_sockaddr(const aeconn_conn* conn, struct sockaddr* address, socklen_t* size);
@@ -473,9 +482,9 @@ int aeconn_is_local(const aeconn_conn* conn);
 size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size);
 /* The user name that option peer-user takes from the certificate; "" if there is none. */
 size_t aeconn_peer_user(const aeconn_conn* conn, char* user, size_t size);
-/* The process at the other end of a Unix socket: its number (0: it is in another PID namespace),
- * effective user and group. Pointers may be NULL. 0; or -1 with errno EOPNOTSUPP: only open
- * connections of unix, also below tls, tell it; EINVAL. */
+/* Stores facts about the process at the other end of a Unix socket: its number (0: it is in another
+ * PID namespace), effective user and group. Pointers may be NULL. 0; or -1 with errno EOPNOTSUPP:
+ * they are known only for open connections of unix and shm, also below tls; EINVAL. */
 int aeconn_peer_credentials(const aeconn_conn* conn, pid_t* pid, uid_t* uid, gid_t* gid);
 /* One line that describes the path: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"; "" before the connection
  * is established. Copies as aeconn_local(). */
@@ -503,18 +512,19 @@ int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
 typedef void (*aeconn_ended_fn)(void* context, int error, const char* why);
 /* Turns an established connection into a descriptor, for code that knows only read(2), write(2) and
  * poll(2): a stream socket that blocks and has close-on-exec set. Call it on the loop's thread; the
- * descriptor may be used on any thread. It belongs to the caller, and the connection from now on to
- * its loop, which must go on running: do not use `conn` afterwards. Closing the descriptor closes
- * the connection. docs/adapters.md says what each end sees of the other's end. `ended` may be NULL:
- * then the descriptor of tcp, unix and vsock is the socket itself, if that is all there is, and
- * needs no loop. -1 with errno and a sentence on failure, such as EMFILE, or ENOTCONN if the state
- * is not AECONN_CONNECTED; `conn` then stays the caller's, after ENOMEM without handlers. */
+ * descriptor may be used on any thread. The caller owns the descriptor. From now on the loop owns
+ * the connection and must keep running: do not use `conn` afterwards. Closing the descriptor closes
+ * the connection. docs/adapters.md describes what each end sees when the other ends. `ended` may be
+ * NULL: then the descriptor of a connection of tcp, unix or vsock is its own socket, if no bytes or
+ * options need the loop, and it needs no running loop. -1 with errno and a sentence on failure,
+ * such as EMFILE, or ENOTCONN if the state is not AECONN_CONNECTED; the caller then still owns
+ * `conn`, after ENOMEM without handlers. */
 int aeconn_to_fd(aeconn_conn* conn, aeconn_ended_fn ended, void* context);
 
 /* --- a connection that is re-established ----------------------------------------------------- */
 
-/* Keeps one connection to a place across link failures and server restarts. It never sends anything
- * twice: what was written to a lost connection is the program's responsibility. */
+/* Keeps a client connected to one endpoint across link failures and server restarts. It never sends
+ * anything twice: what was written to a lost connection is the program's responsibility. */
 
 enum aeconn_redial_phase {
   AECONN_REDIAL_WAITING,  /* pausing before the next attempt */
@@ -532,9 +542,9 @@ typedef struct aeconn_redial_loss {
   /* Bytes written but not confirmed: processed fully, in part, or not at all. */
   uint64_t unconfirmed;
 } aeconn_redial_loss;
-/* All run from the loop; each may call any function of the redial, including aeconn_redial_free().
- * NULL: no handler. The redial owns the connection: do not close it (use aeconn_redial_drop()) and
- * do not set its aeconn_on_closed(). */
+/* The handlers of a redial. All run from the loop; each may call any function of the redial,
+ * including aeconn_redial_free(). NULL: no handler. The redial owns the connection: do not close it
+ * (use aeconn_redial_drop()) and do not set its aeconn_on_closed(). */
 typedef struct aeconn_redial_handlers {
   /* A connection is established and proven. */
   void (*up)(void* context, aeconn_redial* redial, aeconn_conn* conn);

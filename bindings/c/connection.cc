@@ -18,7 +18,7 @@ struct aeconn_memory {
 
 namespace {
 
-/// Copies as getpeername(2): what fits, and the size of the whole.
+/// Copies an address as getpeername(2) does: as much as fits, and sets `*size` to the full size.
 int copy_address(const sockaddr_storage& from, std::size_t length, sockaddr* to, socklen_t* size) {
   if (length == 0) {
     errno = ENOTCONN;
@@ -29,7 +29,8 @@ int copy_address(const sockaddr_storage& from, std::size_t length, sockaddr* to,
   return 0;
 }
 
-/// A path is not split: a peer may bind a Unix socket to a name that looks like host and port.
+/// Splits an address into host and port; a path is returned whole, because a peer may bind a Unix
+/// socket to a name that looks like host and port.
 std::size_t address(const Connection& its, const std::string& text, char* host, std::size_t size,
                     std::uint16_t* port) {
   sockaddr_storage local{};
@@ -265,7 +266,7 @@ int aeconn_last_errno(const aeconn_conn* conn) {
 }
 
 const char* aeconn_transport(const aeconn_conn* conn) {
-  // Belongs to the type, which lives as long as the process; NUL-terminated.
+  // The name belongs to the type, which lives as long as the process; it is NUL-terminated.
   return conn == nullptr ? "" : of(conn)->type().name().data();
 }
 
@@ -392,7 +393,7 @@ int aeconn_to_fd(aeconn_conn* conn, aeconn_ended_fn ended, void* context) {
     }
     return adapters::to_descriptor(std::move(its), std::move(told));
   });
-  (void)its.release();  // on failure it stays the caller's
+  (void)its.release();  // on failure the connection stays the caller's
   return fd;
 }
 }  // extern "C"

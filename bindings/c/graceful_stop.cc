@@ -21,18 +21,18 @@ struct aeconn_graceful_stop {
   aeconn_graceful_stop(const aeconn_graceful_stop&) = delete;
   aeconn_graceful_stop& operator=(const aeconn_graceful_stop&) = delete;
   ~aeconn_graceful_stop() {
-    unwatch();  // while it waits, functions on other threads may ask `stop`
+    unwatch();  // while this waits, functions on other threads may still use `stop`
     stop.reset();
   }
   void watch(aeconn_loop* loop, aeconn_loop_fn begins, void* context);
   void unwatch() noexcept;
 
   aeconn_group* const group;          // null: the server is on one loop
-  std::unique_ptr<ae::LoopList> one;  // that loop
+  std::unique_ptr<ae::LoopList> one;  // contains the one loop
   const ae::MadeHere made_here;
   const std::thread::id thread = std::this_thread::get_id();
   std::unique_ptr<conn::Stop> stop;
-  // One for each serving loop, made and destroyed on its thread.
+  // One hook for each serving loop, created and destroyed on that loop's thread.
   std::vector<std::unique_ptr<conn::StopHook>> hooks;
 };
 
@@ -47,7 +47,8 @@ void aeconn_graceful_stop::watch(aeconn_loop* loop, aeconn_loop_fn begins, void*
 }
 
 void aeconn_graceful_stop::unwatch() noexcept {
-  // In a child of fork() the loops' threads, if there were others, exist only in the parent.
+  // Whether the hooks can be destroyed on this thread. In a child of fork() they must be: if the
+  // loops had other threads, these exist only in the parent.
   const bool here =
       made_here.inherited() || (group == nullptr && thread == std::this_thread::get_id());
   for (bool done = hooks.empty() || here; !done;) {
@@ -59,7 +60,7 @@ void aeconn_graceful_stop::unwatch() noexcept {
       done = false;
       std::this_thread::yield();
     } catch (const std::exception&) {
-      // A loop has ended, and its hook is told nothing any more.
+      // A loop has ended, so its hook is not called any more.
     }
   }
   hooks.clear();

@@ -66,7 +66,7 @@ aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin) {
     if (name != nullptr) config.name = name;
     config.pin = pin != 0;
     config.make = [its = group.get()](std::size_t index) {
-      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // it ends by aeconn_group_stop()
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // aeconn_group_stop() ends it
       auto loop = std::make_unique<ae::EpollLoop>();
       its->made[index] = std::make_unique<aeconn_loop>(*loop);
       its->loops[index] = its->made[index].get();
@@ -96,7 +96,7 @@ void aeconn_group_free(aeconn_group* group) {
   if (group == nullptr) return;
   if (group->threads) {
     if (on_its_thread(*group)) return;
-    group->threads.reset();  // waits; handlers may still use the handles meanwhile
+    group->threads.reset();  // waits for the threads, whose handlers may use the handles meanwhile
   }
   delete group;
 }

@@ -27,22 +27,24 @@
 struct aeconn_loop {
   aeconn_loop() : owned(std::make_unique<ae::EpollLoop>()), loop(*owned) {}
   explicit aeconn_loop(ae::EpollLoop& of_a_group) : loop(of_a_group) {}
-  std::unique_ptr<ae::EpollLoop> owned;  // null if it belongs to a group
+  std::unique_ptr<ae::EpollLoop> owned;  // null if the loop belongs to a group
   ae::EpollLoop& loop;
-  std::vector<void*> noted;  // for aeconn_collect(), of which `collected` were returned
+  // Stored contexts for aeconn_collect(), which has returned `collected` of them.
+  std::vector<void*> noted;
   std::size_t collected = 0;
-  ae::MadeHere made_here;  // or by aeconn_after_fork()
+  // The process in which the loop was created or aeconn_after_fork() was called.
+  ae::MadeHere made_here;
 };
 
 struct aeconn_group {
   ae::Loops& all() const noexcept {
     return threads ? static_cast<ae::Loops&>(*threads) : static_cast<ae::Loops&>(*list);
   }
-  // The handle of each loop. Those of `made` are made on their loop's thread; other threads read
-  // them only once `threads` is set.
+  // The handle of each loop. The handles in `made` are created on their loop's thread; other
+  // threads read them only once `threads` is set.
   std::vector<aeconn_loop*> loops;
   std::vector<std::unique_ptr<aeconn_loop>> made;
-  // One of the two: loops on threads of their own, or loops of the program.
+  // Exactly one of these two is set: loops on threads of their own, or loops of the program.
   std::unique_ptr<ae::LoopGroup> threads;
   std::unique_ptr<ae::LoopList> list;
 };
@@ -60,13 +62,13 @@ using conn::ConnectionPtr;
 /// Sets errno and stores this thread's error sentence. Returns -1. Never throws: without memory the
 /// sentence becomes empty.
 int failed(int err, std::string_view sentence) noexcept;
-/// The code as errno: 0 if there is none; EIO if no errno matches.
+/// Returns the errno value of an error code: 0 if there is no error; EIO if no errno value matches.
 int number_of(const std::error_code& code) noexcept;
 /// Reports the exception being handled through failed(). Returns -1.
 int caught() noexcept;
 
-/// Delays pthread_cancel() until the thread has left the library: what it unwinds, system calls of
-/// functions that are noexcept, would end the process.
+/// Delays pthread_cancel() until the thread has left the library: cancelling a thread unwinds its
+/// stack, and in functions that are noexcept this would end the process.
 class NoCancel {
  public:
   NoCancel() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
@@ -111,11 +113,11 @@ inline aeconn_conn* handle(Connection* connection) noexcept {
   return reinterpret_cast<aeconn_conn*>(connection);
 }
 
-/// One for the process, so that its loops share tickets and settings. Never destroyed, since a
-/// connection may outlive main().
+/// The one registry of the process, so that all loops share TLS session tickets and settings. Never
+/// destroyed, since a connection may outlive main().
 conn::Registry& registry();
 
-/// A negative duration means no limit.
+/// Converts a duration of the C interface. A negative one means no limit.
 inline ae::Duration limit(int64_t nanoseconds) noexcept {
   return nanoseconds < 0 ? ae::Duration::max() : ae::Duration(nanoseconds);
 }
@@ -125,7 +127,7 @@ inline Connection::Handler handler(aeconn_conn_fn fn, void* context) {
   return [fn, context](Connection& connection) { fn(context, handle(&connection)); };
 }
 
-/// Copies as snprintf(3).
+/// Copies text as snprintf(3) does.
 std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept;
 
 inline ae::Mask mask_of(int directions) noexcept {
@@ -134,18 +136,19 @@ inline ae::Mask mask_of(int directions) noexcept {
 static_assert(int{AECONN_READABLE} == int{ae::kReadable} &&
               int{AECONN_WRITABLE} == int{ae::kWritable});
 
-/// Tells statistics by name.
+/// Calls `fn` with the name and the value of each statistic.
 inline void tell(const conn::Statistics& all, aeconn_fact_fn fn, void* context) {
   for (const auto& [name, value] : all) fn(context, name.c_str(), std::to_string(value).c_str());
 }
-/// Those of one transport on a loop, or of the loop itself if `scheme` is null. On its thread.
+/// Returns the statistics of one transport on a loop, or of the loop itself if `scheme` is null. To
+/// be called on the loop's thread.
 conn::Statistics statistics_of(ae::EpollLoop& loop, const char* scheme);
 
-/// Whether this is one of the group's threads, which cannot wait for the group. In a child of
-/// fork() it is none.
+/// Whether the calling thread is one of the group's threads, which cannot wait for the group.
+/// Always false in a child of fork().
 bool on_its_thread(const aeconn_group& group) noexcept;
 
-/// The listener's handle. Throws std::bad_alloc.
+/// Creates the listener's handle. Throws std::bad_alloc.
 aeconn_listener* made(conn::ListenerPtr listener);
 
 inline void tell(const std::vector<conn::Skipped>& not_taken, aeconn_fact_fn fn, void* context) {

@@ -17,7 +17,8 @@ struct aeconn_redial {
 
 namespace {
 
-constexpr int64_t kLongest = 365LL * 24 * 3600 * 1'000'000'000;  // for each time of a redial
+// Limit of each duration in aeconn_redial_settings.
+constexpr int64_t kLongest = 365LL * 24 * 3600 * 1'000'000'000;
 
 static_assert(int{AECONN_REDIAL_STOPPED} == static_cast<int>(conn::Redial::Phase::kStopped) &&
               int{AECONN_REDIAL_DIALLING} == static_cast<int>(conn::Redial::Phase::kDialling));
@@ -102,7 +103,7 @@ aeconn_conn* aeconn_redial_connection(const aeconn_redial* redial) {
 
 void aeconn_redial_proved(aeconn_redial* redial, int answered) {
   if (redial == nullptr) return;
-  // Moved out first: the call may begin the next proof, or free the redial.
+  // The function is moved out first, because the call may begin the next probe, or free the redial.
   const conn::Redial::Proved told = std::exchange(redial->proved, {});
   if (told) guarded([&] { return told(answered != 0), 0; });
 }
