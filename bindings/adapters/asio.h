@@ -52,7 +52,7 @@ bool has_nothing(const Buffers& buffers) {
   return true;
 }
 
-/// One readv() or writev(). Returns false if the operation must wait.
+/// Calls readv() or writev() once. Returns false if the operation must wait.
 template <bool kReads, class Buffers>
 bool transfer(conn::Connection& connection, const Buffers& buffers, Outcome& outcome) {
   std::array<iovec, 64> vectors;
@@ -144,7 +144,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     try {
       connection->connect(endpoint, [this](conn::Connection&) { connected(); });
     } catch (...) {
-      connects_.discard_all();  // the operation has not begun
+      connects_.discard_all();  // the operation has not begun, so it must leave the queue
       throw;
     }
   }
@@ -175,7 +175,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     return std::move(connection);
   }
   void context_ends() noexcept override {
-    // The operations may own this object.
+    // Keeps this object alive, because the operations may own it.
     const auto kept = weak_from_this().lock();
     connection.reset();
     connects_.discard_all();
@@ -193,7 +193,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     operation->id = ++last_id_;
     queue.push(operation);
     set_cancel(operation->handler(), [self = weak_from_this(), id = operation->id] {
-      // The cancelled operation may hold the last reference.
+      // Keeps the state alive: the cancelled operation may hold the last reference to it.
       if (const auto state = self.lock()) state->cancel(id);
     });
   }
@@ -215,8 +215,8 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     if (!std::exchange(writing_, true))
       connection->set_write_handler([this](conn::Connection&) { writable(); });
   }
-  // The handler is removed only when data is there and no read waits: usually the next read begins
-  // before that.
+  // Removes the handler only if data has arrived and no read waits. Usually the next read begins
+  // earlier, so the handler stays.
   void readable() {
     if (!reads_.empty()) return serve(reads_);
     reading_ = false;
@@ -255,10 +255,12 @@ class Initiation {
   using executor_type = Executor;
   Initiation(std::shared_ptr<State> state, Begin begin)
       : state_(std::move(state)), begin_(std::move(begin)) {}
-  executor_type get_executor() const noexcept { return state_->executor; }  ///< where handlers run
+  /// The executor on which handlers run.
+  executor_type get_executor() const noexcept { return state_->executor; }
   template <class Handler, class... Arguments>
   void operator()(Handler&& handler, const Arguments&... arguments) const {
-    std::decay_t<Handler> its(std::forward<Handler>(handler));  // copies an lvalue
+    // A handler that is an lvalue is copied.
+    std::decay_t<Handler> its(std::forward<Handler>(handler));
     begin_(*state_, std::move(its), arguments...);
   }
 
@@ -276,17 +278,17 @@ class Initiation {
 class Stream {
  public:
   using executor_type = detail::Executor;  ///< any_io_executor
-  using lowest_layer_type = Stream;        ///< itself
+  using lowest_layer_type = Stream;        ///< the lowest layer is this class itself
 
-  /// With an established connection, or none; async_connect() makes one.
+  /// Creates a stream with an established connection, or with none for async_connect().
   explicit Stream(const executor_type& executor, conn::ConnectionPtr connection = nullptr)
       : state_(std::make_shared<detail::StreamState>(executor, std::move(connection))) {}
-  /// Uses the executor of `context`.
+  /// Creates a stream like the other constructor, with the executor of `context`.
   template <class Context>
   requires std::is_convertible_v<Context&, detail::net::execution_context&>
   explicit Stream(Context& context) : Stream(context.get_executor()) {}
   Stream(Stream&&) noexcept = default;  ///< leaves the other stream without a connection
-  /// Closes the connection it had.
+  /// Closes the connection that this stream had, and takes over that of `other`.
   Stream& operator=(Stream&& other) noexcept {
     if (this != &other) {
       if (state_ != nullptr) state_->close();
@@ -298,13 +300,15 @@ class Stream {
     if (state_ != nullptr) state_->close();
   }
 
-  executor_type get_executor() const noexcept { return state_->executor; }  ///< where handlers run
-  lowest_layer_type& lowest_layer() noexcept { return *this; }              ///< itself
-  const lowest_layer_type& lowest_layer() const noexcept { return *this; }  ///< itself
+  /// The executor on which handlers run.
+  executor_type get_executor() const noexcept { return state_->executor; }
+  lowest_layer_type& lowest_layer() noexcept { return *this; }              ///< returns this stream
+  const lowest_layer_type& lowest_layer() const noexcept { return *this; }  ///< returns this stream
 
-  /// Connects to `url` on `loop`: void(error_code). The transport's connect-timeout applies. Closes
-  /// the stream's previous connection. On failure last_error() has the sentence. invalid_argument:
-  /// the URL is invalid. Borrows registry and loop.
+  /// Connects to `url` on `loop`; the handler's signature is void(error_code). The transport's
+  /// connect-timeout applies. Closes the stream's previous connection. On failure last_error() has
+  /// the sentence; the error is invalid_argument if the URL is invalid. The registry and the loop
+  /// must outlive the operation.
   template <class Token>
   auto async_connect(const conn::Registry& registry, ae::EventLoop& loop, std::string url,
                      Token&& token) {
@@ -314,7 +318,8 @@ class Stream {
         },
         std::forward<Token>(token), std::move(url));
   }
-  /// void(error_code, size_t); eof at the end of the stream. Uses at most 64 buffers per call.
+  /// Reads some bytes; the handler's signature is void(error_code, size_t), with eof at the end of
+  /// the stream. Uses at most 64 buffers per call.
   template <class Buffers, class Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return initiate<void(detail::ErrorCode, std::size_t)>(
@@ -323,7 +328,8 @@ class Stream {
         },
         std::forward<Token>(token), buffers);
   }
-  /// void(error_code, size_t). Uses at most 64 buffers per call, with one writev().
+  /// Writes some bytes; the handler's signature is void(error_code, size_t). Uses at most 64
+  /// buffers per call, with one writev().
   template <class Buffers, class Token>
   auto async_write_some(const Buffers& buffers, Token&& token) {
     return initiate<void(detail::ErrorCode, std::size_t)>(
@@ -336,17 +342,18 @@ class Stream {
   /// Ends every waiting operation with operation_aborted. Cancelling a connect closes the
   /// connection.
   void cancel() { state_->cancel(); }
-  /// Cancels, and closes as Connection::close() does: what was written is still delivered.
+  /// Cancels all operations, and closes as Connection::close() does: what was written is still
+  /// delivered.
   void close() { state_->close(); }
-  /// As close(), but with Connection::abort(): the peer sees an error instead of the end of the
+  /// Like close(), but with Connection::abort(): the peer sees an error instead of the end of the
   /// stream, as after closing a socket with a linger time of 0.
   void abort() { state_->abort(); }
   /// True from connect or accept until close() or a failure.
   bool is_open() const noexcept {
     return state_->connection != nullptr && state_->connection->state() == conn::State::kConnected;
   }
-  /// As Connection::shutdown(): the peer gets end of stream; reading continues.
-  /// operation_not_supported over rdma to a peer that is not aeconn.
+  /// Half-closes like Connection::shutdown(): the peer gets end of stream; reading continues. The
+  /// error is operation_not_supported over rdma to a peer that is not aeconn.
   void shutdown(detail::ErrorCode& error) {
     error = {};
     if (state_->connection == nullptr)
@@ -354,14 +361,16 @@ class Stream {
     else if (state_->connection->shutdown() != 0)
       error = detail::from_errno(errno);
   }
-  /// Null before connect and after close. The stream owns its handlers and, while operations wait,
-  /// its reads and writes. Its facts (peer_address(), info()) may be read at any time.
+  /// The connection; null before connect and after close. The stream owns the connection's handlers
+  /// and, while operations wait, its reads and writes. Its facts (peer_address(), info()) may be
+  /// read at any time.
   conn::Connection* connection() const noexcept { return state_->connection.get(); }
-  /// Why it failed, in one sentence; "" if it did not fail.
+  /// Why the connection failed, in one sentence; "" if it did not fail.
   const std::string& last_error() const noexcept {
     return state_->connection != nullptr ? state_->connection->last_error() : state_->why_not;
   }
-  /// Cancels, removes the handlers and transfers ownership of the connection to the caller.
+  /// Cancels all operations, removes the handlers and transfers ownership of the connection to the
+  /// caller.
   [[nodiscard]] conn::ConnectionPtr release() { return state_->release(); }
 
  private:
@@ -452,19 +461,21 @@ class AcceptorState final : public Service::Member,
 
 }  // namespace detail
 
-/// Listens at one URL. Destruction stops it and cancels its operations. Movable, as Stream.
+/// Listens at one URL. Destroying it stops listening and cancels its operations. Movable, like
+/// Stream.
 class Acceptor {
  public:
   using executor_type = detail::Executor;  ///< any_io_executor
 
-  /// Listens on `loop`. Throws conn::Error, as Registry::listen(). Borrows registry and loop.
+  /// Listens on `loop`. Throws conn::Error like Registry::listen(). The registry and the loop must
+  /// outlive the acceptor.
   Acceptor(const executor_type& executor, const conn::Registry& registry, ae::EventLoop& loop,
            std::string_view url)
       : state_(std::make_shared<detail::AcceptorState>(executor)) {
     state_->listen(registry, loop, url);
   }
   Acceptor(Acceptor&&) noexcept = default;  ///< leaves the other acceptor without a listener
-  /// Closes the listener it had.
+  /// Closes the listener that this acceptor had, and takes over that of `other`.
   Acceptor& operator=(Acceptor&& other) noexcept {
     if (this != &other) {
       if (state_ != nullptr) state_->close();
@@ -476,9 +487,11 @@ class Acceptor {
     if (state_ != nullptr) state_->close();
   }
 
-  executor_type get_executor() const noexcept { return state_->executor; }  ///< where handlers run
-  /// void(error_code, Stream): a connection that is ready for data, after its handshakes, on the
-  /// acceptor's executor. Any number of accepts may wait.
+  /// The executor on which handlers run.
+  executor_type get_executor() const noexcept { return state_->executor; }
+  /// Accepts a connection that is ready for data, after its handshakes; the handler's signature is
+  /// void(error_code, Stream). The stream uses the acceptor's executor. Any number of accepts may
+  /// wait.
   template <class Token>
   auto async_accept(Token&& token) {
     const auto begin = [](auto& state, auto&& handler) { state.begin_accept(std::move(handler)); };
@@ -486,9 +499,9 @@ class Acceptor {
         detail::Initiation<detail::AcceptorState, decltype(begin)>(state_, begin), token);
   }
   void cancel() { state_->cancel(); }  ///< ends waiting accepts with operation_aborted
-  void close() { state_->close(); }    ///< stops listening and cancels
+  void close() { state_->close(); }    ///< stops listening and cancels waiting accepts
   bool is_open() const noexcept { return state_->listener != nullptr; }  ///< whether it listens
-  /// The addresses it listens on, with the port chosen for port 0; empty after close().
+  /// The endpoints on which it listens, with the port chosen for port 0; empty after close().
   std::vector<conn::Endpoint> endpoints() const {
     return is_open() ? state_->listener->endpoints() : std::vector<conn::Endpoint>();
   }

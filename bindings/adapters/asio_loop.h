@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Runs an ae::EpollLoop below asio's io_context, standalone or Boost's; docs/adapters.md has a
-// program.
+// Runs an ae::EpollLoop below asio's io_context, standalone or Boost's; docs/adapters.md has an
+// example program.
 //
 //   ae::EpollLoop loop;
 //   asio::io_context context;
@@ -24,10 +24,10 @@
 namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE {
 
-/// As long as it exists, the context of `executor` also runs `loop`, and does not run out of work.
+/// While it exists, the context of `executor` also runs `loop`, and does not run out of work.
 class Attachment {
  public:
-  /// Throws asio's exception if there is no memory or no descriptor for it.
+  /// Throws an exception of asio if there is no memory or no descriptor.
   Attachment(ae::EpollLoop& loop, const detail::net::any_io_executor& executor)
       : state_(std::make_shared<State>(loop, executor)) {
     wait(state_);
@@ -45,7 +45,7 @@ class Attachment {
         : loop(its_loop), descriptor(executor, its_loop.descriptor()) {}
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    ~State() {  // the first wait may have failed for lack of memory
+    ~State() {  // the descriptor is still open if the first wait has failed for lack of memory
       if (descriptor.is_open()) descriptor.release();
     }
     ae::EpollLoop& loop;
@@ -61,7 +61,7 @@ class Attachment {
       state->loop.dispatch();
     });
   }
-  struct Again {  // destructor runs also if a handler throws
+  struct Again {  // its destructor begins the next wait, also if a handler throws
     explicit Again(const std::shared_ptr<State>& of) : state(of) {}
     Again(const Again&) = delete;
     Again& operator=(const Again&) = delete;

@@ -15,7 +15,7 @@
 
 #include "ae/abi.h"
 
-// The files of one program may differ in this choice, so the inline namespace differs as well.
+// Source files of one program may differ in this choice, so the inline namespaces differ as well.
 namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE { namespace detail {
 #ifdef AECONN_BOOST_ASIO

@@ -29,8 +29,8 @@ template <class Handler, class Cancel>
 void set_cancel(const Handler& handler, Cancel cancel) {
   auto slot = net::get_associated_cancellation_slot(handler);
   if (!slot.is_connected()) return;
-  // A waiting operation has transferred nothing: all three kinds are possible, with the same
-  // effect.
+  // A waiting operation has transferred nothing, so all three kinds of cancellation are possible,
+  // and have the same effect.
   slot.assign([cancel](net::cancellation_type_t kind) {
     if (kind != net::cancellation_type_t::none) cancel();
   });
@@ -48,13 +48,15 @@ template <class Handler>
 void forget_cancel(const Handler&) {}
 #endif
 
-/// In the category of asio's own errors, so that programs can compare them.
+/// Returns an errno value as an error code in the category of asio's own errors, so that programs
+/// can compare it with them.
 inline ErrorCode from_errno(int code) { return {code, net::error::get_system_category()}; }
 inline ErrorCode from_std(const std::error_code& code) {
   return from_errno(code.default_error_condition().value());
 }
 
-/// A handler with its results, to be posted; has the handler's associated executor and allocator.
+/// A handler together with its results, to be posted; has the associated executor and allocator of
+/// the handler.
 template <class Handler, class... Results>
 class Completion {
  public:
@@ -92,21 +94,22 @@ struct Outcome {
   conn::ConnectionPtr connection;
 };
 
-/// A waiting operation. finish() and discard() free it before they do anything else.
+/// A waiting operation. finish() and discard() first free the operation itself.
 class Operation {
  public:
   Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Reads and writes: false if it must continue to wait.
+  /// For reads and writes: tries the operation. Returns false if it must continue to wait.
   virtual bool attempt(conn::Connection&, Outcome&) { return false; }
-  /// Posts its handler.
+  /// Posts the operation's handler.
   virtual void finish(Outcome outcome) = 0;
-  /// Destroys its handler without running it.
+  /// Destroys the operation's handler without running it.
   virtual void discard() noexcept = 0;
 
-  std::uint64_t id = 0;  ///< never reused: a cancellation may come too late
+  /// Identifies the operation; never reused, because a cancellation may come too late.
+  std::uint64_t id = 0;
 
  protected:
   virtual ~Operation() = default;
@@ -132,7 +135,7 @@ class Operations {
     *end = operation;
   }
   Operation* pop() noexcept { return std::exchange(first_, first_->next_); }
-  /// Null if it is not in the queue any more.
+  /// Removes the operation `id` and returns it; null if it is no longer in the queue.
   Operation* take(std::uint64_t id) noexcept {
     for (Operation** at = &first_; *at != nullptr; at = &(*at)->next_)
       if ((*at)->id == id) return std::exchange(*at, (*at)->next_);
@@ -149,7 +152,7 @@ class Operations {
   Operation* first_ = nullptr;
 };
 
-/// Stores a handler in memory from the handler's allocator and holds outstanding work on its
+/// An operation in memory from the allocator of its handler. It counts as outstanding work of its
 /// executors. `Kind` is the derived class; its deliver(executor, handler, outcome) runs after the
 /// operation was freed.
 template <class Kind, class Handler>
@@ -174,7 +177,7 @@ class OperationOf : public Operation {
   }
   const Handler& handler() const noexcept { return handler_; }
   void finish(Outcome outcome) final {
-    // Holds the work until the completion is posted, which counts as work itself.
+    // Keeps counting as work until the completion is posted, which itself counts as work.
     const auto work = std::move(work_);
     const auto handler_work = std::move(handler_work_);
     const Executor executor = executor_;
@@ -202,8 +205,9 @@ class OperationOf : public Operation {
   net::executor_work_guard<net::associated_executor_t<Handler, Executor>> handler_work_;
 };
 
-/// One for each context. When the context ends, waiting operations are discarded, as asio's own
-/// are. They may own objects (such as coroutines) that own the streams.
+/// One exists for each execution context. When the context ends, it discards the waiting
+/// operations, as asio discards its own. They may own objects (such as coroutines) that own the
+/// streams.
 class Service final : public net::execution_context::service {
  public:
   class Member {
@@ -216,7 +220,7 @@ class Service final : public net::execution_context::service {
     }
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
-    /// Must not run any handler.
+    /// Called when the execution context ends. Must not run any handler.
     virtual void context_ends() noexcept = 0;
 
    protected:

@@ -3,12 +3,12 @@
 // Inside of adapters/descriptor.h: moves bytes between a connection and a Unix socket, whose other
 // end is the user's descriptor.
 //
-// `input` goes from the connection to the socket, straight from the connection's memory; `output`
-// from the socket into memory that the connection sends from. Each moves only what its receiver
-// accepts, so a slow reader stops the writer.
+// `input` goes from the connection to the socket, directly from the connection's memory. `output`
+// goes from the socket into memory that the connection sends from. Each direction moves only as
+// much as its receiver accepts, so a slow reader stops the writer.
 //
-// While nothing is to be read from a socket, no file event tells that its other end was closed. So
-// the loop also watches an epoll instance for all sockets, which reports nothing else.
+// While nothing is read from a socket, no file event reports that its other end was closed. So the
+// loop also watches an epoll instance with all the sockets, which reports only this.
 
 #include <linux/sockios.h>
 #include <sys/epoll.h>
@@ -61,7 +61,7 @@ class Pumps final : public ae::LoopLocal, private conn::LoopEndWatcher {
   ~Pumps() override;
   void after_fork() noexcept override;
 
-  /// Returns the user's descriptor. Takes the connection, unless it throws.
+  /// Returns the user's descriptor. Takes ownership of the connection, unless it throws.
   int add(conn::ConnectionPtr& connection, Ended ended);
   /// Called when the pump has finished. The loop destroys it later.
   void remove(Pump& pump) noexcept;
@@ -73,7 +73,8 @@ class Pumps final : public ae::LoopLocal, private conn::LoopEndWatcher {
   [[noreturn]] static void refuse(int err) {
     throw std::system_error(err, std::generic_category(), "a descriptor for a connection");
   }
-  // While all connections still work, whichever state of the loop is destroyed first.
+  // Runs while all connections of the loop still work, whichever state of the loop is destroyed
+  // first.
   void on_loop_end() noexcept override;
   void open_epoll();
   void close_epoll() noexcept;
@@ -95,10 +96,10 @@ class Pump final : public ae::Deferred {
       : all_(all), socket_(socket), ended_(std::move(ended)) {}
   ~Pump() override { close_socket(); }
 
-  PumpList::iterator place;  ///< its place in the list of Pumps
+  PumpList::iterator place;  ///< position of this object in the list of Pumps
   int socket() const noexcept { return socket_; }
 
-  /// Sets the handlers of the connection, which its owner keeps for now.
+  /// Sets the handlers of the connection. The caller still owns the connection; own() passes it on.
   void begin(conn::Connection& connection) {
     its_ = &connection;
     its_->clear_handlers();
@@ -107,7 +108,7 @@ class Pump final : public ae::Deferred {
     read_on();
     watch();
   }
-  /// After begin() threw: the owner keeps the connection.
+  /// To be called if begin() has thrown: the caller keeps the connection.
   void give_back() noexcept {
     over_ = true;
     watch();
@@ -115,12 +116,13 @@ class Pump final : public ae::Deferred {
   }
   void own(conn::ConnectionPtr&& connection) noexcept { connection_ = std::move(connection); }
 
-  /// The descriptor was closed, or both directions of the socket have ended.
+  /// Called when the descriptor was closed, or both directions of the socket have ended.
   void closed() noexcept {
     closed_ = true;
     attempt(&Pump::output);
   }
-  /// The loop ends: passes on what the user has written, as far as the connection accepts it.
+  /// Called when the loop ends: passes on what the user has written, as far as the connection
+  /// accepts it.
   void loop_ends() noexcept {
     attempt(&Pump::last_output);
     if (over_) return;
@@ -130,7 +132,8 @@ class Pump final : public ae::Deferred {
       finish(false, conn::out_of_memory());
     }
   }
-  /// In a child of fork(): closes this process's copies, which the parent does not notice.
+  /// Called in a child of fork(): closes the child's copies of the descriptors, which does not
+  /// affect the parent.
   void forget() noexcept {
     over_ = true;
     stop_timer();
@@ -141,21 +144,21 @@ class Pump final : public ae::Deferred {
   }
 
  private:
-  // Pieces that one direction moves before other connections get served.
+  // How many pieces one direction moves before other connections are served.
   static constexpr int kTurn = 16;
-  // A piece of input smaller than this was all there is.
+  // If a piece of input is smaller than this, there is probably no more input.
   static constexpr std::size_t kSmallPiece = 4096;
   // Memory to request if the next piece of output is likely to be small.
   static constexpr std::size_t kLeastRoom = 16 * 1024;
-  // How long the rest of the output may take after the descriptor was closed, without progress.
+  // How long the remaining output may make no progress after the descriptor was closed.
   static constexpr ae::Duration kLastWords = std::chrono::seconds(3);
-  // The same if both ends have ended their streams: then the descriptor may still be open, which
-  // the socket does not tell.
+  // The same time if both ends have ended their streams: then the descriptor may still be open,
+  // which the socket does not report.
   static constexpr ae::Duration kLastWordsOfBoth = std::chrono::seconds(60);
   // Interval of checks whether the output has left the kernel.
   static constexpr ae::Duration kCheck = std::chrono::milliseconds(10);
 
-  /// If memory is exhausted, only this connection ends.
+  /// Calls `step`. If memory runs out in it, only this connection ends.
   void attempt(void (Pump::*step)()) noexcept {
     if (over_) return;
     try {
@@ -190,7 +193,8 @@ class Pump final : public ae::Deferred {
       if (n < 0) return wait_for_user();  // most likely EAGAIN
       const auto taken = static_cast<std::size_t>(n);
       its_->consume(taken);
-      // Probably no more: if there is, the loop reports it, which costs less than another read.
+      // There is probably no more input: if there is, the loop reports it, which costs less than
+      // another read.
       if (taken == view.size && taken < kSmallPiece) break;
     }
     if (!input_over_) read_on();
@@ -225,7 +229,8 @@ class Pump final : public ae::Deferred {
     shut_ = true;
   }
 
-  /// The user reads no more. The peer may have to be read from before it accepts the output.
+  /// Called when the user reads no more. The input is read and discarded, because the peer may
+  /// accept no output before that.
   void discard_input() {
     input_over_ = true;
     reading_ = false;
@@ -244,7 +249,7 @@ class Pump final : public ae::Deferred {
 
   // --- from the socket to the connection ---------------------------------------------------------
   void output() {
-    // After a small piece there is probably no more: if there is, the loop reports it.
+    // After a small piece there is probably no more output: if there is, the loop reports it.
     for (int i = 0; i < kTurn && wants_output();) i = move_output() < kSmallPiece ? kTurn : i + 1;
     if (over_) return;
     if (closed_) user_is_gone();
@@ -282,20 +287,21 @@ class Pump final : public ae::Deferred {
   }
 
   void nothing_written(int error) {
-    // Without memory, tries again: the bytes still wait in the socket.
+    // If the kernel has no memory, this is tried again: the bytes still wait in the socket.
     if (error == EAGAIN || error == EINTR || error == ENOMEM || error == ENOBUFS) return;
     output_over_ = true;
     abort_at_ = all_.loop().now() + kLastWords;
-    if (error == ECONNRESET) aborted_ = closed_ = true;  // closed, with unread bytes
-    if (closed_) return;                                 // output() goes on
+    // The user has closed the descriptor, with unread bytes.
+    if (error == ECONNRESET) aborted_ = closed_ = true;
+    if (closed_) return;  // output() ends the connection
     if (input_over_ && shut_) return finish(false, {});
-    // If the peer knows no half-close, the end of one direction is that of both. Any other failure
-    // is that of the connection, which reading and the close handler report.
+    // If the peer does not support half-close, the end of one direction ends both. Any other
+    // failure is a failure of the connection, which reading and the close handler report.
     if (its_->shutdown() != 0 && errno == EOPNOTSUPP) finish(false, {});
   }
 
-  /// The connection accepts no more; from now on the user's writes fail. What the peer has sent
-  /// before is still read.
+  /// Called when the connection accepts no more output: from now on the user's writes fail. What
+  /// the peer has sent before is still read.
   void output_failed() {
     output_over_ = true;
     (void)::shutdown(socket_, SHUT_RD);
@@ -304,7 +310,7 @@ class Pump final : public ae::Deferred {
   }
 
   // --- the end -----------------------------------------------------------------------------------
-  /// The connection has failed, possibly while nothing is read from it.
+  /// Called when the connection has failed, possibly while nothing is read from it.
   void failed() {
     if (!output_over_) return output_failed();
     if (input_over_) finish(false, its_->why_ended());
@@ -316,7 +322,7 @@ class Pump final : public ae::Deferred {
       leaving_ = true;
       int err = 0;
       socklen_t size = sizeof err;
-      // The kernel tells once that the user had not read everything.
+      // The kernel reports once that the user had not read everything.
       if (::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &err, &size) == 0 && err == ECONNRESET)
         aborted_ = true;
       abort_at_ = all_.loop().now() + kLastWords;
@@ -328,8 +334,9 @@ class Pump final : public ae::Deferred {
   ae::Duration last_words() const noexcept { return shut_ ? kLastWordsOfBoth : kLastWords; }
   void give_up() { finish(true, {}); }
 
-  /// The connection may still hold output, as tls does until the layer below accepts it. Only then
-  /// has it ended: who waits for that may let the loop end next.
+  /// The connection may still hold output, as tls does until the layer below accepts it. The
+  /// connection is reported as ended only when it holds none, because the program may then end the
+  /// loop.
   void finish_when_passed_on() {
     its_->flush();
     const bool holds =
@@ -339,7 +346,8 @@ class Pump final : public ae::Deferred {
     finish(false, {});
   }
 
-  /// The user has closed the descriptor without reading all: the peer sees a cut after the output.
+  /// Called when the user has closed the descriptor without reading all: the peer receives the
+  /// output, and then sees that the connection was cut.
   void abort_when_delivered() {
     its_->flush();
     int bytes = 0;
@@ -371,8 +379,8 @@ class Pump final : public ae::Deferred {
     watch();
     its_->clear_handlers();
     if (ended_) ended_(why);
-    // With bytes unread the user's end is reset. Without, a child that has inherited the socket
-    // shall not keep the user from seeing the end.
+    // If bytes are unread, the user's end is reset. Otherwise the socket is shut down, so that the
+    // user sees the end even if a child process has inherited the socket.
     int unread = 0;
     if (::ioctl(socket_, SIOCINQ, &unread) == 0 && unread == 0)
       (void)::shutdown(socket_, SHUT_RDWR);
@@ -384,7 +392,8 @@ class Pump final : public ae::Deferred {
   void close_socket() noexcept {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
-  /// Watches the socket for what is of interest now. Throws std::bad_alloc, but not to watch less.
+  /// Watches the socket for the events that are needed now. Throws std::bad_alloc, but only if an
+  /// event is added.
   void watch() {
     ae::EventLoop& loop = all_.loop();
     if (const bool wanted = wants_output(); wanted != watches_output_) {
@@ -412,18 +421,18 @@ class Pump final : public ae::Deferred {
   conn::Connection* its_ = nullptr;
   std::size_t piece_ = kLeastRoom;  // memory to request from the connection
   ae::TimerId timer_ = 0;           // 0: not set
-  ae::TimePoint abort_at_{};        // when an abort waits no longer for the output to leave
-  bool reading_ = false;            // the connection has a read handler that calls input()
-  bool watches_output_ = false;     // which file events of the socket are set
+  ae::TimePoint abort_at_{};        // when an abort stops waiting for the output to leave
+  bool reading_ = false;            // whether the connection has a read handler that calls input()
+  bool watches_output_ = false;     // whether the socket is watched for output to read
   bool watches_room_ = false;
-  bool user_full_ = false;        // input waits until the socket accepts something
-  bool connection_full_ = false;  // output waits until the connection accepts something
-  bool input_over_ = false;       // nothing more goes to the socket
-  bool output_over_ = false;      // nothing more goes to the connection
-  bool shut_ = false;             // the user was told the end of the peer's stream
-  bool closed_ = false;           // the user has closed the descriptor, or ended both directions
-  bool aborted_ = false;          // ... and had not read everything
-  bool leaving_ = false;          // user_is_gone() was called
+  bool user_full_ = false;        // whether input waits until the socket accepts something
+  bool connection_full_ = false;  // whether output waits until the connection accepts something
+  bool input_over_ = false;       // whether nothing more goes to the socket
+  bool output_over_ = false;      // whether nothing more goes to the connection
+  bool shut_ = false;             // whether the user was told the end of the peer's stream
+  bool closed_ = false;   // whether the user has closed the descriptor, or ended both directions
+  bool aborted_ = false;  // whether the user had not read everything when it closed the descriptor
+  bool leaving_ = false;  // whether user_is_gone() was called
   bool over_ = false;
 };
 
@@ -510,7 +519,7 @@ inline void Pumps::tell_closed() noexcept {
   const int count = ::epoll_wait(epoll_, events.data(), kBatch, 0);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
-    // One that has finished meanwhile still exists: the loop destroys it after its handlers.
+    // A pump that has finished meanwhile still exists: the loop destroys it after its handlers.
     if ((event.events & EPOLLHUP) != 0) static_cast<Pump*>(event.data.ptr)->closed();
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Runs an ae::EpollLoop below GLib's main loop. adapters/guest.h has the rules, docs/adapters.md a
-// program. Header only: link the program with glib-2.0. A main loop that a handler runs serves
-// nested iterations (ae/epoll_loop.h).
+// Runs an ae::EpollLoop below GLib's main loop. adapters/guest.h has the rules, docs/adapters.md
+// has an example program. Header only: link the program with glib-2.0. If a handler runs a main
+// loop of its own, that serves nested iterations (ae/epoll_loop.h).
 
 #include <glib-unix.h>
 #include <glib.h>
@@ -16,11 +16,11 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace glib {
 
-/// As long as it exists, `host` also runs `loop`. Null: the thread's default context, or the global
-/// one.
+/// While it exists, `host` also runs `loop`. If `host` is null: the thread's default context, or
+/// the global one.
 class Attachment {
  public:
-  /// Throws std::system_error if there is no descriptor for it.
+  /// Throws std::system_error if no descriptor is available.
   Attachment(ae::EpollLoop& loop, GMainContext* host, Caught caught = {},
              int priority = G_PRIORITY_DEFAULT)
       : guest_(std::make_shared<detail::Guest>(loop, std::move(caught))) {

@@ -41,7 +41,7 @@ class Guest {
   void dispatch() noexcept {
     guarded([this] { loop_.dispatch(); });
   }
-  /// False: there is still something to do.
+  /// Prepares the host's sleep. Returns false if there is still work to do.
   bool prepare() noexcept {
     bool may_sleep = false;
     guarded([&] { may_sleep = loop_.prepare(); });

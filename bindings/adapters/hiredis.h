@@ -49,7 +49,7 @@ struct Api {
   template <class Async>
   static void tell_connected(Async& async, int status) {
     if (async.onConnect != nullptr) return async.onConnect(&async, status);
-    if constexpr (requires { async.onConnectNC; }) {  // since 1.1
+    if constexpr (requires { async.onConnectNC; }) {  // since hiredis 1.1
       if (async.onConnectNC != nullptr) async.onConnectNC(&async, status);
     }
   }
@@ -58,29 +58,30 @@ struct Api {
 using Session = resp::Session<Api>;
 }  // namespace detail
 
-/// As redisConnectWithOptions(); endpoint and type in `options` are ignored, and `options` may be
-/// null. Waits until the context is connected or has err and errstr set. Null if out of memory.
-/// Without a connect_timeout the URL's connect-timeout applies (5 s). Commands block without
-/// running the loop; with REDIS_OPT_NONBLOCK they do not block.
+/// Connects like redisConnectWithOptions(); endpoint and type in `options` are ignored, and
+/// `options` may be null. Waits until the context is connected or has err and errstr set. Returns
+/// null if out of memory. Without a connect_timeout the URL's connect-timeout applies (5 s).
+/// Commands block without running the loop; with REDIS_OPT_NONBLOCK they do not block.
 inline redisContext* connect(const conn::Registry& registry, ae::EventLoop& loop,
                              const std::string& url, const redisOptions* options = nullptr) {
-  // redisSetTimeout() and similar functions need a socket to set options on; it has no other use.
+  // redisSetTimeout() and similar functions set options on the context's socket. This socket exists
+  // only for them.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   redisContext* context = detail::Session::open({&registry, &loop}, url, options, fd);
   if (context == nullptr && fd >= 0) ::close(fd);
   return context;
 }
 
-/// As redisAsyncConnectWithOptions(): returns a connecting context on `loop`; no hiredis adapter is
-/// attached. If the URL is invalid, err is set on return.
+/// Connects like redisAsyncConnectWithOptions(): returns a connecting context on `loop`. No event
+/// adapter of hiredis is attached. If the URL is invalid, err is set on return.
 inline redisAsyncContext* connect_async(const conn::Registry& registry, ae::EventLoop& loop,
                                         const std::string& url,
                                         const redisOptions* options = nullptr) {
   return detail::Session::open_async({&registry, &loop}, url, options);
 }
 
-/// redisReconnect() for a context of connect(), whose address redisReconnect() does not know.
-/// Connects to the same URL, also after an error. Unsent and unread data is lost.
+/// Does what redisReconnect() does, for a context of connect(), whose URL redisReconnect() does not
+/// know. Connects to the same URL, also after an error. Unsent and unread data is lost.
 inline int reconnect(redisContext* context) {
   auto* session = detail::Session::of(*context);
   if (session == nullptr) return redisReconnect(context);
@@ -103,8 +104,8 @@ inline int reconnect(redisContext* context) {
   return detail::Session::establish(*context, origin, url) ? REDIS_OK : REDIS_ERR;
 }
 
-/// The connection, for its facts (peer_address(), info()). Null if there is none or the context was
-/// not made here.
+/// Returns the connection, for its facts (peer_address(), info()); null if there is none or the
+/// context was not created by this header.
 inline const conn::Connection* connection(const redisContext* context) {
   const auto* session = detail::Session::of(*context);
   return session != nullptr ? session->connection() : nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Runs an ae::EpollLoop below libevent's event_base. adapters/guest.h has the rules,
-// docs/adapters.md a program. Header only: link the program with libevent, before libev, which has
-// functions of the same names and which is linked for `ae`.
+// docs/adapters.md has an example program. Header only: link the program with libevent before
+// libev, which `ae` needs and which has functions of the same names.
 
 #include <event2/event.h>
 
@@ -17,12 +17,11 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace libevent {
 
-/// As long as it exists, event_base_loop() also runs `loop`, and does not return for lack of
-/// events.
+/// While it exists, event_base_loop() also runs `loop`, and does not return for lack of events.
 class Attachment {
  public:
-  /// Throws std::system_error if there is no descriptor for it, std::bad_alloc if libevent is out
-  /// of memory or cannot watch it, std::logic_error if libevent was linked after libev.
+  /// Throws std::system_error if no descriptor is available, std::bad_alloc if libevent is out of
+  /// memory or cannot watch the descriptor, std::logic_error if libevent was linked after libev.
   Attachment(ae::EpollLoop& loop, event_base* host, Caught caught = {})
       : guest_(std::make_shared<detail::Guest>(loop, std::move(caught))),
         event_(event_new(libevents(host), guest_->descriptor(), EV_READ | EV_PERSIST, dispatch,
@@ -34,7 +33,8 @@ class Attachment {
 
  private:
   static event_base* libevents(event_base* host) {
-    // libev's function reports version 4.
+    // Detects the wrong order of linking: libev has a function of this name, which reports version
+    // 4.
     const std::string_view version = event_get_version(), wanted = LIBEVENT_VERSION;
     if (version.substr(0, version.find('.')) != wanted.substr(0, wanted.find('.')))
       throw std::logic_error(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Runs an ae::EpollLoop below libuv's loop. adapters/guest.h has the rules, docs/adapters.md a
-// program. Header only: link the program with libuv.
+// Runs an ae::EpollLoop below libuv's loop. adapters/guest.h has the rules, docs/adapters.md has an
+// example program. Header only: link the program with libuv.
 
 #include <uv.h>
 
@@ -14,17 +14,17 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace libuv {
 
-/// As long as it exists, uv_run() also runs `loop`, and does not return for lack of other handles.
-/// Afterwards `host` frees two handles: run it once more before uv_loop_close(), as uv_close()
-/// requires.
+/// While it exists, uv_run() also runs `loop`, and does not return for lack of other handles. After
+/// its destruction `host` must free two handles: run it once more before uv_loop_close(), as
+/// uv_close() requires.
 class Attachment {
  public:
-  /// Throws std::system_error if there is no descriptor for it, or libuv is out of memory.
+  /// Throws std::system_error if no descriptor is available, or libuv is out of memory.
   Attachment(ae::EpollLoop& loop, uv_loop_t* host, Caught caught = {}) {
     auto handles = std::make_unique<Handles>(loop, std::move(caught));
     check(uv_poll_init(host, &handles->poll, handles->guest.descriptor()));
     handles->poll.data = handles.get();
-    handles_ = handles.release();  // libuv holds them until both are closed
+    handles_ = handles.release();  // libuv keeps the handles until both are closed
     uv_prepare_init(host, &handles_->prepare);
     handles_->prepare.data = handles_;
     uv_unref(reinterpret_cast<uv_handle_t*>(&handles_->prepare));

@@ -44,8 +44,9 @@ struct Api {
   static void tell_connected(AsyncContext& async, int status) {
     if (async.onConnect != nullptr) async.onConnect(&async, status);
   }
-  /// The library does not install sds.h. The low bits of the byte before an sds give the size of
-  /// the length field, which precedes that byte.
+  /// Returns the number of bytes in the context's output buffer, an sds (libvalkey does not install
+  /// sds.h). The low bits of the byte before an sds give the size of the length field, which
+  /// precedes that byte.
   static std::size_t buffered(const Context& context) noexcept {
     const auto* text = reinterpret_cast<const unsigned char*>(context.obuf);
     const auto length = [text]<class Size>(Size size) {
@@ -69,8 +70,9 @@ struct Api {
 };
 using Session = resp::Session<Api>;
 
-// valkeyReconnect() passes unix_sock.path to connect(); nothing else of the context survives until
-// then. So the path holds the URL, NUL, and the origin. The library frees it.
+// Stores the URL and the origin in unix_sock.path of the context: the URL, NUL, and the origin.
+// valkeyReconnect() passes this path to connect(), and nothing else of the context survives until
+// then. libvalkey frees the path.
 inline char* pack(const std::string& url, resp::Origin origin) {
   auto* path = static_cast<char*>(vk_malloc(url.size() + 1 + sizeof origin));
   if (path == nullptr) return nullptr;
@@ -88,16 +90,16 @@ inline void Api::complete(Functions& ours) {
   ours.connect = &connect_again;
   ours.set_timeout = [](Context*, const timeval) -> int {
     return VALKEY_OK;
-  };  // read() enforces it
+  };  // read() enforces this limit
   ours.read_zc = &Session::show;
   ours.read_zc_done = &Session::shown_done;
 }
 }  // namespace detail
 
-/// As valkeyConnectWithOptions(); endpoint and type in `options` are ignored, and `options` may be
-/// null. Waits until the context is connected or has err and errstr set. Null if out of memory.
-/// Without a connect_timeout the URL's connect-timeout applies (5 s). Commands block without
-/// running the loop; with VALKEY_OPT_NONBLOCK they do not block.
+/// Connects like valkeyConnectWithOptions(); endpoint and type in `options` are ignored, and
+/// `options` may be null. Waits until the context is connected or has err and errstr set. Returns
+/// null if out of memory. Without a connect_timeout the URL's connect-timeout applies (5 s).
+/// Commands block without running the loop; with VALKEY_OPT_NONBLOCK they do not block.
 inline valkeyContext* connect(const conn::Registry& registry, ae::EventLoop& loop,
                               const std::string& url, const valkeyOptions* options = nullptr) {
   valkeyContext* context = detail::Session::open({&registry, &loop}, url, options, -1);
@@ -108,16 +110,16 @@ inline valkeyContext* connect(const conn::Registry& registry, ae::EventLoop& loo
   return context;
 }
 
-/// As valkeyAsyncConnectWithOptions(): returns a connecting context on `loop`; no libvalkey adapter
-/// is attached. If the URL is invalid, err is set on return.
+/// Connects like valkeyAsyncConnectWithOptions(): returns a connecting context on `loop`. No event
+/// adapter of libvalkey is attached. If the URL is invalid, err is set on return.
 inline valkeyAsyncContext* connect_async(const conn::Registry& registry, ae::EventLoop& loop,
                                          const std::string& url,
                                          const valkeyOptions* options = nullptr) {
   return detail::Session::open_async({&registry, &loop}, url, options);
 }
 
-/// The connection, for its facts (peer_address(), info()). Null if there is none or the context was
-/// not made here.
+/// Returns the connection, for its facts (peer_address(), info()); null if there is none or the
+/// context was not created by this header.
 inline const conn::Connection* connection(const valkeyContext* context) {
   const auto* session = detail::Session::of(*context);
   return session != nullptr ? session->connection() : nullptr;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Runs an ae::EpollLoop below Qt's event loop (Qt 5 and 6). adapters/guest.h has the rules,
-// docs/adapters.md a program. Header only, without moc: link the program with QtCore. An event loop
-// that a handler runs, as QDialog::exec() does, serves nested iterations (ae/epoll_loop.h).
+// docs/adapters.md has an example program. Header only, without moc: link the program with QtCore.
+// If a handler runs an event loop of its own, as QDialog::exec() does, that loop serves nested
+// iterations (ae/epoll_loop.h).
 
 #include <QtCore/QEvent>
 #include <QtCore/QSocketNotifier>
@@ -14,11 +15,11 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace qt {
 
-/// As long as it exists, the event loop of this thread also runs `loop`. Create it where the thread
-/// has a QCoreApplication or a QEventLoop to run.
+/// While it exists, the event loop of this thread also runs `loop`. Create it where the thread has
+/// a QCoreApplication or a QEventLoop to run.
 class Attachment {
  public:
-  /// Throws std::system_error if there is no descriptor for it.
+  /// Throws std::system_error if no descriptor is available.
   explicit Attachment(ae::EpollLoop& loop, Caught caught = {})
       : notifier_(
             std::make_unique<Notifier>(std::make_shared<detail::Guest>(loop, std::move(caught)))) {}
@@ -26,12 +27,13 @@ class Attachment {
   Attachment& operator=(const Attachment&) = delete;
   ~Attachment() {
     notifier_->setEnabled(false);
-    // Deferred, because the notifier may be the one running now.
+    // Deferred, because the notifier may be the one whose slot is running now.
     notifier_.release()->deleteLater();
   }
 
  private:
-  // No prepare() on aboutToBlock: it is not emitted when Qt runs on a GLib main loop.
+  // prepare() is not called for the signal aboutToBlock, because Qt does not emit it on a GLib main
+  // loop.
   class Notifier final : public QSocketNotifier {
    public:
     explicit Notifier(std::shared_ptr<detail::Guest> guest)

@@ -25,7 +25,8 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace resp {
 
-/// Where a context's connection comes from. Both must outlive the context's last operation.
+/// The registry and the loop with which a context connects. Both must outlive the context's last
+/// operation.
 struct Origin {
   const conn::Registry* registry;
   ae::EventLoop* loop;
@@ -52,7 +53,7 @@ class Session {
     return context;
   }
 
-  /// Asynchronous variant: the context is still connecting on return.
+  /// Like open() for an asynchronous context, which is still connecting on return.
   static AsyncContext* open_async(Origin origin, const std::string& url, const Options* options) {
     Options mine = user_fd(options, -1);
     AsyncContext* async = Api::make_async(&mine);
@@ -67,7 +68,8 @@ class Session {
     return async;
   }
 
-  /// Connects, replacing an earlier connection. False: the context's error is set.
+  /// Connects, replacing an earlier connection. Returns false if it failed; the context's error is
+  /// then set.
   static bool establish(Context& context, Origin origin, const std::string& url) {
     Session* session = attach(context, origin, url);
     if (session == nullptr) return false;
@@ -89,7 +91,7 @@ class Session {
     return true;
   }
 
-  /// Null for a context that was not made here.
+  /// Returns the session of a context; null for a context that was not created by this header.
   static Session* of(const Context& context) noexcept {
     return context.funcs == &table() ? static_cast<Session*>(context.privctx) : nullptr;
   }
@@ -101,7 +103,8 @@ class Session {
   static void close(Context* context) {
     if (Session* session = of(*context)) session->connection_.reset();
     if constexpr (requires { context->funcs->close; }) {
-      if (library_table()->close != nullptr) library_table()->close(context);  // its own fd
+      // Closes the context's own fd.
+      if (library_table()->close != nullptr) library_table()->close(context);
     }
   }
   static void free_session(void* session) { delete static_cast<Session*>(session); }
@@ -208,7 +211,8 @@ class Session {
     return ours;
   }
 
-  /// A session without a connection; null, with the context's error set, if out of memory.
+  /// Creates a session without a connection. Returns null, with the context's error set, if out of
+  /// memory.
   static Session* attach(Context& context, Origin origin, const std::string& url) noexcept {
     delete static_cast<Session*>(context.privctx);
     context.privctx = nullptr;
@@ -222,7 +226,7 @@ class Session {
     }
   }
 
-  /// Exceptions must not pass through a C library.
+  /// Runs `body` and catches its exceptions, which must not pass through a C library.
   template <class Body>
   void guarded(Body body) noexcept {
     try {
@@ -238,8 +242,8 @@ class Session {
   conn::Endpoint endpoint(bool blocking) {
     conn::Endpoint to = conn::Endpoint::parse(url_);
     const conn::ConnectionType& type = origin_.registry->require(to.scheme);
-    // A peer with this library treats a client that promised keepalives and is silent as dead. A
-    // blocking context cannot send keepalives between two commands.
+    // A peer that uses this library treats a client as dead if it promised keepalives and is
+    // silent. A blocking context cannot send keepalives between two commands.
     const std::vector<std::string> schemes = to.schemes();  // any of them may be used
     const bool over_rdma = std::any_of(schemes.begin(), schemes.end(), [](const auto& each) {
       return std::string_view(each).ends_with("rdma");
@@ -276,8 +280,8 @@ class Session {
     set_error(context, Api::kErrorEnd, place() + " has closed the connection");
     return -1;
   }
-  /// After a call that failed with errno: 1: try again; 0: later (non-blocking context); -1: the
-  /// context's error is set.
+  /// To be called after a call has failed with errno. Returns 1 to try again; 0 for later
+  /// (non-blocking context); -1 if the context's error is set.
   int wait_after(Context& context, ae::Mask direction) {
     if (errno == EINTR) return 1;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
@@ -353,7 +357,8 @@ class Session {
     which = wanted;
     if (stands_) apply();
   }
-  /// Sets or removes the handlers as the library wants. A handler may free the context.
+  /// Sets or removes the connection's handlers according to what the library wants. A handler may
+  /// free the context.
   void apply() noexcept {
     guarded([&] {
       if (reads_ != wants_read_) {
@@ -417,7 +422,7 @@ class Session {
   conn::ConnectionPtr connection_;
   std::size_t shown_ = 0;
   ae::TimerId timer_ = 0;
-  bool stands_ = false;  // asynchronous context: the connection is established
+  bool stands_ = false;  // whether the connection of an asynchronous context is established
   bool wants_read_ = false, wants_write_ = false;
   bool reads_ = false, writes_ = false;  // which handlers are set
 };

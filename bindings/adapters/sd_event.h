@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Runs an ae::EpollLoop below systemd's sd-event. adapters/guest.h has the rules, docs/adapters.md
-// a program. Header only: link the program with libsystemd.
+// has an example program. Header only: link the program with libsystemd.
 
 #include <sys/epoll.h>
 #include <systemd/sd-event.h>
@@ -15,7 +15,7 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace sd_event {
 
-/// As long as it exists, sd_event_run() and sd_event_loop() also run `loop`.
+/// While it exists, sd_event_run() and sd_event_loop() also run `loop`.
 class Attachment {
  public:
   /// Throws std::system_error with the error of sd-event.
