@@ -35,6 +35,7 @@ FileStamps::FileStamps(const std::vector<std::string>& files) {
     if (::stat(file.c_str(), &info) != 0) continue;
     stamp = {info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim),
              nanoseconds(info.st_ctim)};
+    if (special_.empty() && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) special_ = file;
   }
 }
 

@@ -30,6 +30,9 @@ class FileStamps {
   /// Whether no file was written within the last `span`, so that whoever writes them has probably
   /// finished. A time of last change that lies in the future counts as long ago.
   bool quiet_for(ae::Duration span) const;
+  /// The first of the files that is neither a file nor a folder, which must not be read again: to
+  /// open a pipe may wait for ever, and a device may have no end. Empty if there is none.
+  const std::string& special() const noexcept { return special_; }
   /// Returns text that is equal for equal stamps alone.
   std::string text() const;
 
@@ -41,6 +44,7 @@ class FileStamps {
     bool operator==(const Stamp&) const = default;
   };
   std::vector<Stamp> stamps_;
+  std::string special_;
 };
 
 }}}  // namespace conn::tls

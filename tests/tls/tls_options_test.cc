@@ -2,6 +2,7 @@
 // conn/tls: invalid options, key logs, kernel TLS.
 #if AECONN_TLS
 
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -353,6 +354,32 @@ TEST_CASE("tls: without the option no keys are written, whatever the environment
 TEST_CASE("tls: a key log that cannot be written does not end a connection", "[tls][options]") {
   TlsPair pair({{"keylog", "/nowhere/keys"}}, {});
   pair.require_echo(*pair.a, *pair.b);
+}
+
+TEST_CASE("tls: a key log that is a pipe does not stop a handshake", "[tls][options]") {
+  TlsSite site;
+  const std::string path = site.folder.path() + "/keys";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const conn::ListenerPtr listener = site.listen({{"keylog", path}});
+  const auto connects = [&] {
+    const ConnectionPtr a = site.connect(*listener);
+    if (a->state() == State::kConnected) (void)site.next_accepted();
+    return a->state() == State::kConnected;
+  };
+  REQUIRE(connects());  // nobody reads
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  REQUIRE(connects());
+  char text[6] = {};
+  CHECK(::read(reader, text, 6) == 6);
+  // Somebody has the pipe open and reads no more.
+  const int writer = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  const std::string page(4096, 'x');
+  while (::write(writer, page.data(), page.size()) > 0) continue;
+  ::close(writer);
+  CHECK(connects());
+  ::close(reader);
+  CHECK(connects());
 }
 
 // --- kernel TLS ----------------------------------------------------------------------------------

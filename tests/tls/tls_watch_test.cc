@@ -337,6 +337,39 @@ TEST_CASE("tls watch: the handler of a report may destroy the listener", "[tls][
   REQUIRE(site.listener == nullptr);
 }
 
+TEST_CASE("tls watch: a pipe or a device in the place of a file is not opened", "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place);
+  REQUIRE(site.visit() == "first");
+  const fs::path key = site.place / "tls.key";
+  fs::remove(key);
+  SECTION("a pipe, which nobody writes") { REQUIRE(::mkfifo(key.c_str(), 0600) == 0); }
+  SECTION("a device without an end") { fs::create_symlink("/dev/zero", key); }
+  CHECK_THAT(site.complaint(), Contains("TLS files not read again, the old ones stay: option "
+                                        "reload=auto: " +
+                                        key.string() + " is neither a file nor a folder"));
+  CHECK(site.visit() == "first");
+  fs::remove(key);
+  site.install(site.issue("second"), site.place);
+  CHECK(site.after_reload(1) == "second");
+}
+
+TEST_CASE("tls watch: a client leaves a pipe in the place of a file alone", "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place, {{"reload", "no"}});
+  const fs::path ca = site.place / "ca.pem";
+  site.write(site.ca.cert(), ca);
+  std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
+  const Options trusting{{"ca", ca.string()}, {"reload", "auto"}};
+  REQUIRE(site.visit(trusting) == "first");
+  fs::remove(ca);
+  REQUIRE(::mkfifo(ca.c_str(), 0600) == 0);
+  std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
+  CHECK(site.visit(trusting) == "first");
+}
+
 TEST_CASE("tls watch: no path does any harm", "[tls][reload]") {
   conn::tls::FileWatch watch;
   const testing::TempFolder folder;
