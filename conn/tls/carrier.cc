@@ -464,7 +464,7 @@ std::string TlsCarrier::peer_certificate() const {
 }
 
 std::string TlsCarrier::peer_user() const {
-  if (!session_.begun()) return {};
+  if (!session_.begun() || !session_.engine().established()) return {};
   return peer_user_of(session_.engine().ssl(), session_.settings().peer_user);
 }
 

@@ -269,6 +269,30 @@ TEST_CASE("tls: a client with another's certificate but not its key is turned aw
   REQUIRE(site.accepted.empty());
 }
 
+TEST_CASE("tls: a server with another's certificate but not its key is nobody", "[tls][clients]") {
+  TlsSite site;
+  const RawContext context = RawContext::server(site.ca.issue({.common_name = "mallory"}));
+  const std::unique_ptr<BIO, int (*)(BIO*)> pem(BIO_new_file(site.identity.cert.c_str(), "r"),
+                                                BIO_free);
+  const std::unique_ptr<X509, void (*)(X509*)> stolen(
+      PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr), X509_free);
+  const KeyOwner key = key_that_passes_for(X509_get0_pubkey(stolen.get()),
+                                           SSL_CTX_get0_privatekey(context.get()));
+  REQUIRE(SSL_CTX_use_certificate(context.get(), stolen.get()) == 1);
+  REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1);
+  const RawSocket listening = RawSocket::listening();
+  bool over = false;
+  const ConnectionPtr a = site.start(listening.endpoint(), {}, [&](auto&) { over = true; });
+  testing::aside(site.loop, [&] {
+    RawTls peer(context, listening.accept());
+    (void)peer.handshake();
+  });
+  RUN_UNTIL(site.loop, over);
+  CHECK_THAT(a->last_error(), Contains("bad signature"));
+  CHECK(a->peer_user().empty());
+  CHECK(a->peer_certificate() == testing::read_file(site.identity.cert));  // for a log
+}
+
 // --- users ---------------------------------------------------------------------------------------
 
 TEST_CASE("tls: peer-user says what of the certificate is the user's name", "[tls][clients]") {

@@ -116,6 +116,8 @@ class Engine {
   void release_buffers();
 
   // --- facts -------------------------------------------------------------------------------------
+  /// Whether the handshake has succeeded. Before that nothing of the peer is proven.
+  bool established() const noexcept { return phase_ == Phase::kEstablished; }
   bool failed() const noexcept { return static_cast<bool>(failure_); }
   /// Whether read() returns no more data, not even data that arrived before a failure.
   bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
@@ -142,7 +144,6 @@ class Engine {
   void move_to(Phase next) noexcept;
   void move_to(Receiving next) noexcept;
   void move_to(Sending next) noexcept;
-  bool established() const noexcept { return phase_ == Phase::kEstablished; }
   void fail(int result);
   int error_of(int result);
   bool goes_on(int result);
