@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/loop_state.h"
 
+#include <utility>
+
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
@@ -9,6 +11,9 @@ using namespace std::chrono_literals;
 constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each loop iteration
 // A connection's buffers are released once it was neither read nor written for this long.
 constexpr ae::Duration kIdleAfter = 1s;
+// Most connections that a sweep looks at in one iteration: to release the buffers of one takes one
+// to two microseconds.
+constexpr int kSweptAtOnce = 256;
 
 }  // namespace
 
@@ -67,17 +72,21 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
 
 /// Releases the buffers of connections that were not in use since the last sweep, and takes these
 /// connections off the list. So a sweep visits only connections that were in use since the last
-/// sweep or the one before it. Returns the time until the next sweep.
+/// sweep or the one before it. Goes on in the next iteration if there are many. Returns the time
+/// until the next call.
 ae::Duration LoopState::sweep() {
-  for (Warm* one = warm_.next(); one != &warm_;) {
-    Warm* const next = one->next();
-    if (!one->in_use) {
-      one->unlink();
-      one->cool();
+  if (!swept_.linked()) swept_.link_before(warm_);
+  for (int seen = 0; warm_.next() != &swept_; ++seen) {
+    if (seen == kSweptAtOnce) return ae::Duration::zero();
+    Warm& one = *warm_.next();
+    one.unlink();
+    if (std::exchange(one.in_use, false)) {
+      one.link_before(warm_);
+    } else {
+      one.cool();
     }
-    one->in_use = false;
-    one = next;
   }
+  swept_.unlink();
   if (warm_.linked()) return kIdleAfter;
   sweeper_ = 0;
   return ae::kNoMore;

@@ -138,6 +138,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   // When the time for handshakes in this iteration ends; zero before the iteration's first step.
   ae::TimePoint steps_end_{};
   Head warm_;
+  Head swept_;  // while a sweep goes on, the connections before this one are those it has not seen
   ae::TimerId sweeper_ = 0;
   Stoppable* acceptors_ = nullptr;
   std::array<char, Engine::kRecord> scratch_;

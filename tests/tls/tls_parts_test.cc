@@ -2,7 +2,10 @@
 // conn/tls: unit tests of small components.
 #if AECONN_TLS
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "conn/tls/engine/files.h"
 #include "conn/tls/loop_state.h"
@@ -73,6 +76,33 @@ TEST_CASE("tls: what is not used for a while gives its buffers back, once", "[tl
   RUN_UNTIL(site.loop, idle.given_back > 0);
   REQUIRE(idle.given_back == 1);
   REQUIRE_FALSE(idle.linked());
+}
+
+TEST_CASE("tls: many connections that become idle at once give their buffers back in portions",
+          "[tls]") {
+  struct Buffers final : conn::tls::Warm {
+    void cool() override { ++*given_back; }
+    std::size_t* given_back = nullptr;
+  };
+  testing::TlsSite site;
+  auto& state = conn::tls::LoopState::of(site.server, site.loop);
+  std::size_t given_back = 0, before = 0, most = 0;
+  std::vector<Buffers> idle(1000), busy(300);
+  for (auto* const some : {&idle, &busy}) {
+    for (Buffers& one : *some) {
+      one.given_back = &given_back;
+      state.warm(one);
+    }
+  }
+  RUN_UNTIL(site.loop, [&] {  // looks after each iteration
+    most = std::max(most, given_back - std::exchange(before, given_back));
+    for (Buffers& one : busy) state.warm(one);
+    return given_back >= idle.size();
+  }());
+  CHECK(most <= 256);
+  testing::turns(site.loop, 10);
+  CHECK(given_back == idle.size());
+  for (const Buffers& one : busy) REQUIRE(one.linked());
 }
 
 TEST_CASE("tls: a pass phrase may be one letter", "[tls][options]") {
