@@ -3,14 +3,17 @@
 // of a wire, the limit of messages.
 #if AECONN_TLS
 
+#include <cerrno>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conn/tls/engine/message_limit.h"
 #include "conn/tls/engine/output.h"
 #include "conn/tls/engine/phases.h"
 #include "conn/tls/engine/supply.h"
+#include "tests/support/allocations.h"
 #include "tests/support/catch.h"
 #include "tests/support/engine_pair.h"
 
@@ -55,6 +58,47 @@ TEST_CASE("tls output: it keeps what the wire does not take, in order", "[tls]")
   REQUIRE(sent.output.flush() == Output::Flushed::kAll);
   REQUIRE(sent.output.state() == State::kThrough);
   REQUIRE(sent.text() == "abcdefg");
+}
+
+TEST_CASE("tls output: a wire that always leaves a byte does not make it grow",
+          "[tls][hostile]") {
+  class Narrow final : public conn::tls::Wire {
+   public:
+    ssize_t receive(void*, std::size_t) override { return 0; }
+    ssize_t transmit(const void* buffer, std::size_t size) override {
+      const auto n = std::exchange(room, 0);
+      if (n == 0) errno = EAGAIN;
+      if (n == 0 || n > size) return -1;
+      last = static_cast<const char*>(buffer)[n - 1];
+      return static_cast<ssize_t>(n);
+    }
+    ssize_t transmit_record(std::uint8_t, const void*, std::size_t) override { return -1; }
+    std::size_t room = 0;
+    char last = 0;
+  };
+  Narrow wire;
+  CheckedWire checked(wire);
+  Output output(checked);
+  REQUIRE(output.put("0", 1) == 1);
+  std::string bytes(100, '-');
+  const auto turns = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      bytes.back() = static_cast<char>('0' + i % 10);
+      if (output.put(bytes.data(), bytes.size()) != bytes.size()) return false;
+      wire.room = 100;
+      if (output.flush() != Output::Flushed::kPartly || output.unsent() != 1) return false;
+      if (wire.last != '-') return false;
+    }
+    return true;
+  };
+  REQUIRE(turns(100));
+  const auto before = testing::watch_allocations(false).by_others;
+  const bool went_on = turns(10'000);
+  CHECK(testing::watch_allocations(false).by_others == before);
+  REQUIRE(went_on);
+  wire.room = 1;
+  CHECK(output.flush() == Output::Flushed::kAll);
+  CHECK(wire.last == '9');
 }
 
 TEST_CASE("tls output: a flight is held back until the next write", "[tls]") {
