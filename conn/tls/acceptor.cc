@@ -66,11 +66,11 @@ void Acceptor::stop() noexcept {
 
 void Acceptor::arrived(ConnectionPtr below) {
   count_arrival();
+  // configure() may have named other files
+  reloader_.try_to_follow(contexts_->get());
+  if (shared_ == nullptr) return;
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
-  // configure() may have named other files
-  reloader_.try_to_follow(context);
-  if (shared_ == nullptr) return;
   if (full()) handshakes_.front().handshake->evict();
   // shared_ is null if the handler for refused connections, called by evict(), stopped this
   // listener

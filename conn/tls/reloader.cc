@@ -34,9 +34,25 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   try {
     follow(context);
   } catch (const std::exception& error) {
-    followed_ = context;  // check(), which failed() plans, tries to watch them again
-    failed("TLS files are not watched: ", error);
+      followed_ = context;  // check(), which failed() plans, tries to watch them again
+      return failed("TLS files are not watched: ", error);
   }
+  if (watch_) check_at_once(*context);
+}
+
+/// A listener learns of configure() from its next connection, perhaps long after, and until then
+/// nobody has watched the files: that connection must not get old ones.
+void Reloader::check_at_once(const Context& context) {
+  try {
+    FileStamps now(files_of(context.settings()));
+    if (!now.quiet_for(ContextSource::kQuiet)) return;  // follow() has planned a check
+    seen_ = std::move(now);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  if (timer_ != 0) shared_.loop().remove_time_event(std::exchange(timer_, 0));
+  retries_ = false;
+  check();
 }
 
 void Reloader::watch(const Context& context) {

@@ -41,6 +41,7 @@ class Reloader {
   void watch(const Context& context);
   void check_in(ae::Duration time);
   void check_soon();
+  void check_at_once(const Context& context);
   void check();
   void failed(const char* what, const std::exception& error);
 

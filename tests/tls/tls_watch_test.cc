@@ -303,6 +303,36 @@ TEST_CASE("tls watch: configure() turns it on, off, and to other files", "[tls][
   REQUIRE(site.visit() == "fifth");
 }
 
+TEST_CASE("tls watch: the first connection after configure() gets what changed since",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.server.configure(site.files(site.place).merged_with({{"reload", "no"}}));
+  site.listener = site.listen();
+  site.server.configure(site.files(site.place));
+  SECTION("new files") {
+    site.install(site.issue("second"), site.place);
+    site.run_for(3 * conn::tls::ContextSource::kQuiet);
+    REQUIRE(site.visit() == "second");
+    REQUIRE(site.count("reloads") == 1);
+  }
+  SECTION("files that cannot be used, and new ones later") {
+    std::ofstream(site.place / "tls.key") << "no key";
+    site.run_for(3 * conn::tls::ContextSource::kQuiet);
+    REQUIRE(site.visit() == "first");
+    REQUIRE_THAT(site.complaint(), Contains("the old ones stay"));
+    site.install(site.issue("second"), site.place);
+    REQUIRE(site.after_reload(1) == "second");
+  }
+  SECTION("nothing") {
+    site.run_for(3 * conn::tls::ContextSource::kQuiet);
+    REQUIRE(site.visit() == "first");
+    REQUIRE(site.count("reloads") == 0);
+  }
+  site.install(site.issue("third"), site.place);
+  REQUIRE(site.after_reload(site.count("reloads") + 1) == "third");
+}
+
 TEST_CASE("tls watch: files that could not be used for a passing reason are tried again",
           "[tls][reload]") {
   WatchSite site;
