@@ -87,6 +87,15 @@ std::string contents_of(BIO* memory) {
   return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
 }
 
+std::string shortened(std::string text) {
+  constexpr std::size_t kMost = 256;
+  if (text.size() <= kMost) return text;
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of UTF-8
+  text.resize(end);
+  return text + "...";
+}
+
 std::string subject_of(const X509* certificate) {
   const BioPtr memory(BIO_new(BIO_s_mem()));
   if (!memory) return {};
@@ -95,7 +104,7 @@ std::string subject_of(const X509* certificate) {
   X509_NAME_print_ex(memory.get(), X509_get_subject_name(certificate), 0,
                      (XN_FLAG_RFC2253 | XN_FLAG_SEP_CPLUS_SPC) &
                          ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB));
-  std::string text = printable(contents_of(memory.get()));
+  std::string text = printable(shortened(contents_of(memory.get())));
   return text.empty() ? "(no subject)" : text;
 }
 
@@ -108,7 +117,7 @@ std::string names_of(const X509* certificate, std::size_t limit) {
   std::string list;
   std::size_t shown = 0;
   for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
-    const std::string one = name_text(*sk_GENERAL_NAME_value(names.get(), i));
+    const std::string one = shortened(name_text(*sk_GENERAL_NAME_value(names.get(), i)));
     if (one.empty()) continue;
     if (++shown > limit) return list + ", ...";
     list.append(list.empty() ? "" : ", ").append(one);
