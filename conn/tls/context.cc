@@ -77,9 +77,9 @@ const Context& context_of(const SSL_CTX* context) {
 
 void append_key(const SSL* ssl, const char* line) {
   const std::string& path = context_of(SSL_get_SSL_CTX(ssl)).settings().keylog;
-  // O_NONBLOCK: a handshake does not wait for who reads a pipe, and without a reader none is opened.
-  const int fd =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+  // O_NONBLOCK: a handshake does not wait for who reads a pipe, and without a reader none is
+  // opened.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (fd < 0) return;
   char newline = '\n';
   const std::array<iovec, 2> parts{iovec{const_cast<char*>(line), std::strlen(line)},

@@ -276,8 +276,8 @@ TEST_CASE("tls: a server with another's certificate but not its key is nobody", 
                                                 BIO_free);
   const std::unique_ptr<X509, void (*)(X509*)> stolen(
       PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr), X509_free);
-  const KeyOwner key = key_that_passes_for(X509_get0_pubkey(stolen.get()),
-                                           SSL_CTX_get0_privatekey(context.get()));
+  const KeyOwner key =
+      key_that_passes_for(X509_get0_pubkey(stolen.get()), SSL_CTX_get0_privatekey(context.get()));
   REQUIRE(SSL_CTX_use_certificate(context.get(), stolen.get()) == 1);
   REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1);
   const RawSocket listening = RawSocket::listening();

@@ -60,8 +60,7 @@ TEST_CASE("tls output: it keeps what the wire does not take, in order", "[tls]")
   REQUIRE(sent.text() == "abcdefg");
 }
 
-TEST_CASE("tls output: a wire that always leaves a byte does not make it grow",
-          "[tls][hostile]") {
+TEST_CASE("tls output: a wire that always leaves a byte does not make it grow", "[tls][hostile]") {
   class Narrow final : public conn::tls::Wire {
    public:
     ssize_t receive(void*, std::size_t) override { return 0; }
