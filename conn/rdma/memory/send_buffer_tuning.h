@@ -32,8 +32,8 @@ class SendBufferTuning {
     since_full_ = 0;
     if (stage_ == Stage::kResting && now >= again_at_) watch(now);
   }
-  /// Reports that the device has confirmed `bytes` bytes. This may increase size(), but only if
-  /// `limit` then leaves half of its memory to others.
+  /// Reports that the device has confirmed `bytes` bytes. This may increase size(), the size of the
+  /// send buffer, but only if at most half of all the memory that `limit` allows is then in use.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     if (stage_ != Stage::kResting) [[unlikely]]
       count(bytes, now, limit);

@@ -78,7 +78,8 @@ class Engine {
   /// while other output waits. Nothing else may be called before send_gathered().
   void gather(std::span<char> room) noexcept { channel_.output.gather(room); }
   bool gathers() const noexcept { return channel_.output.state() == Output::State::kGathering; }
-  /// Offers the wire what was gathered. Returns false if the wire or the engine has failed.
+  /// Writes the gathered TLS records to the connection below (the wire), and keeps what that does
+  /// not take as unsent() output. Returns false if the connection below or this engine has failed.
   bool send_gathered();
   /// Returns whether read() would return something other than EAGAIN, as far as is known (see
   /// only_maybe()). With `ask_wire` reads the wire if that is necessary to find out.
