@@ -329,7 +329,13 @@ int ConnectionCore::end_output(bool both) {
     }
     if (state_ != State::kConnected) return 0;
   }
-  return both ? carrier_->shutdown_both() : carrier_->shutdown();
+  return shut_carrier_down(both);
+}
+
+int ConnectionCore::shut_carrier_down(bool both) {
+  const int result = both ? carrier_->shutdown_both() : carrier_->shutdown();
+  output_ended_ = output_ended_ || result == 0;
+  return result;
 }
 
 }}  // namespace conn

@@ -174,6 +174,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
 
   bool may_send() noexcept;
   int end_output(bool both);
+  int shut_carrier_down(bool both);
   InPlace* borrow() noexcept;
 
   const ConnectionType& type_;  // the type that the program used to create the connection
@@ -188,6 +189,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
   bool served_ = false;     // whether a peer opened it, see ConnectionSet::served()
   bool drains_ = false;     // whether ConnectionSet::drain() waits for this connection's output
+  bool output_ended_ = false;  // whether the carrier has been shut down
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;

@@ -105,7 +105,8 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   }
   if (lends) {
     if (c.borrow() == nullptr) return {};
-    if (c.in_place_->shutdown_due()) {
+    if (c.output_ended_ || c.in_place_->shutdown_due()) {
+      c.in_place_->settle();
       errno = EPIPE;
       return {};
     }
@@ -153,7 +154,8 @@ ssize_t Connection::send(const Outgoing& bytes) {
     return -1;
   }
   if (c.borrow() == nullptr) return -1;
-  if (c.in_place_->shutdown_due()) {
+  if (c.output_ended_ || c.in_place_->shutdown_due()) {
+    c.in_place_->settle();
     errno = EPIPE;
     return -1;
   }

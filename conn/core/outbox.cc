@@ -111,8 +111,7 @@ bool InPlace::flush() {
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
     if (connection_->state_ == State::kConnected)
-      (void)(read_ahead.ended() ? connection_->carrier_->shutdown_both()
-                                : connection_->carrier_->shutdown());
+      (void)connection_->shut_carrier_down(read_ahead.ended());
   }
   return !waits();
 }

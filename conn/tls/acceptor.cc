@@ -89,9 +89,13 @@ void Acceptor::arrived(ConnectionPtr below) {
   try {
     place->handshake = &carrier->begin(std::move(below), Role::kServer, context, "", {this, place});
   } catch (const std::exception& error) {
-    const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
     const ConnectionPtr gone = take(place);
     ++counters_.accept_errors;
+    Failure failure = out_of_memory();
+    try {
+      failure = {std::make_error_code(std::errc::invalid_argument), error.what()};
+    } catch (const std::bad_alloc&) {
+    }
     refused_.tell(failure);
     return;
   }

@@ -172,6 +172,25 @@ TEST_CASE("in place: shutdown comes after what was committed", "[conformance]") 
   }
 }
 
+TEST_CASE("in place: after shutdown there is no buffer, and nothing is sent", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    for (const bool both : {false, true}) {
+      Pair pair(transport);
+      if (!pair.type.capabilities().half_close) return;
+      REQUIRE((both ? pair.client->shutdown_both() : pair.client->shutdown()) == 0);
+      if (pair.client->state() != conn::State::kConnected) continue;
+      errno = 0;
+      CHECK(pair.client->reserve(5).empty());
+      CHECK(errno == EPIPE);
+      Parcel parcel("lost?");
+      errno = 0;
+      CHECK(pair.client->send(parcel.outgoing()) == -1);
+      CHECK(errno == EPIPE);
+      CHECK(parcel.releases == 0);
+    }
+  }
+}
+
 // --- send ----------------------------------------------------------------------------------------
 
 TEST_CASE("in place: nothing, sent alone, is released, and the connection goes on",
