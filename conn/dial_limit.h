@@ -33,9 +33,10 @@ class AECONN_API DialLimit {
   class Place;
   /// Owns a client's Place; destroying it frees the place, or takes the client out of the queue.
   using PlacePtr = std::unique_ptr<Place>;
-  /// Requests a place; to be called on the loop's thread. If the result does not hold() a place
-  /// immediately, it waits in the queue, and `granted` runs from the loop when it gets one. Places
-  /// are granted in the order of the enter() calls.
+  /// Requests a place; to be called on the loop's thread. If there is none, the result waits in the
+  /// queue, and `granted` runs from the loop when it gets one. That may be at once, so that holds()
+  /// is true already and `granted` runs nevertheless. Places are granted in the order of the
+  /// enter() calls.
   [[nodiscard]] PlacePtr enter(ae::EventLoop& loop, std::function<void()> granted);
 
   /// Changes how many connection attempts may be in progress at once. Clients that already have a

@@ -247,6 +247,8 @@ class Redial::Attempt {
   }
 
   void dial() {
+    // A place that was granted between enter() and holds() is told twice.
+    if (std::exchange(begun_, true)) return;
     owner_.clear_timer(kAttemptEnd);
     if (!show(Phase::kDialling)) return;
     try {
@@ -324,6 +326,7 @@ class Redial::Attempt {
   Done done_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   DialLimit::PlacePtr place_;
+  bool begun_ = false;  // whether dial() was called
   const FallbackType* list_ = nullptr;
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
@@ -599,8 +602,11 @@ void Redial::move_if_quiet() {
   const ConnectionPtr old = std::move(connection_);
   old->set_close_handler(nullptr);
   clear_timer(kSoon);
+  skipped_.clear();
   ++counters_.moved;
+  phase_ = Phase::kWaiting;  // there is no connection while down() runs
   if (!tell_down(*old, loss)) return;
+  if (!better_) return pause({});  // it ended in a nested iteration of the loop
   better_->set_close_handler(nullptr);
   stand(std::move(better_), {});
 }

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <optional>
+#include <thread>
 
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
@@ -236,6 +238,47 @@ TEST_CASE("redial: back to the preferred scheme, once nothing is in doubt", "[re
   REQUIRE(place.redial->counters().moved == 1);
   testing::turns(place.loop, 3);
   REQUIRE(place.stuck->counters(place.loop).open == 1);
+}
+
+TEST_CASE("redial: when it moves, down() may call anything", "[redial]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.settings.prefer_again = 1ms;
+  const std::string what = GENERATE("describe", "take", "stop", "drop", "try_now", "confirm");
+  DYNAMIC_SECTION(what) {
+    bool called = false;
+    std::string text;
+    place.on_down = [&](Connection&) {
+      if (std::exchange(called, true)) return;
+      Redial& redial = *place.redial;
+      REQUIRE(redial.connection() == nullptr);
+      if (what == "describe") text = redial.describe();
+      if (what == "take") REQUIRE(redial.take() == nullptr);
+      if (what == "stop") redial.stop();
+      if (what == "drop") redial.drop("no more");
+      if (what == "try_now") redial.try_now();
+      if (what == "confirm") redial.confirm(1);
+      REQUIRE(redial.phase() == (what == "stop" ? Phase::kStopped : Phase::kWaiting));
+    };
+    place.start("stuck|tcp");
+    RUN_UNTIL(place.loop, place.ups == 1);
+    place.stuck->fail_at_once = 0;
+    RUN_UNTIL(place.loop, !place.stuck->waiting.empty());
+    place.stuck->connect_all();
+    RUN_UNTIL(place.loop, called);
+    REQUIRE(place.last.moved);
+    testing::turns(place.loop, 3);
+    if (what == "describe") REQUIRE(text == "waiting");
+    if (what == "stop") {
+      REQUIRE(place.redial->phase() == Phase::kStopped);
+      REQUIRE(place.ups == 1);
+    } else {
+      REQUIRE(place.ups == 2);
+      REQUIRE(place.redial->connection()->type().name() == "stuck");
+      REQUIRE(place.redial->not_taken().empty());
+    }
+    REQUIRE(place.downs == 1);
+  }
 }
 
 TEST_CASE("redial: it is not in a hurry to lose a connection for a preferred one that is none",
@@ -465,6 +508,33 @@ TEST_CASE("dial limit: a place goes to who has waited longest, and not to the de
   second.reset();
   third.reset();
   REQUIRE(limit.taken() == 0);
+}
+
+TEST_CASE("redial: a place that another thread frees at once begins one attempt",
+          "[redial][threads]") {
+  DialLimit limit(1);
+  Place place;
+  const DialLimit::PlacePtr first = limit.enter(place.loop, [] {});
+  std::atomic<bool> ended{false};
+  std::thread other([&] {
+    while (!ended) {
+      limit.set_most(1);
+      limit.set_most(2);
+    }
+  });
+  place.settings.limit = &limit;
+  int most_tried = 0;
+  for (int round = 0; round < 20000 && most_tried < 2; ++round) {
+    const int before = place.stuck->tried;
+    Redial redial(place.registry, place.loop, conn::Endpoint::parse("stuck://h:1"), {},
+                  place.settings);
+    RUN_UNTIL(place.loop, redial.phase() == Phase::kDialling);
+    testing::turns(place.loop, 2);
+    most_tried = std::max(most_tried, place.stuck->tried - before);
+  }
+  ended = true;
+  other.join();
+  REQUIRE(most_tried == 1);
 }
 
 TEST_CASE("redial: an endpoint that nothing can use is refused at once", "[redial]") {
