@@ -96,7 +96,7 @@ class Contest : public OfLibrary, public Node {
 };
 
 template <class... Operations>
-class First : public Contest {
+class First : public Contest, private Watched {
   template <class Operation>
   using ValueOf =
       FirstValue<std::remove_cvref_t<decltype(std::declval<Operation&>().await_resume())>>;
@@ -118,7 +118,9 @@ class First : public Contest {
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     waiter_ = Waiter(awaiting);
     above = node_of(awaiting);
-    begin(std::index_sequence_for<Operations...>{});
+    const Watch watch(*this);
+    begin(watch, std::index_sequence_for<Operations...>{});
+    if (watch.gone()) return true;
     begins_ = kNone;
     return winner_ == kNone;
   }
@@ -128,8 +130,8 @@ class First : public Contest {
 
  private:
   template <std::size_t... I>
-  void begin(std::index_sequence<I...>) {
-    (void)((over<I>() || winner_ != kNone) || ...);
+  void begin(const Watch& watch, std::index_sequence<I...>) {
+    (void)((over<I>() || watch.gone() || winner_ != kNone) || ...);
   }
   template <std::size_t I>
   bool over() {

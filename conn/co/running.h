@@ -241,6 +241,41 @@ Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
   }
 }
 
+/// Base of operations that run tasks while they begin. Such a task may destroy a coroutine of
+/// another library that awaits it, and with it the operation: this library does not know that
+/// coroutine, and cannot defer its end.
+class Watched {
+ public:
+  /// On the stack of a function of the operation: tells it whether the operation still exists.
+  class Watch {
+   public:
+    explicit Watch(Watched& operation) noexcept : operation_(&operation) {
+      operation.watch_ = this;
+    }
+    ~Watch() {
+      if (operation_ != nullptr) operation_->watch_ = nullptr;
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    bool gone() const noexcept { return operation_ == nullptr; }
+
+   private:
+    friend class Watched;
+    Watched* operation_;
+  };
+  Watched() = default;
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ protected:
+  ~Watched() {
+    if (watch_ != nullptr) watch_->operation_ = nullptr;
+  }
+
+ private:
+  Watch* watch_ = nullptr;
+};
+
 /// Base of this library's own operations, which a Task awaits without a wrapper. They accept any
 /// coroutine's handle, and resume it through a Waiter.
 struct OfLibrary {};

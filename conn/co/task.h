@@ -147,10 +147,10 @@ void destroy_frame(Node& node) {
 /// What co_await on a Task uses: owns the task's frame and runs the task for the awaiting
 /// coroutine.
 template <class T>
-class [[nodiscard]] AwaitTask : public OfLibrary {
+class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
  public:
   explicit AwaitTask(std::coroutine_handle<Promise<T>> frame) noexcept : frame_(frame) {}
-  AwaitTask(AwaitTask&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+  AwaitTask(AwaitTask&& other) noexcept : Watched(), frame_(std::exchange(other.frame_, nullptr)) {}
   AwaitTask& operator=(AwaitTask&&) = delete;
   ~AwaitTask() {
     if (!frame_) return;
@@ -166,12 +166,19 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
 
   bool await_ready() const noexcept { return false; }
   /// Runs the task here until it suspends. A task that completes at once does not suspend its
-  /// awaiter, so the stack does not grow however often that happens.
+  /// awaiter, so the stack does not grow however often that happens. If the awaiter is gone
+  /// afterwards, it is told nothing: neither that the task has ended nor what was thrown.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     Promise<T>& promise = frame_.promise();
     promise.above = node_of(awaiting);
-    Resumption(&promise).begin(frame_);
+    const Watch watch(*this);
+    try {
+      Resumption(&promise).begin(frame_);
+    } catch (...) {
+      if (!watch.gone()) throw;
+    }
+    if (watch.gone()) return true;
     if (frame_.done()) return false;
     promise.awaited_by = awaiting;
     return true;

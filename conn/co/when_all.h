@@ -62,7 +62,7 @@ class Gathering : public OfLibrary, public Node {
 };
 
 template <class... Operations>
-class WhenAll : public Gathering {
+class WhenAll : public Gathering, private Watched {
   template <class Operation>
   using ValueOf =
       FirstValue<std::remove_cvref_t<decltype(std::declval<Operation&>().await_resume())>>;
@@ -85,7 +85,9 @@ class WhenAll : public Gathering {
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) noexcept {
     waiter_ = Waiter(awaiting);
     above = node_of(awaiting);
-    begin(std::index_sequence_for<Operations...>{});
+    const Watch watch(*this);
+    begin(watch, std::index_sequence_for<Operations...>{});
+    if (watch.gone()) return true;
     begins_ = kNone;
     return missing_ != 0;
   }
@@ -95,8 +97,8 @@ class WhenAll : public Gathering {
 
  private:
   template <std::size_t... I>
-  void begin(std::index_sequence<I...>) noexcept {
-    (begin<I>(), ...);
+  void begin(const Watch& watch, std::index_sequence<I...>) noexcept {
+    ((watch.gone() ? void() : begin<I>()), ...);
   }
   template <std::size_t I>
   void begin() noexcept {
