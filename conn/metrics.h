@@ -3,6 +3,7 @@
 // Writes statistics in Prometheus's text format (version 0.0.4). The program serves the text.
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,7 +46,7 @@ AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
 AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 
 /// Writes Prometheus's text format and produces only valid output: an invalid name of a metric or
-/// label throws Error; label values and help texts are escaped.
+/// label throws Error, and so does what occurs twice; label values and help texts are escaped.
 class AECONN_API MetricsText {
  public:
   /// The type of a metric, as the text format's line "# TYPE" names it.
@@ -59,22 +60,27 @@ class AECONN_API MetricsText {
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
   /// Starts a new metric, to which the samples added next belong. Throws Error if a metric of this
-  /// name was already written.
+  /// name was already written. A histogram also has the names that end in _bucket, _sum and _count.
   void begin(std::string_view name, Type type, std::string_view help);
   /// Adds a histogram. `up_to` has, for each of Histogram::kBounds, the number of values up to that
-  /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample().
+  /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample(), and
+  /// Error for a label `le`, which is that of the bounds.
   void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
                  std::uint64_t sum_ns);
   /// Adds one value, with its labels, to the metric that begin() started. Throws Error if begin()
-  /// was not called.
+  /// was not called or started a histogram, if a label occurs twice, or if the metric already has a
+  /// value with the same labels.
   void sample(const Labels& labels, std::uint64_t value);
   /// Returns the metrics text that has been written so far.
   const std::string& text() const noexcept { return text_; }
 
  private:
+  void check(Labels labels, bool histogram);
   void sample(std::string_view suffix, const Labels& labels, std::string_view value);
   std::string text_, name_;
-  std::vector<std::string> begun_;
+  bool histogram_ = false;       // whether the current metric is a histogram
+  std::set<std::string> names_;  // names of the metrics begun, with those of histograms' samples
+  std::set<Labels> written_;     // labels of the current metric's samples, sorted
 };
 
 }}  // namespace conn

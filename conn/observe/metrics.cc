@@ -297,6 +297,9 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
   std::string name = "aeconn_" + std::string(statistic);
   for (char& c : name)
     if (!is_name(std::string_view(&c, 1), false) && (c < '0' || c > '9')) c = '_';
+  // The names of histograms, and those of their samples, are taken.
+  for (const auto& times : kTimes)
+    if (name.starts_with(times.metric)) name += '_';
   return {std::move(name), Type::kUntyped, Of::kLoop, "A statistic of this transport.",
           std::move(labels)};
 }
@@ -320,9 +323,15 @@ std::string_view to_string(Type type) {
 void MetricsText::begin(std::string_view name, Type type, std::string_view help) {
   if (!is_name(name, true))
     throw Error("\"" + std::string(name) + "\" is not a valid name of a metric");
-  if (std::find(begun_.begin(), begun_.end(), name) != begun_.end())
-    throw Error("the metric " + std::string(name) + " was already written");
-  begun_.emplace_back(name_ = name);
+  std::vector<std::string> names = {std::string(name)};
+  if (type == Type::kHistogram)
+    for (const char* suffix : {"_bucket", "_sum", "_count"}) names.push_back(names[0] + suffix);
+  for (const std::string& each : names)
+    if (names_.contains(each)) throw Error("the metric " + each + " was already written");
+  names_.insert(names.begin(), names.end());
+  name_ = name;
+  histogram_ = type == Type::kHistogram;
+  written_.clear();
   text_ += "# HELP " + name_ + ' ';
   append_escaped(text_, help, false);
   text_ += "\n# TYPE " + name_ + ' ';
@@ -331,11 +340,13 @@ void MetricsText::begin(std::string_view name, Type type, std::string_view help)
 }
 
 void MetricsText::sample(const Labels& labels, std::uint64_t value) {
+  check(labels, false);
   sample({}, labels, std::to_string(value));
 }
 
 void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t> up_to,
                             std::uint64_t count, std::uint64_t sum_ns) {
+  check(labels, true);
   Labels bucket = labels;
   std::string& bound = bucket.emplace_back("le", "").second;
   for (std::size_t i = 0; i < Histogram::kBounds.size() && i < up_to.size(); ++i) {
@@ -348,11 +359,23 @@ void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t>
   sample("_count", labels, std::to_string(count));
 }
 
-void MetricsText::sample(std::string_view suffix, const Labels& labels, std::string_view value) {
+/// Throws Error unless a sample, or a histogram, with these labels may follow what is written.
+void MetricsText::check(Labels labels, bool histogram) {
   if (name_.empty()) throw Error("a sample requires a metric");
-  for (const auto& [label, text] : labels)
-    if (!is_name(label, false) || label.starts_with("__"))
+  if (histogram != histogram_)
+    throw Error("the metric " + name_ + (histogram_ ? " is a histogram" : " is no histogram"));
+  std::sort(labels.begin(), labels.end());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::string& label = labels[i].first;
+    if (!is_name(label, false) || label.starts_with("__") || (histogram && label == "le"))
       throw Error("\"" + label + "\" is not a valid name of a label");
+    if (i != 0 && label == labels[i - 1].first) throw Error("the label " + label + " occurs twice");
+  }
+  if (!written_.insert(std::move(labels)).second)
+    throw Error("the metric " + name_ + " already has a sample with these labels");
+}
+
+void MetricsText::sample(std::string_view suffix, const Labels& labels, std::string_view value) {
   text_ += name_;
   text_ += suffix;
   char before = '{';

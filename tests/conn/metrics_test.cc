@@ -176,3 +176,33 @@ TEST_CASE("metrics: counters of a port belong to the process", "[metrics]") {
                    "aeconn_rdma_port_counter_total{scheme=\"rdma\",device=\"a\",port=\"12\","
                    "counter=\"port_rcv_data\"} 9"));
 }
+
+TEST_CASE("metrics: the writer lets out no sample that its type does not have", "[metrics]") {
+  MetricsText out;
+  const std::vector<std::uint64_t> up_to(conn::Histogram::kBounds.size(), 1);
+  out.begin("a", MetricsText::Type::kCounter, "");
+  REQUIRE_THROWS_AS(out.histogram({}, up_to, 1, 1), conn::Error);
+  REQUIRE_THROWS_AS(out.sample({{"x", "1"}, {"y", ""}, {"x", "2"}}, 1), conn::Error);
+  out.sample({{"x", "1"}, {"y", "2"}}, 1);
+  REQUIRE_THROWS_AS(out.sample({{"x", "1"}, {"y", "2"}}, 2), conn::Error);
+  REQUIRE_THROWS_AS(out.sample({{"y", "2"}, {"x", "1"}}, 2), conn::Error);
+  out.begin("b", MetricsText::Type::kHistogram, "");
+  REQUIRE_THROWS_AS(out.sample({}, 1), conn::Error);
+  REQUIRE_THROWS_AS(out.histogram({{"le", "1"}}, up_to, 1, 1), conn::Error);
+  out.histogram({{"x", "1"}}, up_to, 1, 1);
+  REQUIRE_THROWS_AS(out.histogram({{"x", "1"}}, up_to, 1, 1), conn::Error);
+  const std::string before = out.text();
+  for (const char* name : {"b_bucket", "b_sum", "b_count"})
+    REQUIRE_THROWS_AS(out.begin(name, MetricsText::Type::kCounter, ""), conn::Error);
+  REQUIRE(out.text() == before);
+}
+
+TEST_CASE("metrics: a transport's own statistics do not mix with histograms", "[metrics]") {
+  const conn::Statistics own = {
+      {"connect_time_count", 1}, {"connect_seconds", 2}, {"connect_seconds_sum", 3}};
+  const std::string text = conn::metrics(std::vector<conn::SchemeStatistics>{{"mine", own}});
+  REQUIRE(has_line(text, "# TYPE aeconn_connect_seconds_ untyped"));
+  REQUIRE(has_line(text, "aeconn_connect_seconds_{scheme=\"mine\"} 2"));
+  REQUIRE(has_line(text, "aeconn_connect_seconds_sum_{scheme=\"mine\"} 3"));
+  REQUIRE(has_line(text, "aeconn_connect_seconds_count{scheme=\"mine\"} 1"));
+}
