@@ -47,11 +47,14 @@ Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each) 
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = limit.rlim_max = RLIM_INFINITY;
   capacity.most = limit.rlim_cur;
   capacity.used = open_descriptors();
-  capacity.needed = kOtherDescriptors + connections * for_each;
+  std::uint64_t all = 0, wanted = UINT64_MAX;  // as many as the type holds, if they are more
+  if (__builtin_mul_overflow(connections, for_each, &all)) all = UINT64_MAX;
+  if (__builtin_add_overflow(all, kOtherDescriptors, &capacity.needed))
+    capacity.needed = UINT64_MAX;
   const std::uint64_t taken = std::min(capacity.most, capacity.used + kOtherDescriptors);
   capacity.connections =
       for_each == 0 ? (capacity.enough() ? UINT64_MAX : 0) : (capacity.most - taken) / for_each;
-  const std::uint64_t wanted = capacity.used + capacity.needed;
+  if (__builtin_add_overflow(capacity.used, capacity.needed, &wanted)) wanted = UINT64_MAX;
   capacity.raise =
       limit.rlim_max >= wanted
           ? fmt::format("raise it with ulimit -n {}", wanted)

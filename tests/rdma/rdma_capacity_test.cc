@@ -172,6 +172,9 @@ TEST_CASE("capacity: descriptors, where a connection has one", "[conn]") {
   CHECK(many.connections < many.most);
   CHECK(many.text(std::uint64_t{1} << 40).find("raise it with ulimit -") != std::string::npos);
   CHECK(conn::descriptor_capacity(1000000, 0).enough());
+  // More than can be counted are not few.
+  CHECK_FALSE(conn::descriptor_capacity(UINT64_MAX, 2).enough());
+  CHECK_FALSE(conn::descriptor_capacity(UINT64_MAX, 1).enough());
 
   const conn::Registry registry = conn::all_transports();
   const auto of = [&](const std::string& url) {
