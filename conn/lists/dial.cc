@@ -30,6 +30,16 @@ std::string time_left(const OptionRow& option, ae::Duration left) {
   return time_words(std::max(least, left));
 }
 
+/// Returns the text that `make` makes, or "out of memory".
+template <class Make>
+std::string or_out_of_memory(const Make& make) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  }
+}
+
 ae::TimePoint after(ae::Duration timeout) {
   const ae::TimePoint now = Clock::now();
   return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
@@ -41,6 +51,7 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
            ae::Duration timeout, Done done)
     : loop_(loop), race_(candidates.size(), delay, after(timeout)), done_(std::move(done)) {
   attempts_.reserve(candidates.size());
+  skipped_.reserve(candidates.size());
   for (Candidate& candidate : candidates) {
     Attempt attempt;
     attempt.candidate = std::move(candidate);
@@ -174,40 +185,38 @@ void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
 /// Closes the connections of all candidates but the winner, and passes the result to `done_`.
 void Dial::finish() {
   loop_.remove_time_event(std::exchange(timer_, 0));
-  try {
-    say_why();
-  } catch (const std::bad_alloc&) {
-    skipped_.clear();
-    failure_ = out_of_memory();
-  }
+  say_why();
   attempts_.clear();
   if (winner_) failure_ = {};
   const Done done = std::move(done_);
   done(std::move(winner_));
 }
 
-void Dial::say_why() {
+/// Says why the candidates were not used. If memory runs out, only the words are lost: who asks
+/// must still know which schemes were skipped, for example to try the preferred one again.
+void Dial::say_why() noexcept {
   const ae::TimePoint now = Clock::now();
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     Attempt& attempt = attempts_[i];
-    if (!race_.has_failed(i) && winner_) {
-      attempt.kind = SkipReason::kSlower;
-      attempt.why = {std::make_error_code(std::errc::timed_out),
-                     "it was not ready after " + in_ms(now - attempt.began) + ", and " +
-                         std::string(winner_->type().name()) + " was"};
-    } else if (!race_.has_failed(i)) {
-      attempt.kind = SkipReason::kTimedOut;
-      attempt.why = {std::make_error_code(std::errc::timed_out),
-                     race_.started(i) ? "it was not ready after " + in_ms(now - attempt.began)
-                                      : "the time was over before its turn"};
+    if (!race_.has_failed(i)) {
+      attempt.kind = winner_ ? SkipReason::kSlower : SkipReason::kTimedOut;
+      attempt.why.code = std::make_error_code(std::errc::timed_out);
+      attempt.why.text = or_out_of_memory([&] { return why_not_ready(i, now); });
     }
-    skipped_.push_back({attempt.candidate.scheme, attempt.kind, attempt.why});
+    skipped_.push_back({std::move(attempt.candidate.scheme), attempt.kind, std::move(attempt.why)});
   }
   if (winner_) return;
   failure_.code = skipped_.back().why.code;
-  failure_.text = skipped_.size() == 1 ? skipped_.front().why.text : describe(skipped_);
+  failure_.text = or_out_of_memory(
+      [&] { return skipped_.size() == 1 ? skipped_.front().why.text : describe(skipped_); });
   for (const Skipped& each : skipped_)
     failure_.retry_after = std::max(failure_.retry_after, each.why.retry_after);
+}
+
+std::string Dial::why_not_ready(std::size_t candidate, ae::TimePoint now) const {
+  if (!race_.started(candidate)) return "the time was over before its turn";
+  std::string text = "it was not ready after " + in_ms(now - attempts_[candidate].began);
+  return winner_ ? text + ", and " + std::string(winner_->type().name()) + " was" : text;
 }
 
 void Dial::arm(ae::TimePoint when) noexcept {

@@ -68,7 +68,8 @@ class Dial {
   void fail_by(std::size_t candidate, const Connection& connection) noexcept;
   void fail(std::size_t candidate, SkipReason kind, Failure why) noexcept;
   void finish();
-  void say_why();
+  void say_why() noexcept;
+  std::string why_not_ready(std::size_t candidate, ae::TimePoint now) const;
   void arm(ae::TimePoint when) noexcept;
 
   ae::EventLoop& loop_;

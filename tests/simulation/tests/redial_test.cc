@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "tests/simulation/freed.h"
 #include "tests/simulation/memory.h"
@@ -459,4 +460,33 @@ TEST_CASE("simulation: who waits in line to dial has a turn, also where memory r
     RUN_UNTIL(*loop, turns == 11);
   }
   CHECK(number > 2);
+}
+
+TEST_CASE("simulation: a Redial without memory for words still knows what its list has skipped",
+          "[simulation][redial][torture]") {
+  std::uint64_t number = 1;
+  for (bool failed = true; failed; ++number) {
+    CAPTURE(number);
+    Both both;
+    both.listen("tcp");
+    conn::Endpoint to = both.listener->endpoints().front();
+    to.scheme = "rdma|tcp";
+    std::optional<Redial> redial;
+    redial.emplace(both.registry, *both.loop, to, Redial::Handlers{});
+    fail_allocation(Allocator::kNew, number);
+    for (int turns = 0; turns < 1000 && redial->phase() != Redial::Phase::kUp; ++turns) {
+      try {
+        both.loop->process_events(ae::kFullIteration);
+      } catch (const std::bad_alloc&) {
+        // thrown by the test's own handlers
+      }
+    }
+    failed = allocation_failed();
+    fail_allocation(Allocator::kNew, 0);
+    REQUIRE(redial->phase() == Redial::Phase::kUp);
+    CHECK(redial->connection()->type().name() == "tcp");
+    REQUIRE(redial->not_taken().size() == 1);
+    CHECK(redial->not_taken().front().scheme == "rdma");
+  }
+  CHECK(number > 20);
 }
