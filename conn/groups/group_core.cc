@@ -130,9 +130,18 @@ void GroupCore::open_ports(const OpenPort& open_port) {
     part.port_listener = std::move(port_listener);
     if (paused_) part.port_listener->pause();
   };
-  loops_.on_each([&](ae::EventLoop&, std::size_t index) {
-    if (index == 0) open_on(*parts_[index]);
-  });
+  bool open = false;
+  try {
+    loops_.on_each([&](ae::EventLoop&, std::size_t index) {
+      if (index != 0) return;
+      open_on(*parts_[index]);
+      open = true;
+    });
+  } catch (const std::exception&) {
+    // Only another loop could not be reached, for example because it has ended meanwhile. The group
+    // listens, and an adopted socket is its own, so it must not be said to have failed.
+    if (!open) throw;
+  }
   if (one) return;
   loops_.on_each([&](ae::EventLoop&, std::size_t index) {
     if (index != 0) open_on(*parts_[index]);

@@ -2,6 +2,9 @@
 // Failures and ends in a listener group: lists of schemes, port listeners that fail, rules that
 // throw, memory shortage, and a listener destroyed while a loop ends.
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -42,6 +45,20 @@ void end_loop(ae::LoopGroup& loops, std::size_t which) {
   });
   until([&] { return !loops.poster(which).open(); });
 }
+
+/// The loops of a group, of which the second ends when on_each() is called for the second time.
+class Shrinking final : public ae::Loops {
+ public:
+  std::size_t size() const noexcept override { return group.size(); }
+  ae::Poster poster(std::size_t index) const override { return group.poster(index); }
+  ae::EventLoop* loop(std::size_t index) const noexcept override { return group.loop(index); }
+  void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override {
+    if (++calls == 2) end_loop(group, 1);
+    group.on_each(fn);
+  }
+  ae::LoopGroup group{{.loops = 2}};
+  int calls = 0;
+};
 
 /// Faults of a Troubled transport's port listener, with their numbers.
 struct Troubles {
@@ -260,4 +277,32 @@ TEST_CASE("listener group: a pause that finds no memory on its loop is made agai
   CHECK(group->shares()[0].assigned + group->shares()[1].assigned == 0);
   group->resume();
   until([&] { return group->shares()[0].assigned + group->shares()[1].assigned == 1; });
+}
+
+TEST_CASE("listener group: a socket that it has adopted is its own although a loop ends",
+          "[group]") {
+  Site site({.name = "tcp"});
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(fd >= 0);
+  REQUIRE(::listen(fd, 16) == 0);  // at any port
+  Shrinking loops;
+  std::atomic<int> accepted{0};
+  conn::ListenerGroupPtr group;
+  REQUIRE_NOTHROW(group =
+                      conn::adopt_listener(site.type, loops, fd,
+                                           [&](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+                                             return [&](ConnectionPtr) { ++accepted; };
+                                           }));
+  REQUIRE(loops.calls == 2);
+  conn::Endpoint at = group->endpoints().front();
+  at.hosts = {{"127.0.0.1", false}};
+  for (int i = 1; i <= 3; ++i) {
+    const ConnectionPtr client = site.connect(at);
+    until([&] {
+      testing::turns(site.loop, 1);
+      return accepted == i;
+    });
+  }
+  group.reset();
+  CHECK(fcntl(fd, F_GETFD) == -1);
 }
