@@ -226,10 +226,13 @@ bool Link::keys_work() {
   }
   const bool failed = device.binding() == Device::Binding::kNo && sender.failed();
   proving_ = false;
+  if (!failed) return true;
   // Reads the device's pending events now: the next queue pair may get the same number, and events
-  // of this queue pair must not be taken for its events.
-  if (failed) context_->on_async_event();
-  return !failed;
+  // of this queue pair must not be taken for its events. They only say what is known already, so
+  // the connection does not hear of them.
+  context_->detach(qp_->qp_num);
+  context_->on_async_event();
+  return false;
 }
 
 // --- while the connection is open ----------------------------------------------------------------

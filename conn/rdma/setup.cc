@@ -270,7 +270,10 @@ void Setup::finish_request(const CmEvent& event) {
   const std::optional<Hello> hello = user_.take_answer(event.data());
   if (!link_.path.iwarp()) mtu_.take_answer(id, link_.settings().fabric, hello ? hello->mtu : 0);
   link_.connect(mtu_.agreed());
-  if (!link_.keys_work()) return try_again();
+  const bool works = link_.keys_work();
+  // Messages of the peer, or events of the device, may have ended the connection meanwhile.
+  if (link_.stage.phase() != Phase::kConnecting) return;
+  if (!works) return try_again();
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id) != 0)
     throw VerbsError("rdma_establish", errno);
   link_.stage.advance(Handshake::kKnown);
