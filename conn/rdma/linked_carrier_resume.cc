@@ -41,19 +41,30 @@ std::uint32_t milliseconds(ae::Duration duration) {
       std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
-Failure gap() {
-  return {std::make_error_code(std::errc::connection_reset),
-          "the path was lost, and bytes that the peer misses are gone with it"};
+// Returns a failure with the text that `text` returns, or without one if there is no memory for it.
+template <class Text>
+Failure failure_of(std::error_code code, const Text& text) noexcept {
+  Failure failure;
+  failure.code = code;
+  try {
+    failure.text = text();
+  } catch (const std::exception&) {
+  }
+  return failure;
+}
+
+Failure gap() noexcept {
+  return failure_of(std::make_error_code(std::errc::connection_reset), [] {
+    return std::string("the path was lost, and bytes that the peer misses are gone with it");
+  });
 }
 
 // Adds to the reason of the loss that no new path was found.
 Failure given_up(const Session& session, ae::TimePoint now) noexcept {
-  Failure failure = session.why();
-  try {
-    failure.text += fmt::format("; no new path in {} ms", milliseconds(now - session.lost_at()));
-  } catch (const std::exception&) {  // the text stays as it is
-  }
-  return failure;
+  return failure_of(session.why().code, [&] {
+    return fmt::format("{}; no new path in {} ms", session.why().text,
+                       milliseconds(now - session.lost_at()));
+  });
 }
 
 }  // namespace
@@ -339,7 +350,9 @@ void LinkedCarrier::on_attempt_failed(Failure why) noexcept {
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return end_with(gap());
     if (refused != Refused::kNone && (!several || session_->asked_to_forget))
-      return end_with({session_->why().code, session_->why().text + "; the peer has ended it"});
+      return end_with(failure_of(session_->why().code, [this] {
+        return session_->why().text + "; the peer has ended it";
+      }));
     if (!session_->plan_next(now, nobody)) return end_with(given_up(*session_, now));
     if (why.retry_after.count() != 0) session_->set_next(now + why.retry_after);
   } else {
