@@ -3,7 +3,6 @@
 // for its device to carry out the first bind of a key.
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -29,7 +28,6 @@ Config at_the_bind() {
 
 TEST_CASE("simulation: a client takes the server's bad message before it is connected",
           "[simulation][keys][hostile]") {
-  setenv("AECONN_RDMA_ADDRESS", "10.77.0.1", 1);
   const std::string message =
       GENERATE(testing::raw_control(77), std::string(20, '\0'), testing::raw_register(4096, 0, 1));
   CAPTURE(message);
@@ -50,7 +48,6 @@ TEST_CASE("simulation: a client takes the server's bad message before it is conn
   client.reset();
   room.run_for(2s);
   net.accepted.clear();
-  unsetenv("AECONN_RDMA_ADDRESS");
 }
 
 TEST_CASE(
