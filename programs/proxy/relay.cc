@@ -274,4 +274,25 @@ void Relay::abort() noexcept {
     if (*each) each->release()->abort();
 }
 
+void Relay::cut_short() noexcept {
+  if (client_->loop() == nullptr) return;  // it has ended, and so have the connections
+  try {
+    if (at_rest()) return;
+  } catch (const std::bad_alloc&) {  // then it is not known
+  }
+  abort();
+}
+
+/// Whether an end of stream now cuts nothing that the proxy knows of.
+bool Relay::at_rest() const {
+  return client_->state() == conn::State::kConnected && server_ != nullptr &&
+         server_->state() == conn::State::kConnected && at_rest(up_) && at_rest(down_);
+}
+
+/// A direction that has ended is not at rest: its sender may be waiting for an answer.
+bool Relay::at_rest(const Flow& flow) const {
+  if (flow.ended || flow.to->has_write_handler()) return false;
+  return flow.from->peek().size == 0 && errno == EAGAIN;
+}
+
 }  // namespace proxy

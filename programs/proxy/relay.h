@@ -51,6 +51,9 @@ class Relay {
   void connect(conn::ConnectionPtr server, const conn::Endpoint& to, std::string greeting = {});
   /// Resets both ends, so that they see an unclean end. The owner destroys the relay next.
   void abort() noexcept;
+  /// Call this before destroying a relay that has not ended by itself. Resets both ends unless the
+  /// relay is between two messages for all it knows: then they are closed.
+  void cut_short() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
   /// The time when the last byte was passed on, or when the client was accepted.
   ae::TimePoint last_byte() const noexcept { return last_byte_; }
@@ -80,6 +83,8 @@ class Relay {
   void failed(Flow& flow);
   void drop(Flow& flow);
   void cut(Flow& flow);
+  bool at_rest() const;
+  bool at_rest(const Flow& flow) const;
   Flow& back(const Flow& flow) noexcept { return &flow == &up_ ? down_ : up_; }
 
   Owner& owner_;

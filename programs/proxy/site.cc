@@ -48,6 +48,7 @@ Site::Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& 
 
 Site::~Site() {
   if (idle_timer_ != 0) loop_.remove_time_event(idle_timer_);
+  for (const auto& relay : relays_) relay->cut_short();
 }
 
 void Site::accept(conn::ConnectionPtr client) try {
@@ -90,6 +91,7 @@ void Site::look_for_idle() {
     Relay& relay = **each++;
     if (now - relay.last_byte() < settings_.idle_timeout) continue;
     ++counters_.idle;
+    relay.cut_short();
     over(relay, fmt::format("closed: no byte in {} s", settings_.idle_timeout.count()));
   }
 }
