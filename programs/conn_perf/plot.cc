@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -100,9 +101,18 @@ std::string depth_tics(const std::vector<Series>& all) {
 
 void run_gnuplot(const std::string& script) {
   const char* const arguments[] = {"gnuplot", script.c_str(), nullptr};
+  // It would inherit that this program ignores SIGPIPE.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &pipe);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
-  const int error = posix_spawnp(&child, "gnuplot", nullptr, nullptr,
+  const int error = posix_spawnp(&child, "gnuplot", nullptr, &attributes,
                                  const_cast<char* const*>(arguments), environ);
+  posix_spawnattr_destroy(&attributes);
   if (error == ENOENT) throw conn::Error("gnuplot is not installed (package gnuplot-nox)");
   if (error != 0) throw conn::Error("gnuplot: " + conn::errno_text(error));
   int status = 0;

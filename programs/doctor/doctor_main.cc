@@ -7,6 +7,8 @@
 //   aeconn-doctor --limits rdma://*:7000     limits of a server with these options
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
@@ -111,7 +113,11 @@ manual::Values add_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100000000}));
   app.add_option("--timeout", options.timeout, "Time-out of each step of a connection, in seconds")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(CLI::Range(0.1, 3600.0))
+      ->check([](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number of seconds"
+                                                              : std::string();
+      });
   app.add_flag("--json", options.json,
                "Print one line of JSON for all rows, or one for each URL of --limits");
   return values;

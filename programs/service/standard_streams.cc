@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 namespace service {
@@ -35,6 +36,7 @@ bool write_all(int fd, std::string_view text) noexcept {
 }  // namespace
 
 void open_standard_streams() noexcept {
+  (void)std::signal(SIGPIPE, SIG_IGN);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
     // open() returns the lowest free number, which is this one.
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);

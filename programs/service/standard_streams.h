@@ -18,7 +18,8 @@ class StreamError : public conn::Error {
 };
 
 /// Call this first in main(): opens descriptors 0, 1 and 2 as /dev/null if they are closed, so that
-/// no socket gets their numbers.
+/// no socket gets their numbers, and ignores SIGPIPE, so that a pipe whose reader has left is an
+/// error of writing. Otherwise a client that causes a line in the log could end a server.
 void open_standard_streams() noexcept;
 
 /// Writes all of `text` to standard output. Throws StreamError.

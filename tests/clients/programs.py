@@ -145,6 +145,41 @@ def full(server, perf):
               (code, error))
 
 
+def reader_gone(server):
+    """A pipe whose reader has left is an error of writing, and no signal: whoever makes a server log
+    a line does not end it."""
+    def pipe_without_reader():
+        out_of, into = os.pipe()
+        os.close(out_of)
+        return into
+
+    for line in (("kv-cli", "-u", server.url, "PING"), ("aeconn-doctor", server.url),
+                 ("conn-perf", "--help"), ("kv-server", "--listen", "tcp://127.0.0.1:0")):
+        into = pipe_without_reader()
+        code, _, error = run(*line, stdout=into)
+        os.close(into)
+        check(f"a reader that left: {line[0]}", code == 1 and error ==
+              line[0].encode() + b": cannot write to standard output: Broken pipe\n", (code, error))
+    for line in (("kv-server", "--listen"), ("conn-perf", "server", "--listen"),
+                 ("aeconn-proxy", "--connect", f"unix://{WORK}/nobody", "--listen")):
+        into = pipe_without_reader()
+        one = subprocess.Popen([program(line[0]), *line[1:], "tcp://127.0.0.1:0"], stderr=into,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        running.append(one)
+        os.close(into)
+        port = int(one.stdout.readline().decode().rsplit(":", 1)[1])
+        for _ in range(3):
+            try:
+                with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
+                    client.sendall(b"*nonsense\r\n" + bytes(100))  # each of them logs a line
+                    until_end(client)
+            except ConnectionError:  # the proxy resets it
+                pass
+        one.terminate()
+        check(f"{line[0]} without a reader of its log: it ends when told", one.wait(LIMIT) == 0,
+              one.returncode)
+
+
 def failing_input(server):
     folder = os.open("/", os.O_RDONLY)
     for more in ([], ["--pipe"]):
@@ -269,6 +304,23 @@ def pipe():
     check("--pipe to a server that leaves", code == 1 and b"kv-cli: " in error, (code, error))
 
 
+# ---- kv-cli --bench ------------------------------------------------------------------------------
+
+def bench():
+    """Of a hundred round trips, one of which is slow, 99 are faster."""
+    def answer(connection):
+        for number, line in enumerate(connection.makefile("rb")):
+            if number == 3 * 60:  # a request has three lines
+                threading.Event().wait(1)
+            if line == b"PING\r\n":
+                connection.sendall(b"+PONG\r\n")
+
+    _, out, error = run("kv-cli", "-u", Peer(answer).url, "--bench", "100")
+    found = re.search(rb"mean ([0-9.]+), p50 ([0-9.]+), p99 ([0-9.]+)$", out.strip())
+    check("--bench: p99 leaves out the slowest of a hundred",
+          found and float(found[1]) > 9000 and float(found[3]) < 900000, out + error)
+
+
 # ---- aeconn-doctor -------------------------------------------------------------------------------
 
 def doctor():
@@ -286,6 +338,8 @@ def doctor():
           b"the connection is established, but 127.0.0.1:" in dialled, out)
     check("a silent server: neither route nor firewall", code == 1 and
           not re.search(rb"firewall|route|ping", dialled) and b"does not answer" in dialled, out)
+    code, out, error = run("aeconn-doctor", "--timeout", "nan", silent.url)
+    check("--timeout nan", (code, out) == (2, b"") and b"--timeout" in error, (code, out, error))
     code, out, _ = run("aeconn-doctor", Peer(leave).url)
     check("a server that leaves", b"the connection was established, but 127.0.0.1:" in out and
           b"closed it" in out and b"ended the connection" in out, out)
@@ -375,10 +429,11 @@ def main():
     try:
         server = Server("kv-server", "--listen", "tcp://127.0.0.1:0")
         perf = Server("conn-perf", "server", "--listen", "tcp://127.0.0.1:0")
-        for part in (lambda: full(server, perf), lambda: failing_input(server),
+        for part in (lambda: full(server, perf), lambda: reader_gone(server),
+                     lambda: failing_input(server),
                      lambda: input_not_ready(server), lambda: closed_streams(server, perf),
                      lambda: told_to_end_at_once(server),
-                     arguments, pipe, doctor, names):
+                     arguments, pipe, bench, doctor, names):
             part()
     finally:
         for process in running:
