@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "load_loops.h"
 #include "loop_counts.h"
 #include "report.h"
+#include "usage.h"
 
 namespace perf {
 namespace {
@@ -230,6 +232,14 @@ class Client {
   bool begun_ = false, asked_to_end_ = false;
 };
 
+/// Whether both names are those of one regular file, which may not exist yet.
+bool one_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (a.empty() || b.empty() || fs::is_character_file(a, unknown)) return false;
+  return fs::weakly_canonical(a, unknown) == fs::weakly_canonical(b, unknown);
+}
+
 void demand(bool good, const char* sentence) {
   if (!good) throw UsageError(sentence);
 }
@@ -249,6 +259,7 @@ void check(const ClientOptions& options) {
   demand(options.hold == 0s || plan.mode == Mode::kIdle, "--hold requires --mode idle");
   demand(options.json != "-" || options.csv != "-",
          "only one of --json and --csv can go to standard output");
+  demand(!one_file(options.json, options.csv), "--json and --csv must name two files");
 }
 
 }  // namespace
@@ -264,12 +275,7 @@ void run_client(ClientOptions options) {
     });
   });
   Plan& plan = options.plan;
-  try {
-    plan.endpoint = conn::Endpoint::parse(options.url);
-    registry.require(plan.endpoint.scheme).check(plan.endpoint);
-  } catch (const conn::Error& error) {
-    throw UsageError(error.what());
-  }
+  plan.endpoint = endpoint_of(registry, options.url);
   // Many simultaneous handshakes take long on a slow machine.
   if (!plan.endpoint.options.has("connect-timeout"))
     plan.endpoint.options.set("connect-timeout", "60s");

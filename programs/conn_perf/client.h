@@ -29,9 +29,4 @@ struct ClientOptions {
 /// connection is opened.
 void run_client(ClientOptions options);
 
-class UsageError : public conn::Error {
- public:
-  using conn::Error::Error;
-};
-
 }  // namespace perf

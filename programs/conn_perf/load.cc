@@ -149,19 +149,21 @@ bool Load::begin_phase(const char* waiting, Over over) {
   over_ = std::move(over);
   if (!failure_.empty()) return end_phase(), false;
   if (waiting == nullptr) return true;
+  const ae::Duration interval = std::min<ae::Duration>(std::chrono::seconds(1), plan_.patience);
   patience_ = shared_.loop.add_time_event(
-      std::chrono::seconds(1),
-      [this, waiting, seen = progress_, since = shared_.loop.now()]() mutable -> ae::Duration {
+      interval,
+      [this, waiting, interval, seen = progress_,
+       since = shared_.loop.now()]() mutable -> ae::Duration {
         if (progress_ != seen) {
           seen = progress_;
           since = shared_.loop.now();
         } else if (shared_.loop.now() - since >= plan_.patience) {
-          give_up(fmt::format(
-              "{} for {} s; {} of {} connections are open, {} requests were answered", waiting,
-              std::chrono::duration_cast<std::chrono::seconds>(plan_.patience).count(), opened_,
-              lanes_.size(), requests_));
+          give_up(
+              fmt::format("{} for {:g} s; {} of {} connections are open, {} requests were answered",
+                          waiting, std::chrono::duration<double>(plan_.patience).count(), opened_,
+                          lanes_.size(), requests_));
         }
-        return std::chrono::seconds(1);
+        return interval;
       });
   return true;
 }

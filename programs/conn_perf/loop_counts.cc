@@ -30,6 +30,7 @@ void LoopFacts::store(const std::vector<LoopCounts>& loops, std::uint64_t first,
 
 std::size_t LoopFacts::load(const Fields& fields, std::vector<LoopFacts>& to) {
   const std::uint64_t all = fields.number("loops").value_or(0);
+  if (all > kMostLoops) return 0;  // no server of ours
   while (to.size() < all) {
     const auto open = fields.number(key("open", to.size()));
     const auto begun = fields.number(key("begun", to.size()));

@@ -17,6 +17,7 @@
 #include "programs/manual/manual.h"
 #include "programs/service/standard_streams.h"
 #include "server.h"
+#include "usage.h"
 #include "wire.h"
 
 namespace {
@@ -42,13 +43,12 @@ auto list_of(const std::string& list, Convert convert) {
 struct ClientWords {
   const perf::ClientOptions options{};
   const perf::Plan& plan = options.plan;
-  std::string mode{to_string(plan.mode)}, reply_size, seconds,
+  std::string mode{to_string(plan.mode)}, reply_size, requests, seconds,
       warmup = conn::time_words(plan.warmup), hold = conn::time_words(options.hold),
       patience = conn::time_words(plan.patience), loops = std::to_string(options.loops),
       spin{conn::spin_words().front()};
   std::string sizes{std::to_string(plan.size)}, connections{std::to_string(plan.connections)},
       depths{std::to_string(plan.depth)};
-  std::uint64_t requests = 0;
   bool no_verify = false;
 };
 
@@ -77,7 +77,8 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
     double seconds = 0;  // also accepts "0.5", unlike options of a URL
     const char* const end = text.data() + text.size();
     if (const auto [stop, error] = std::from_chars(text.data(), end, seconds);
-        stop == end && error == std::errc() && seconds > 0 && seconds < 86400) {
+        stop == end && error == std::errc() && seconds < 86400 &&
+        (seconds > 0 || (seconds == 0 && least == ae::Duration::zero()))) {
       return std::max(least, ae::Duration(static_cast<std::int64_t>(seconds * 1e9)));
     }
     return conn::Options{{option, text}}.duration(option, least, least, 24h);
@@ -96,7 +97,9 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   options.loops = perf::loops_of(words.loops);
   options.spin = conn::parse_spin(words.spin);
   (void)maker_of(options.event_loop);  // throws for an unknown name
-  options.plan.requests = words.requests;
+  constexpr std::uint64_t kMostRequests = 1'000'000'000'000'000;
+  if (!words.requests.empty())
+    options.plan.requests = count("--requests", kMostRequests)(words.requests);
   if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
   options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());
   options.plan.patience = duration("--patience", words.patience, 1ms);
@@ -142,8 +145,7 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
   add_loop_options(client, words.loops, options.event_loop, words.spin, values);
   client.add_option("--reply-size", words.reply_size, "Bytes per reply (default: as the request)");
   CLI::Option* const requests =
-      client.add_option("--requests", words.requests, "Number of requests to measure")
-          ->check(CLI::PositiveNumber);
+      client.add_option("--requests", words.requests, "Number of requests to measure");
   client.add_option("--seconds", words.seconds, "Duration of the measurement")
       ->default_str(conn::time_words(words.plan.seconds))
       ->excludes(requests);

@@ -57,7 +57,7 @@ class Table final : public Report {
   void begin(const Sides& sides, const Plan& plan) override {
     out_(side("client", sides.client));
     out_(sides.server ? side("server", *sides.server) : "server: any echo server, unknown\n");
-    for (const std::string& note : sides.notes) out_("note: " + note + '\n');
+    for (const std::string& note : sides.notes) out_("note: " + conn::printable(note) + '\n');
     out_(fmt::format("{} over {}{}{}\n", to_string(plan.mode), plan.endpoint.scheme,
                      plan.both_ways ? ", both ways at once" : "",
                      plan.mode == Mode::kIdle ? "; bytes and descriptors of one connection"

@@ -11,6 +11,7 @@
 #include "conn/transports/transports.h"
 #include "server_loops.h"
 #include "server_session.h"
+#include "usage.h"
 
 namespace perf {
 
@@ -104,6 +105,7 @@ void announce(const std::vector<std::string>& urls) {
 void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
             const std::string& options, const ae::Spin& spin, const ae::LoopMaker& make) {
   const conn::Registry registry = conn::all_transports();
+  for (const std::string& url : urls) (void)endpoint_of(registry, url);
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
@@ -129,6 +131,7 @@ void run_server(const std::vector<std::string>& urls, bool echo, const std::stri
   service::allow_descriptors();
   if (loops > 1) return run_on(loops, urls, echo, options, spin, make);
   const conn::Registry registry = conn::all_transports();  // outlives everything created from it
+  for (const std::string& url : urls) (void)endpoint_of(registry, url);
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);

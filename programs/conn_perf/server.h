@@ -78,7 +78,8 @@ void log_refused(const conn::Failure& failure);
 /// Logs which schemes of a list are not served, and why.
 void log_not_served(const std::string& url, const conn::Listener& listener);
 
-/// `conn-perf server`: serves until SIGTERM or SIGINT.
+/// `conn-perf server`: serves until SIGTERM or SIGINT. Throws conn::Error; UsageError for URLs that
+/// are invalid.
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
                 std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make);
 

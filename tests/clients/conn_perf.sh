@@ -253,6 +253,9 @@ kv_listens() { grep -q '^listening on' "$work/kv"; }
 soon kv_listens
 fails 'something else is no echo' '^conn-perf: nothing arrived for 1 s; 1 of 1 connections are open, 0 requests' \
   "$(sed -n 's/^listening on //p' "$work/kv")" --echo --patience 1
+fails 'a patience below a second' '^conn-perf: nothing arrived for 0.1 s; 1 of 1 connections are open, 0 requests' \
+  "$(sed -n 's/^listening on //p' "$work/kv")" --echo --patience 0.1
+has 'no warm-up, as a fraction' ' 200 ' "$(p "$url" --requests 200 --warmup 0.0 | tail -n 1)"
 # An echo that closes idle connections, while they are counted or later.
 perl -MIO::Socket::INET -e '
   my $at = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1") or die;
@@ -316,6 +319,14 @@ wrong_use 'a stream through an echo' 'cannot be combined' client "$url" --echo -
 wrong_use 'a reply size of an echo' 'cannot be combined' client "$url" --echo --reply-size 5k
 wrong_use 'hold without idle' '--hold requires' client "$url" --hold 5
 wrong_use 'two things on standard output' 'only one of' client "$url" --json - --csv -
+wrong_use 'one file for two reports' 'two files' client "$url" --json "$work/both" --csv "$work/./both"
+[ -e "$work/both" ] && fail 'one file for two reports: nothing is written' "$(cat "$work/both")"
+for number in 0 -1 many 18446744073709551616 99999999999999999999; do
+  wrong_use "$number requests" "--requests=$number: must be a number from 1" client "$url" --requests=$number
+done
+wrong_use 'a bad URL of a server' 'nonsense: not a URL' server --listen nonsense
+wrong_use 'an unknown transport of a server' 'carrier' server --listen carrier://127.0.0.1:1
+wrong_use 'an unknown option of a server' 'wings' server --loops 2 --listen 'tcp://127.0.0.1:0?wings=2'
 wrong_use 'a server without a URL' '--listen is required' server
 
 stop "$protocol"

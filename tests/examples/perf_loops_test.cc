@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -407,4 +408,26 @@ TEST_CASE("perf report: loops are named where there are several", "[perf][loops]
   result.server_loops.clear();
   result.client_loops.push_back({1, 0});
   REQUIRE(table().ends_with("  client, by loop: connections 8 1\n"));
+}
+
+TEST_CASE("perf loops: a server with endless loops is not asked on", "[perf][loops][hostile]") {
+  perf::Fields answer;
+  answer.set("loops", UINT64_MAX);
+  for (int i = 0; i < 3; ++i)
+    for (const char* name : {"open", "begun", "requests"})
+      answer.set(name + ("-" + std::to_string(i)), std::uint64_t{1});
+  std::vector<LoopFacts> all;
+  REQUIRE(LoopFacts::load(answer, all) == 0);
+  REQUIRE(all.empty());
+}
+
+TEST_CASE("perf report: a server's note writes no control characters", "[perf][hostile]") {
+  std::string text;
+  const auto table = perf::make_table([&](std::string_view more) { text += more; });
+  perf::Sides sides;
+  sides.notes.emplace_back("server: \x1b[2J\r gone\x9b");
+  table->begin(sides, perf::Plan());
+  REQUIRE(text.find("note: server: ") != std::string::npos);
+  REQUIRE(std::none_of(text.begin(), text.end(),
+                       [](unsigned char c) { return (c < ' ' && c != '\n') || c > '~'; }));
 }
