@@ -60,8 +60,9 @@ bool run_input(kv::CliClient& client, const Options& options) {
   return good;
 }
 
-/// Measures round trips of one command, one after another; prints one line of results.
-void bench(kv::CliClient& client, const Options& options) {
+/// Measures round trips of one command, one after another; prints one line of results. Returns
+/// false if a reply was an error.
+bool bench(kv::CliClient& client, const Options& options) {
   using Clock = std::chrono::steady_clock;
   const std::vector<std::string> ping = {"PING"};
   const auto& command = options.command.empty() ? ping : options.command;
@@ -69,18 +70,24 @@ void bench(kv::CliClient& client, const Options& options) {
     client.call(command);
   std::vector<double> times(options.bench);  // in microseconds
   double sum = 0;
+  std::size_t errors = 0;
   for (double& time : times) {
     const auto sent = Clock::now();
-    client.call(command);
+    errors += client.call(command).type == kv::Reply::Type::kError ? 1 : 0;
     time = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
     sum += time;
   }
   std::sort(times.begin(), times.end());
   const double count = static_cast<double>(times.size());
+  // The time that so many percent of all do not exceed.
+  const auto percentile = [&times](std::size_t percent) {
+    return times[(times.size() * percent + 99) / 100 - 1];
+  };
   service::print(fmt::format(
-      "{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n",
-      times.size(), count * 1e6 / sum, sum / count, times[times.size() / 2],
-      times[times.size() * 99 / 100]));
+      "{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}{}\n",
+      times.size(), count * 1e6 / sum, sum / count, percentile(50), percentile(99),
+      errors != 0 ? fmt::format(", {} errors", errors) : ""));
+  return errors == 0;
 }
 
 bool run(Options& options) {
@@ -115,10 +122,7 @@ bool run(Options& options) {
   }
 
   if (options.pipe) return kv::run_pipe(client);
-  if (options.bench != 0) {
-    bench(client, options);
-    return true;
-  }
+  if (options.bench != 0) return bench(client, options) || !options.fail_on_error;
   bool good = true;
   if (options.command.empty()) {
     good = run_input(client, options);
@@ -145,13 +149,19 @@ int main(int argc, char** argv) {
   app.add_option("-a,--pass", options.password, "Password for AUTH");
   app.add_option("-r", options.repeat, "Run the command so many times; -1: forever")
       ->capture_default_str();
-  app.add_option("--bench", options.bench, "Measure so many round trips of the command (PING)");
-  app.add_flag("--pipe", options.pipe, "Send RESP from standard input and count replies");
+  CLI::Option* const bench =
+      app.add_option("--bench", options.bench, "Measure so many round trips of the command (PING)")
+          ->check(CLI::Range(std::size_t{1}, std::size_t{100'000'000}));
+  CLI::Option* const pipe =
+      app.add_flag("--pipe", options.pipe, "Send RESP from standard input and count replies")
+          ->excludes(bench);
   app.add_flag("-e", options.fail_on_error, "Exit with 1 if a command gets an error");
   app.add_flag("-3", options.resp3, "Speak RESP3");
   app.add_flag("--verbose", options.verbose, "Say what carries the connection, on standard error");
   app.add_flag("--redial", options.redial,
-               "Keep connecting: the command goes on over restarts and flaps (see -r)");
+               "Keep connecting: the command goes on over restarts and flaps (see -r)")
+      ->excludes(bench)
+      ->excludes(pipe);
   const auto tls = [&](const char* flag, const char* key, const char* description) {
     return app
         .add_option_function<std::string>(
@@ -189,6 +199,8 @@ int main(int argc, char** argv) {
   app.prefix_command();  // words after the command's name are its arguments, also with dashes
   try {
     options.command = manual::parse(app, {argv, static_cast<std::size_t>(argc)});
+    if (options.pipe && !options.command.empty())
+      throw conn::Error("--pipe takes no command: it sends what it reads from standard input");
     return run(options) ? 0 : 1;
   } catch (const CLI::ParseError& error) {
     return manual::explain(app, error, 1);

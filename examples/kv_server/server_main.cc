@@ -18,6 +18,7 @@
 #include "conn/url/spin_option.h"
 #include "metrics_server.h"
 #include "programs/manual/manual.h"
+#include "programs/service/descriptors.h"
 #include "programs/service/signals.h"
 #include "programs/service/standard_streams.h"
 #include "programs/service/systemd.h"
@@ -329,6 +330,7 @@ int main(int argc, char** argv) try {
     return manual::explain(app, error, 1);
   }
 
+  service::allow_descriptors();  // for maxclients
   places.or_default();
   if (loops == 1)
     serve(config, tls, places, spin);

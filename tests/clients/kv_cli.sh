@@ -41,10 +41,19 @@ for url in "${urls[@]}"; do
   has "$(t '--pipe with errors')" $'unknown command \'NOPE\'\nerrors: 1, replies: 2' "$(printf 'NOPE\r\nPING\r\n' | k --pipe)"
   is "$(t '--pipe with errors: status')" 1 "$(printf 'NOPE\r\n' | k --pipe >/dev/null; echo $?)"
   has "$(t '--bench')" '^200 round trips, [1-9][0-9]* per second, latency us: mean ' "$(k --bench 200 GET greeting)"
+  has "$(t '--bench of errors')" 'p99 [0-9.]+, 20 errors$' "$(k --bench 20 NOPE)"
+  is "$(t '--bench of errors: status')" '0 1' "$(k --bench 20 NOPE >/dev/null; echo -n "$? "; k -e --bench 20 NOPE >/dev/null; echo $?)"
   printf '*1\r\n$4\r\nPING\r\n*1\r\nbad' >"$work/bad"
   is "$(t '--pipe with bytes that are no RESP: status')" 1 "$(k --pipe <"$work/bad" >/dev/null; echo $?)"
 done
 port=${urls[0]##*:}
+for rounds in -1 0 99999999999 99999999999999999999; do
+  refuses "--bench $rounds" '--bench: .*1' "$kv_cli" -u "${urls[0]}" --bench=$rounds
+done
+refuses '--redial and --bench' 'exclude' "$kv_cli" -u "${urls[0]}" --redial --bench 5
+refuses '--redial and --pipe' 'exclude' "$kv_cli" -u "${urls[0]}" --redial --pipe
+refuses '--pipe and --bench' 'exclude' "$kv_cli" -u "${urls[0]}" --pipe --bench 5
+refuses '--pipe and a command' 'takes no command' "$kv_cli" -u "${urls[0]}" --pipe PING
 "$kv_cli" -u "${urls[0]}" SHUTDOWN >"$work/out" 2>&1
 ended "$server"
 is 'SHUTDOWN ends the server' 0 "$status"
@@ -60,6 +69,17 @@ spin_hits:[0-9]+' "$(spinning)"
 stop "$server"
 start --listen "unix://$work/calm.sock" || { total; exit; }
 is 'one that does not says nothing' '' "$(spinning | grep -E '^(loop|spin)_')"
+stop "$server"
+
+# maxclients is no promise that the soft limit of descriptors breaks.
+log=$work/limit.log
+bash -c "ulimit -Sn 40; exec '$kv_server' --listen 'unix://$work/limit.sock'" >"$log" 2>&1 &
+server=$!
+servers+=("$server")
+listening() { grep -q '^listening on ' "$log"; }
+soon listening || fail 'a low soft limit of descriptors' "$(cat "$log")"
+is 'a low soft limit of descriptors is raised' "$(ulimit -Hn)" \
+  "$(sed -n 's/^Max open files *\([0-9]*\) .*/\1/p' "/proc/$server/limits")"
 stop "$server"
 
 refuses 'nobody listens' "tcp://127.0.0.1:$port.*refused" "$kv_cli" -u "tcp://127.0.0.1:$port" PING
