@@ -8,9 +8,9 @@
 //   adapters::libuv::Attachment attached(loop, uv_default_loop());
 //
 // Thread rule: loop, attachment and the host's loop belong to one thread, the one that runs the
-// host's loop; other threads must post(). The loop must outlive the attachment. An attachment may
-// be destroyed inside a handler, including one of the loop; the loop may then be attached again,
-// run() or be destroyed.
+// host's loop; other threads must post(). The loop must outlive the attachment, and so must the
+// host's loop of libuv and libevent. An attachment may be destroyed inside a handler, including one
+// of the loop; the loop may then be attached again, run() or be destroyed.
 //
 // Exceptions: an exception thrown by a handler cannot pass through a host written in C, nor through
 // Qt. It goes to the function given to the attachment; without one the process is terminated, as

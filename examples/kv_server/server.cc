@@ -250,7 +250,13 @@ void NetworkServer::send_output(Client& client) {
   }
   if (wait == client.connection->has_write_handler()) return;
   if (!wait) return client.connection->set_write_handler(nullptr);
-  client.connection->set_write_handler([this, &client](conn::Connection&) { send(client); });
+  client.connection->set_write_handler([this, &client](conn::Connection&) { send_on(client); });
+}
+
+/// The connection accepts output again.
+void NetworkServer::send_on(Client& client) {
+  send(client);
+  client.session.note_sent();
 }
 
 /// Sends large values in place, and writes the text between them into reserved space.

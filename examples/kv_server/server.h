@@ -64,6 +64,7 @@ class NetworkServer : private ae::Source {
   void continue_later(Client& client, Session::Progress progress);
   /// Sends what it can of the output: one write for all replies of a batch.
   void send(Client& client);
+  void send_on(Client& client);
   void send_output(Client& client);
   void send_values(Client& client);
   void value_released(Client& client) noexcept;

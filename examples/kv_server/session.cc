@@ -113,6 +113,17 @@ void Session::note_progress() noexcept {
   last_interaction_us_ = now_us_;
 }
 
+/// Single bytes do not count here, either.
+void Session::note_sent() noexcept {
+  const std::size_t now = output_size();
+  if (now != 0 && now + kSignOfLife > unsent_) {
+    unsent_ = std::max(unsent_, now);
+    return;
+  }
+  unsent_ = now;
+  last_interaction_us_ = server_->now_us();
+}
+
 // --- moving to another loop ----------------------------------------------------------------------
 
 void Session::leave() noexcept {

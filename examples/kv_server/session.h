@@ -96,6 +96,9 @@ class Session {
   SentValue* begin_value() { return references_.begin(*server_->sent_values); }
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
+  /// For `timeout`: call this after the connection has accepted output again. A client that takes a
+  /// long reply slowly is not idle.
+  void note_sent() noexcept;
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
   /// Whether a request has arrived in part, or was not executed yet.
@@ -195,6 +198,7 @@ class Session {
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
   std::size_t heard_ = 0;    ///< bytes of the incomplete request at the last interaction
+  std::size_t unsent_ = 0;   ///< bytes of replies that note_sent() compares with
   std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_->buffer_bytes
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0;

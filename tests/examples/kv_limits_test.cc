@@ -158,6 +158,27 @@ TEST_CASE("kv limits: a request that comes byte by byte does not keep its client
   REQUIRE(counter(bench.other, "timed_out_clients") == "1");
 }
 
+TEST_CASE("kv limits: a reply that is taken byte by byte does not keep its client alive",
+          "[kv][hostile][limits]") {
+  Bench bench;
+  bench.server.config.timeout_seconds = 10;
+  const std::string value(100'000, 'x');
+  Session slow(bench.server, info()), steady(bench.server, info());
+  for (Session* session : {&slow, &steady}) {
+    session->feed(request({"ECHO", value}));
+    session->execute();
+  }
+  for (int second = 0; second < 30; ++second) {
+    clock_us += 1'000'000;
+    if (!slow.killed()) slow.consume_output(1);
+    steady.consume_output(1500);  // less than counts at once
+    for (Session* session : {&slow, &steady}) session->note_sent();
+    bench.server.tick();
+    REQUIRE(slow.killed() == (second >= 10));
+  }
+  REQUIRE_FALSE(steady.killed());
+}
+
 TEST_CASE("kv limits: a flood of unknown commands with long names costs short replies",
           "[kv][hostile][limits]") {
   Bench bench;

@@ -203,6 +203,32 @@ TEST_CASE("kv-server: hundreds that send a byte now and then hold what they sent
   }
 }
 
+TEST_CASE("kv-server: who reads a long reply slowly is not idle, who does not read is",
+          "[kv][limits]") {
+  KvSite site(testing::Transport{.name = "tcp"});
+  const ConnectionPtr slow = site.client(), silent = site.client();
+  REQUIRE(site.call(*slow, {"SET", "key", std::string(4000, 'x')}, 5) == "+OK\r\n");
+  std::vector<std::string> many(301, "key");
+  many[0] = "MGET";
+  testing::send(site.loop, *silent, request(many));
+  testing::send(site.loop, *slow, request(many));
+  site.server.config.timeout_seconds = 1;
+  std::size_t got = 0;
+  bool over = false;
+  const ae::TimerId reading = site.loop.add_time_event(10ms, [&]() -> ae::Duration {
+    char bytes[4096];
+    const ssize_t size = slow->read(bytes, sizeof bytes);
+    if (size > 0) got += static_cast<std::size_t>(size);
+    over = size == 0 || (size < 0 && errno != EAGAIN) ||
+           got == 6 + 300 * bulk(std::string(4000, 'x')).size();
+    return over ? ae::kNoMore : 10ms;
+  });
+  RUN_UNTIL(site.loop, over && site.server.statistics.timed_out != 0);
+  if (!over) site.loop.remove_time_event(reading);
+  REQUIRE(got == 6 + 300 * bulk(std::string(4000, 'x')).size());
+  REQUIRE(site.server.statistics.timed_out == 1);
+}
+
 TEST_CASE("kv-server: beyond maxclients arrivals are told so, and those inside go on",
           "[kv][hostile][limits]") {
   FOR_EVERY_TRANSPORT(transport) {
