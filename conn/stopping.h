@@ -27,7 +27,9 @@ class AECONN_API StopWatcher {
   StopWatcher(const StopWatcher&) = delete;
   StopWatcher& operator=(const StopWatcher&) = delete;
   /// Called when the server begins to stop. The watcher is no longer registered, and may destroy
-  /// itself or other watchers.
+  /// itself or other watchers. If it throws, the other watchers are called all the same; then the
+  /// exception leaves the loop's run() like that of any handler. Of several exceptions only the
+  /// first does.
   virtual void on_stop() = 0;
   void stop_watching() noexcept;  ///< cancels the notification that Stopping::add() requested
 
@@ -44,8 +46,9 @@ class AECONN_API StopWatcher {
 class AECONN_API StopHook final : private StopWatcher {
  public:
   /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; if the stop has
-  /// begun already, in the loop's next iteration. To be created and destroyed on that thread,
-  /// before the loop's end. Throws std::bad_alloc.
+  /// begun already, in the loop's next iteration. An exception of it is treated like that of
+  /// StopWatcher::on_stop(). To be created and destroyed on that thread, before the loop's end.
+  /// Throws std::bad_alloc.
   StopHook(ae::EventLoop& loop, std::function<void()> begins);
 
  private:
@@ -82,7 +85,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   };
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
   /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc, in which case
-  /// nothing has begun, or the exception of a watcher.
+  /// nothing has begun, or, after all watchers were notified, the first exception of one.
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
   /// Aborts the served connections that are left. For their handlers the connections have failed.
   Left cut() noexcept;

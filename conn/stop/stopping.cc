@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "conn/core/connection_set.h"
@@ -72,11 +73,17 @@ void Stopping::add(StopWatcher& watcher) {
 }
 
 void Stopping::tell() {
+  std::exception_ptr thrown;
   while (watchers_ != nullptr) {
     StopWatcher& watcher = *watchers_;
     watcher.stop_watching();
-    watcher.on_stop();
+    try {
+      watcher.on_stop();
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
   }
+  if (thrown) std::rethrow_exception(std::move(thrown));
 }
 
 // --- the stop ------------------------------------------------------------------------------------

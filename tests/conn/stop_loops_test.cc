@@ -278,6 +278,37 @@ TEST_CASE("stop: a request that is awaited after the stop began ends", "[stop]")
   REQUIRE(error == std::errc::operation_canceled);
 }
 
+TEST_CASE("stop: all hooks are told though some throw; the first exception leaves run()",
+          "[stop]") {
+  testing::AnyLoop loop;
+  bool ended = false;
+  Stop stop(loop, {.signals = {}, .ends = [&] { ended = true; }});
+  const bool late = GENERATE(false, true);  // whether the stop has begun when they are added
+  const conn::StopHook early(loop, [] {});
+  if (late) {
+    stop.request();
+    RUN_UNTIL(loop, ended);
+  }
+  int told = 0;
+  const auto count = [&] { ++told; };
+  const auto fail = [&] { throw ++told; };
+  const conn::StopHook a(loop, count), b(loop, fail), c(loop, count), d(loop, fail), e(loop, count);
+  if (!late) stop.request();
+  int thrown = 0;
+  for (int i = 0; i < 10 && thrown == 0; ++i) {
+    try {
+      testing::turns(loop, 1);
+    } catch (const int what) {
+      thrown = what;
+    }
+  }
+  CHECK(told == 5);
+  CHECK(thrown == 2);  // the last one is told first
+  RUN_UNTIL(loop, ended);
+  testing::turns(loop, 3);
+  CHECK(told == 5);
+}
+
 TEST_CASE("stop: a closed connection that lingers is reset", "[stop]") {
   testing::AnyLoop loop;
   conn::Registry registry = testing::test_registry();
