@@ -62,7 +62,7 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
 void RdmaCarrier::commit(std::size_t size) noexcept {
   link_.sender.queue().commit(size);
   if (link_.stage.phase() == Phase::kLost) return link_.state().want_reap(*this);
-  (void)link_.release_kept(reader_.viewed());  // a view may be of an earlier path's memory
+  link_.release_kept(reader_.viewed());  // a view may be of an earlier path's memory
   if (link_.stage.open()) link_.state().want_flush(*this);
 }
 

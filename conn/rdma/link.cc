@@ -335,21 +335,24 @@ void Link::destroy_queue_pair() noexcept {
 
 void Link::release(bool viewed) noexcept {
   if (domain_) {
-    // If kept_ is set already, the view is in the memory of an earlier path.
-    const bool keep = viewed && kept_ == nullptr;
-    if (keep)
-      kept_windows_ = windows.take();
-    else
+    // If viewed_ is set already, the view is in the memory of an earlier path.
+    if (viewed && viewed_ == nullptr) {
+      viewed_ = domain_;
+      viewed_windows_ = windows.take();
+    } else {
       windows.drop();
+    }
     sender.release_control(domain_->local());
     state_->memory_came_back();
-    if (keep || sender.queue().reserving()) kept_ = domain_;
+    if (sender.queue().reserving()) reserved_ = domain_;
   }
   if (!sender.queue().reserving()) sender.use(nullptr, nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();
-  if (kept_ && kept_.use_count() == 1) kept_->leave_device();
+  const long own = viewed_ == reserved_ ? 2 : 1;
+  for (const std::shared_ptr<Domain>* kept : {&viewed_, &reserved_})
+    if (*kept && kept->use_count() == own) (*kept)->leave_device();
   set(QueuePair::kNone);
   last_receive_ = false;
   if (!inherited() && id_ && context_) {
@@ -367,14 +370,19 @@ void Link::release(bool viewed) noexcept {
   id_.reset();
 }
 
-bool Link::release_kept(bool viewed) noexcept {
-  if (!kept_) return false;
-  if (viewed || sender.queue().reserving()) return true;
-  WindowMemory::drop(kept_windows_);
-  if (!domain_) sender.use(nullptr, nullptr);
-  kept_.reset();
+void Link::release_kept(bool viewed) noexcept {
+  const bool view_ends = viewed_ && !viewed;
+  const bool reservation_ends = reserved_ && !sender.queue().reserving();
+  if (!view_ends && !reservation_ends) return;
+  if (view_ends) {
+    WindowMemory::drop(viewed_windows_);
+    viewed_.reset();
+  }
+  if (reservation_ends) {
+    if (!domain_) sender.use(nullptr, nullptr);
+    reserved_.reset();
+  }
   state_->memory_came_back();
-  return true;
 }
 
 }}}  // namespace conn::rdma

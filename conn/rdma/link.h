@@ -161,9 +161,9 @@ class Link {
   /// release_kept() while the user has a view of it (`viewed`) or has reserved a part of it. The
   /// stream must not use the windows afterwards.
   void release(bool viewed) noexcept;
-  /// Frees the memory that release() kept, unless a view (`viewed`) or a reservation still uses it.
-  /// Returns false if release() kept no memory.
-  bool release_kept(bool viewed) noexcept;
+  /// Frees the memory that release() kept, except what a view (`viewed`) or a reservation still
+  /// uses.
+  void release_kept(bool viewed) noexcept;
 
  private:
   void set_up();
@@ -189,10 +189,12 @@ class Link {
   CmId id_;
   std::shared_ptr<DeviceContext> context_;
   std::shared_ptr<Domain> domain_;
-  // Owns the memory that the user still views or has reserved after domain_ was released; null if
-  // there is no such memory.
-  std::shared_ptr<Domain> kept_;
-  WindowMemory::Windows kept_windows_;  // the windows that the user still views
+  // Memory that is still used after domain_ was released: the windows that the user views, and the
+  // owner of their memory; the owner of the memory that the user has reserved. Null: there is none.
+  // The two may belong to different paths.
+  std::shared_ptr<Domain> viewed_;
+  WindowMemory::Windows viewed_windows_;
+  std::shared_ptr<Domain> reserved_;
   std::unique_ptr<ReceiveQueue> receives_;
   CqLease lease_;
   Pinned rings_;

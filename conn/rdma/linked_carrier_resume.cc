@@ -262,7 +262,7 @@ void LinkedCarrier::keep_left_over(std::unique_ptr<std::byte[]> unread) {
 bool LinkedCarrier::end_view() noexcept {
   const bool waited = reader_.end_view();
   if (session_ != nullptr) session_->viewed.reset();
-  (void)link_.release_kept(false);
+  link_.release_kept(false);
   return waited;
 }
 

@@ -206,6 +206,66 @@ TEST_CASE("resume: a view stays what it was through losses of the path", "[simul
   }
 }
 
+// Views and reservations of several paths, each with memory of its own.
+TEST_CASE("resume: a view stays what it was, whatever is reserved or viewed on the next path",
+          "[simulation][resume]") {
+  for (const Profile* profile : resuming_profiles()) {
+    for (const bool ends : {true, false}) {
+      CAPTURE(profile->name, ends);
+      const std::string options =
+          kResume + "&window=4096&max-window=4096&in-place=yes&isolation=connection";
+      Pair pair(*profile, {}, options, options);
+      const testing::Pattern pattern(1);
+      Talker client(*pair.client, 1, 2, 1'000);
+      std::uint64_t read = 0;
+      conn::View view;
+      const auto look = [&] {
+        view = pair.server->peek();
+        REQUIRE(view.size > 300);
+      };
+      const auto lose = [&] {
+        pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+        RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+        pair.room.world.set_path(*pair.room.near, *pair.room.far, true);
+        RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+      };
+      pair.room.run_for(50ms);
+      look();
+      lose();
+      REQUIRE_FALSE(pair.server->reserve(100).empty());
+      if (ends) {
+        pair.client->abort();
+        pair.room.run_for(1s);
+      } else {
+        pair.server->consume(1000);
+        read = 1000;
+        client.more(500);
+        pair.room.run_for(50ms);
+        look();
+        pair.server->commit(0);
+        lose();
+      }
+      // Others use the memory that is free.
+      std::vector<conn::ConnectionPtr> others;
+      const auto another = pair.room.type.listen(
+          pair.room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?" + options),
+          [&](conn::ConnectionPtr next) { others.push_back(std::move(next)); });
+      pair.room.address = another->endpoints().front();
+      for (std::size_t i = 0; i < 4; ++i) {
+        const conn::ConnectionPtr other = pair.room.dial(options);
+        RUN_UNTIL(pair.room.loop, others.size() == i + 1);
+        testing::send(pair.room.loop, *other, std::string(4000, '#'));
+        pair.room.run_for(10ms);
+      }
+      std::uint64_t at = read;
+      for (int i = 0; i < view.count; ++i)
+        for (const char each : std::string_view(static_cast<const char*>(view.pieces[i].iov_base),
+                                                view.pieces[i].iov_len))
+          REQUIRE(each == pattern.at(at++).front());
+    }
+  }
+}
+
 // The end that has read its peer's end of stream offers no window.
 TEST_CASE("resume: a half-closed connection keeps its new path", "[simulation][resume]") {
   for (const Profile* profile : resuming_profiles()) {
