@@ -120,7 +120,7 @@ class Closer {
     run();
   }
   bool lags() noexcept {
-    if (count() < kMostClosing) return false;
+    if (count() == 0) return false;
     const std::lock_guard lock(mutex_);
     notice_fork();
     run();
@@ -135,7 +135,8 @@ class Closer {
     running_ = false;
     count_ = passed_.size() + sockets_.size();
   }
-  /// Starts the thread if there is work. If that fails, the next call tries again.
+  /// Starts the thread if there is work and it does not run. If that fails, the next call tries
+  /// again.
   void run() noexcept {
     if (running_ || count() == 0) return;
     try {
@@ -202,11 +203,14 @@ void make_ordinary(int socket) noexcept {
   (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &no, sizeof no);
 }
 
-Fd own_unix_socket(int socket) noexcept {
+bool refuses_descriptors(int socket) noexcept {
   int passes = 1;
   socklen_t size = sizeof passes;
-  if (getsockopt(socket, SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0)
-    return {socket, Fd::Kind::kUnix};
+  return getsockopt(socket, SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0;
+}
+
+Fd own_unix_socket(int socket) noexcept {
+  if (refuses_descriptors(socket)) return {socket, Fd::Kind::kUnix};
   // Otherwise a read would discard a message that was sent with MSG_OOB, with its descriptors.
   const int yes = 1;
   (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
@@ -312,11 +316,11 @@ void Fd::close_unix(bool reset) noexcept {
 void close_listening(Fd socket) noexcept {
   pollfd waiting{socket.get(), POLLIN, 0};
   if (!socket || ::poll(&waiting, 1, 0) <= 0) return;
-  int passes = 1, family = 0;
-  socklen_t size = sizeof passes;
+  int family = 0;
+  socklen_t size = sizeof family;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX)
     return;
-  if (getsockopt(socket.get(), SOL_SOCKET, kPassRights, &passes, &size) == 0 && passes == 0) return;
+  if (refuses_descriptors(socket.get())) return;
   const int fd = socket.release();
   close_aside({&fd, 1});
 }

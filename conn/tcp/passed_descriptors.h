@@ -31,6 +31,8 @@ inline constexpr std::size_t kMostClosing = 256;
 /// to the sockets that it accepts. With `refused` false, makes the kernel let them pass. Without
 /// effect before Linux 6.16.
 void refuse_descriptors(int socket, bool refused = true) noexcept;
+/// Whether the kernel refuses descriptors that are sent to `socket`; false before Linux 6.16.
+bool refuses_descriptors(int socket) noexcept;
 /// Switches off the control data about the sender (such as credentials) that the socket's owner may
 /// have requested for each message: receive_without() and peek_without() would take it for
 /// descriptors.
@@ -70,7 +72,8 @@ void close_aside(std::span<const int> descriptors) noexcept;
 /// Closes a listening socket. If it is a Unix socket with connections that were not accepted, the
 /// closing thread does it, because there may be unread descriptors in these connections.
 void close_listening(Fd socket) noexcept;
-/// Whether kMostClosing or more descriptors wait to be closed.
+/// Whether kMostClosing or more descriptors wait to be closed. If any do and the closing thread
+/// could not be started, tries again.
 bool closing_lags() noexcept;
 /// Number of descriptors that wait for the closing thread.
 std::size_t closing_aside() noexcept;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
+#include "ae/core/fork.h"
 #include "conn/core/make_connection.h"
 #include "conn/error.h"
 #include "conn/tcp/passed_descriptors.h"
@@ -121,9 +123,14 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
+  std::function<void()> restore;
   if (family == AF_UNIX) {
     // The sockets that it accepts inherit both settings. Another type may have set them differently
     // before.
+    if (!takes_descriptors() && !refuses_descriptors(copy.get()))
+      restore = [shared = copy.get(), made_here = ae::MadeHere()] {
+        if (!made_here.inherited()) refuse_descriptors(shared, false);
+      };
     refuse_descriptors(copy.get(), !takes_descriptors());
     want_no_credentials(copy.get());
   }
@@ -131,7 +138,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
     refuse(fd, errno_text(errno));
   std::vector<Bound> sockets;
   Endpoint endpoint = endpoint_of(fd, name());
-  sockets.push_back({std::move(copy), std::move(endpoint), nullptr});
+  sockets.push_back({std::move(copy), std::move(endpoint), std::move(restore)});
   auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
                                                    std::move(sockets), std::move(to));
   Fd(fd).reset();

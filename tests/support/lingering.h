@@ -3,6 +3,7 @@
 // A descriptor whose last close() waits for a minute, and a client that notices if a loop does.
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -65,6 +66,30 @@ struct AsOlderKernel {
   AsOlderKernel& operator=(const AsOlderKernel&) = delete;
 };
 
+#ifdef __GLIBC__
+/// While it exists this process can start no thread: none has room for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t huge;
+    REQUIRE(pthread_getattr_default_np(&before_) == 0);
+    REQUIRE(pthread_attr_init(&huge) == 0);
+    REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 50) == 0);
+    REQUIRE(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+#endif
+
 /// A loop under attack: besides what a test does there, a client of tcp in a thread of its own gets
 /// answers all the time.
 class Attacked {
@@ -126,6 +151,16 @@ class Attacked {
   std::thread thread_;
 };
 
+/// Waits until the other thread has closed all descriptors of peers.
+inline bool is_closed_aside() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (conn::tcp::closing_aside() != 0) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 /// Runs the loop until so many descriptors are open: those of a peer are closed elsewhere.
 inline bool descriptors_become(ae::EventLoop& loop, std::size_t count) {
   run_until(
@@ -146,8 +181,7 @@ inline int listening_with_credentials(const std::string& path) {
 
 /// A server of unix or shm, beside others on its loop, and what it has accepted and refused.
 struct LocalServer : Site {
-  explicit LocalServer(const Transport& transport, const std::string& options = "")
-      : Site(transport) {
+  explicit LocalServer(const Transport& over, const std::string& options = "") : Site(over) {
     conn::Endpoint at = fresh();
     at.options = conn::Options::parse(options);
     listener = type.listen(loop, at,

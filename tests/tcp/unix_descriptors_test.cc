@@ -2,7 +2,9 @@
 // Peers of unix, and of TLS over it, that pass descriptors: closing one may wait for as long as the
 // peer likes, and the loop does not. Linux refuses them since 6.16; most cases here are as before.
 
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -266,6 +268,30 @@ TEST_CASE("unix descriptors: while closing is stuck few are held and others are 
   attacked.answers();
 }
 
+#ifdef __GLIBC__
+TEST_CASE("unix descriptors: without a thread to close them the next connection tries again",
+          "[unix][hostile]") {
+  const AsOlderKernel older;
+  Server server;
+  RawSocket client;
+  {
+    const testing::NoThreads none;
+    client = RawSocket::connect(server.address);
+    REQUIRE(testing::pass(client.fd(), "x", {client.fd()}) == 0);
+    testing::Collector collector(server.accept());
+    RUN_UNTIL(server.loop, collector.over());
+    CHECK(collector.error == EPROTO);
+    const RawSocket honest = RawSocket::connect(server.address);
+    honest.send("honest");
+    CHECK(testing::receive(server.loop, server.accept(), 6) == "honest");
+    CHECK(conn::tcp::closing_aside() == 1);
+  }
+  const RawSocket next = RawSocket::connect(server.address);
+  (void)server.accept();
+  CHECK(testing::is_closed_aside());
+}
+#endif
+
 TEST_CASE("unix descriptors: TLS over unix does not wait either", "[unix][tls][hostile]") {
   const AsOlderKernel older;
   Lingering lingering;
@@ -316,6 +342,30 @@ TEST_CASE("unix descriptors: credentials that a socket's owner asked for are non
     RUN_UNTIL(server.loop, accepted.size() == 1);
     CHECK(testing::receive(server.loop, *accepted.front(), 5) == "bytes");
   }
+}
+
+TEST_CASE("unix descriptors: a listening socket lets them pass again for its other holders",
+          "[unix]") {
+  const RawSocket probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  conn::tcp::refuse_descriptors(probe.fd());
+  const bool can_refuse = conn::tcp::refuses_descriptors(probe.fd());  // since Linux 6.16
+  Server server;
+  const int fd = testing::listening_with_credentials(server.fresh().path);
+  const RawSocket other(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (GENERATE(false, true)) conn::tcp::refuse_descriptors(fd);
+  const bool found = conn::tcp::refuses_descriptors(fd);
+  conn::ListenerPtr listener = server.type.adopt_listener(server.loop, fd, [](ConnectionPtr) {});
+  CHECK(conn::tcp::refuses_descriptors(other.fd()) == can_refuse);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    server.loop.after_fork();
+    listener.reset();
+    ::_exit(0);
+  }
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(conn::tcp::refuses_descriptors(other.fd()) == can_refuse);
+  listener.reset();
+  CHECK(conn::tcp::refuses_descriptors(other.fd()) == found);
 }
 
 TEST_CASE("unix descriptors: a program's descriptor lets them pass as before", "[unix]") {
