@@ -23,6 +23,13 @@ TEST_CASE("descriptors: those of a loop are as limits.md has them", "[limits][lo
   Opened opened;
   ae::EpollLoop epoll;
   CHECK(opened.more() == told_of("an `EpollLoop`"));
+  {
+    ae::EpollLoop other;
+    (void)opened.more();
+    testing::outlast_sleeps(other);
+    CHECK(opened.more() == told_of("the same, once a timer has outlasted 16 sleeps"));
+  }
+  (void)opened.more();
   (void)epoll.descriptor();
   epoll.add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
   (void)epoll.dispatch();

@@ -2,12 +2,17 @@
 #pragma once
 // The table of descriptors in docs/limits.md, and what the process has open.
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "ae/event_loop.h"
 #include "tests/support/pass_descriptors.h"
 
 namespace testing {
@@ -33,6 +38,18 @@ inline int told_of(const std::string& what) {
   for (std::string line; std::getline(page, line);)
     if (line.starts_with(begin)) return std::stoi(line.substr(begin.size()));
   throw std::runtime_error("docs/limits.md has no row of descriptors for " + what);
+}
+
+/// Sleeps before one timer more often than the page's row for that allows without an alarm.
+inline void outlast_sleeps(ae::EventLoop& loop) {
+  const int ready = ::eventfd(1, EFD_CLOEXEC);
+  int sleeps = 0;
+  loop.add_file_event(ready, ae::kReadable, [&](int, ae::Mask) { ++sleeps; });
+  const ae::TimerId timer = loop.add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
+  while (sleeps < 20) loop.process_events(ae::kFullIteration);
+  loop.remove_time_event(timer);
+  loop.remove_file_event(ready, ae::kReadable);
+  ::close(ready);
 }
 
 }  // namespace testing
