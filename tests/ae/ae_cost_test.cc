@@ -41,6 +41,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
+#include "tests/support/pass_descriptors.h"
 
 namespace {
 
@@ -576,7 +577,7 @@ TEST_CASE("event loop: without epoll_pwait2() timers are as good, in millisecond
 
 TEST_CASE("event loop: without descriptors it throws and leaves nothing behind", "[ae][hostile]") {
   const bool no_epoll = GENERATE(true, false);
-  const auto before = open_descriptors();
+  const auto before = testing::count_descriptors();
   g_kernel = {};
   (no_epoll ? g_kernel.fail_epoll_with : g_kernel.fail_eventfd_with) = EMFILE;
   int error = 0;
@@ -587,7 +588,7 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
   }
   g_kernel = {};
   CHECK(error == EMFILE);
-  CHECK(open_descriptors() == before);
+  CHECK(testing::count_descriptors() == before);
 }
 
 TEST_CASE("event loop: each descriptor is opened once, and not for a trial", "[ae][hostile]") {

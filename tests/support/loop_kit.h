@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -84,14 +83,6 @@ struct Sockets {
 inline bool take_byte(int fd) {
   char byte = 0;
   return ::read(fd, &byte, 1) == 1;
-}
-
-inline std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    ++count;
-  }
-  return count;
 }
 
 /// Records the loop's calls, and acts as the test says.

@@ -12,6 +12,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
+#include "tests/support/pass_descriptors.h"
 
 namespace testing {
 
@@ -111,13 +112,13 @@ Held::Held(TlsSite& its_site)
       servers(site.server.counters(site.loop).open),
       clients(site.client.counters(site.loop).open),
       below(site.tcp.counters(site.loop).open),
-      descriptors(loop_kit::open_descriptors()) {}
+      descriptors(count_descriptors()) {}
 
 void Held::require_same() {
   RUN_UNTIL(site.loop, site.server.counters(site.loop).open == servers);
   RUN_UNTIL(site.loop, site.client.counters(site.loop).open == clients);
   RUN_UNTIL(site.loop, site.tcp.counters(site.loop).open == below);
-  LOOK_UNTIL(site.loop, loop_kit::open_descriptors() == descriptors);
+  LOOK_UNTIL(site.loop, count_descriptors() == descriptors);
 }
 
 // --- work on another thread ----------------------------------------------------------------------

@@ -16,7 +16,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
@@ -31,6 +30,7 @@
 #include "tests/simulation/world.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
+#include "tests/support/pass_descriptors.h"
 #include "tests/support/testing.h"
 
 #if AECONN_TLS
@@ -158,12 +158,6 @@ class Echo {
   std::map<conn::Connection*, Client> clients_;
 };
 
-std::size_t open_descriptors() {
-  namespace fs = std::filesystem;
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
-}
-
 class Torture {
  public:
   Torture(std::string transport, const Profile& profile, bool in_place = false)
@@ -175,7 +169,7 @@ class Torture {
   }
 
   std::string run(What what, std::uint64_t number, Outcome& outcome) {
-    const std::size_t before = open_descriptors();
+    const std::size_t before = testing::count_descriptors();
     loop_ = testing::make_loop();
     bystander_ = connect_to(listen(bystander_echo_));
     if (!settled(*bystander_) || !echoes(*bystander_, 3000)) return "no connection to begin with";
@@ -210,7 +204,8 @@ class Torture {
       if (complaint.empty()) complaint = each;
     if (complaint.empty() && conn::rdma::registered_bytes() != 0)
       complaint = "registered bytes are counted wrong";
-    if (complaint.empty() && open_descriptors() != before) complaint = "descriptors left open";
+    if (complaint.empty() && testing::count_descriptors() != before)
+      complaint = "descriptors left open";
     if (!complaint.empty() && what == What::kCall)
       complaint += " (the call: " + world_.last_failed() + ")";
     return complaint;
