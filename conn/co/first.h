@@ -172,18 +172,19 @@ class First : public Contest, private Watched {
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
-    std::optional<Value> value;
-    ((I == winner_ ? value_of<I>(value) : void()), ...);
-    return *std::move(value);
+    return value_from<0>();
   }
+  /// Returns the value of operation I, or of a later one if that has ended first.
   template <std::size_t I>
-  void value_of(std::optional<Value>& value) {
+  Value value_from() {
+    if constexpr (I + 1 < sizeof...(Operations))
+      if (I != winner_) return value_from<I + 1>();
     auto& operation = *std::get<I>(operations_);
     if constexpr (std::is_void_v<decltype(operation.await_resume())>) {
       operation.await_resume();
-      value.emplace(std::in_place_index<I>);
+      return Value(std::in_place_index<I>);
     } else {
-      value.emplace(std::in_place_index<I>, operation.await_resume());
+      return Value(std::in_place_index<I>, operation.await_resume());
     }
   }
 
