@@ -45,14 +45,16 @@ COMMA := ,
 # sources, gcov to find its counts.
 FLAGS_release := -O2 -g -ffile-prefix-map=$(CURDIR)=.
 export PWD := $(CURDIR)
-FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
-FLAGS_asan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+# Checks that cost time, of the library and of libstdc++. Distributions set the latter for releases, too.
+CHECKS := -DAECONN_CHECKS -D_GLIBCXX_ASSERTIONS
+FLAGS_debug   := -O0 -g $(CHECKS)
+FLAGS_asan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all $(CHECKS)
 FLAGS_tsan    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=thread
-FLAGS_fuzz    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_fuzz    := -O1 -g1 -ffile-prefix-map=$(CURDIR)=. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all $(CHECKS)
 # gcc's options: no inlining, so that counts belong to lines; no asserts, because tests cannot take their branches.
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
 # tests/aarch64/run names the compiler and its sysroot. What is compiled runs once, in an emulator.
-FLAGS_aarch64 := -O0 -g1 -D_GLIBCXX_ASSERTIONS
+FLAGS_aarch64 := -O0 -g1 $(CHECKS)
 $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage, aarch64))
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))

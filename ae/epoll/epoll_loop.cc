@@ -419,7 +419,7 @@ bool EpollLoop::Impl::iterate() {
 
 /// Runs one iteration of a settled loop (LoopCore::settled()), with the same result as iterate().
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
-#ifdef _GLIBCXX_ASSERTIONS  // debug and sanitizer builds check that no call of stir() is missing
+#ifdef AECONN_CHECKS  // debug and sanitizer builds check that no call of stir() is missing
   assert(quiet());
 #endif
   core.begin_slice();
