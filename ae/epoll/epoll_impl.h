@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The state of an EpollLoop, and the parts of an iteration that run() and dispatch() share. Its
+// functions are in three sources:
+//
+//   epoll_loop.cc       run() and process_events(), where the loop sleeps by itself
+//   epoll_host.cc       dispatch() and prepare(), where a host program's loop sleeps
+//   epoll_interface.cc  what a program adds and removes, wake-ups, and a child of fork()
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "ae/core/file_events.h"
+#include "ae/core/loop_core.h"
+#include "ae/core/loop_timers.h"
+#include "ae/core/loop_work.h"
+#include "ae/epoll/epoll_files.h"
+#include "ae/epoll/epoll_timers.h"
+#include "ae/epoll_loop.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+/// Returns the number of the events that there are, without waiting for any.
+inline int look_at(int epoll, std::span<epoll_event> room) noexcept {
+  return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
+}
+
+struct EpollLoop::Impl {
+  // The values in epoll_event::data that mark the loop's own descriptors. For a file, the lower
+  // half of the value is its descriptor number, which never equals one of these.
+  static constexpr std::uint64_t kWake = 0xffffffff;
+  static constexpr std::uint64_t kAlarm = 0xfffffffe;
+  static constexpr std::uint64_t kWork = 0xfffffffd;
+  // The initial number of events that one epoll_wait() call may return.
+  static constexpr std::size_t kBatch = 64;
+
+  class Descriptor {
+   public:
+    Descriptor() = default;
+    explicit Descriptor(int fd) : fd_(fd) {}
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() { reset(); }
+    const int& get() const noexcept { return fd_; }
+    void reset(int fd = -1) noexcept {
+      if (fd_ >= 0) ::close(fd_);
+      fd_ = fd;
+    }
+    void take(Descriptor& other) noexcept { reset(std::exchange(other.fd_, -1)); }
+
+   private:
+    int fd_ = -1;
+  };
+
+  /// Returns `result`; if it is negative, throws errno with the text `what`.
+  static int checked(int result, const char* what) {
+    if (result < 0) throw std::system_error(errno, std::generic_category(), what);
+    return result;
+  }
+
+  explicit Impl(EpollLoop& its_loop);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  void shut_down();
+
+  void run();
+  std::size_t process_events(Process flags);
+
+  int descriptor();
+  std::size_t dispatch();
+  std::size_t dispatch_nested();
+  bool prepare();
+  void end_prepare();
+  void after_fork();
+
+  bool iterate();
+  bool iterate_settled();
+  // These functions are the parts of an iteration.
+  bool before_sleep();
+  void wait(bool may_sleep);
+  int timed_wait(bool posted) noexcept;
+  Duration sleep_of_timers() noexcept;
+  void collect();
+  void serve();
+  void serve_files();
+  bool serve_file(const epoll_event& event);
+  void drop_events() noexcept;
+  bool quiet() const noexcept { return work.quiet() && files.quiet() && timers.quiet(); }
+  bool note(const epoll_event& event) noexcept;
+  std::span<epoll_event> all_room() noexcept { return {events.get(), room}; }
+
+  // These functions are for a loop that runs below a host program's loop.
+  bool hosted() const noexcept { return work_left.get() >= 0; }
+  void open_host_descriptors();
+  void open_alarm();
+  bool arm();
+  void show(bool left);
+  bool show_nested();
+  void show_work(bool left);
+  /// Called after file events or timers have changed. Outside an iteration, passes the changes to
+  /// the kernel at once, because the host may sleep without calling prepare() first.
+  void changed_outside() noexcept {
+    if (!hosted() || turning || work.inherited()) return;
+    // The host may have called prepare() already and be about to sleep: wake it, so that it calls
+    // prepare() again.
+    if (prepares) {
+      if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
+      return;
+    }
+    files.sync();
+    if (files.has_refused()) retry_refused();
+    timers.set(alarm.get());
+    show_work(work_shown || files.has_ready() || timers.has_due());
+  }
+  static void wake_for_post(void* self) noexcept;
+  void wake_up() noexcept;
+
+  void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
+  void retry_refused();
+
+  /// Exists on the stack while run(), process_events(), dispatch() or prepare() of this loop runs.
+  /// Outside these calls, the host program runs.
+  struct Turn {
+    explicit Turn(Impl& of) : impl(of) {
+      impl.turning = true;
+      impl.loop.set_host_may_sleep(false);
+      impl.asleep.exchange(false, std::memory_order_acq_rel);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      impl.turning = false;
+      impl.core.allowed = kFullIteration;
+    }
+    Impl& impl;
+  };
+
+  EpollLoop& loop;
+  LoopCore core;
+  Descriptor epoll, wake, alarm, work_left;
+  EpollFiles files{core, epoll.get()};
+  EpollTimers timers{core};
+  LoopWork work{core, timers, &Impl::wake_for_post, this};
+
+  // The array that epoll_wait() fills with events; it holds `room` of them.
+  std::unique_ptr<epoll_event[]> events = std::make_unique<epoll_event[]>(kBatch);
+  std::size_t room = kBatch;
+  std::size_t event_count = 0;
+  std::size_t next_event = 0;
+  TimerId retry = 0;
+  bool lacks_pwait2 = false;
+  // Whether the timerfd `alarm` could not be created, for lack of descriptors.
+  bool lacks_alarm = false;
+
+  /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
+  /// the loop sets this to false.
+  std::atomic<bool> asleep{false};
+  bool turning = false;  // whether run(), process_events(), dispatch() or prepare() is on the stack
+  bool prepares = false;    // whether the host calls prepare() before each of its sleeps
+  bool work_shown = false;  // whether the epoll instance watches the descriptor `work_left`
+};
+
+/// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.
+[[gnu::always_inline]] inline bool EpollLoop::Impl::before_sleep() {
+  const bool sources_sleep = work.before_sleep(true);
+  files.sync();
+  if (files.has_refused()) retry_refused();
+  timers.look_before_sleep();
+  work.sleep_begins();
+  if (core.allows(kDontWait)) return false;
+  if (files.has_ready() && core.allows(kFileEvents)) return false;
+  return sources_sleep && !(timers.has_due() && core.allows(kTimeEvents));
+}
+
+/// Handles one event that epoll_wait() reported, of a file or of the loop's own descriptors.
+/// Returns whether it was the event of a file.
+[[gnu::always_inline]] inline bool EpollLoop::Impl::serve_file(const epoll_event& event) {
+  if (files.dispatch(event)) [[likely]]
+    return true;
+  note(event);
+  return false;
+}
+
+[[gnu::always_inline]] inline void EpollLoop::Impl::serve() {
+  work.after_sleep();
+  if (event_count == 1 && next_event == 0 && !files.has_ready() && !files.has_left() &&
+      !core.aborting()) {
+    // The usual case: no other handler of a file can be due. (A hook may have served this event
+    // already, by calling dispatch().)
+    next_event = 1;
+    serve_file(events[0]);
+  } else {
+    serve_files();
+  }
+  work.run_posts_and_timers();
+}
+
+}}  // namespace ae
