@@ -204,7 +204,7 @@ class Torture {
       if (complaint.empty()) complaint = each;
     if (complaint.empty() && conn::rdma::registered_bytes() != 0)
       complaint = "registered bytes are counted wrong";
-    if (complaint.empty() && testing::count_descriptors() != before)
+    if (complaint.empty() && !testing::open_descriptors_become(before))
       complaint = "descriptors left open";
     if (!complaint.empty() && what == What::kCall)
       complaint += " (the call: " + world_.last_failed() + ")";
