@@ -24,10 +24,10 @@ class ContextSource {
   virtual ~ContextSource() = default;
   virtual std::shared_ptr<const Context> get() const = 0;
   /// Reads the certificates and keys that the options name again, and replaces the context. Does
-  /// nothing if `now`, the state of the files, is that from which the context was made. A state with
-  /// which an earlier call failed is tried only if `again` is set: the reason, such as a lack of
-  /// descriptors, may be gone. Returns whether the context was replaced. Throws Error, and keeps the
-  /// context, if the files cannot be used.
+  /// nothing if `now`, the state of the files, is that from which the context was made. A state
+  /// with which an earlier call failed is tried only if `again` is set: the reason, such as a lack
+  /// of descriptors, may be gone. Returns whether the context was replaced. Throws Error, and keeps
+  /// the context, if the files cannot be used.
   virtual bool reload(const FileStamps& now, bool again = false) const = 0;
 };
 

@@ -34,8 +34,8 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   try {
     follow(context);
   } catch (const std::exception& error) {
-      followed_ = context;  // check(), which failed() plans, tries to watch them again
-      return failed("TLS files are not watched: ", error);
+    followed_ = context;  // check(), which failed() plans, tries to watch them again
+    return failed("TLS files are not watched: ", error);
   }
   if (watch_) check_at_once(*context);
 }
