@@ -126,8 +126,8 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// Exists on the stack while run(), process_events(), dispatch() or prepare() of this loop runs.
-  /// Outside these calls, the host program runs.
+  /// Exists on the stack while the loop works: in run(), process_events(), dispatch(), prepare(),
+  /// end_prepare() and the first descriptor(). Otherwise the host program runs.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;

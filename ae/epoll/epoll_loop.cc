@@ -170,8 +170,8 @@ void EpollLoop::Impl::retry_refused() {
   const bool posted = work.queue->pending();
   const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
   const int count = usual ? wait_for_ever(epoll.get(), all_room()) : timed_wait(posted);
-  // From here on, a thread that posts a function sees that the loop is awake; one that has posted a
-  // function before has written to `wake`.
+  // A thread that has posted a function during the sleep either sees from here on that the loop is
+  // awake, or has written to `wake`.
   asleep.store(false, std::memory_order_release);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -249,9 +249,9 @@ bool EpollLoop::Impl::iterate() {
   return !core.aborting();
 }
 
-/// Handles an event of one of the loop's own descriptors. Returns whether it was the timerfd
-/// `alarm`. Events of `alarm` are edge-triggered: the kernel does not report them again, so each of
-/// them must be passed to this function.
+/// Handles an event of one of the loop's own descriptors, and leaves one of a file alone. Returns
+/// whether it was one of the timerfd `alarm`. Events of `alarm` are edge-triggered: the kernel does
+/// not report them again, so each of them must be passed to this function.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   // While the loop itself waits, `work_left` must not be watched: it is always readable, so the
   // loop would never sleep.

@@ -307,8 +307,8 @@ class Stream {
 
   /// Connects to `url` on `loop`; the handler's signature is void(error_code). The transport's
   /// connect-timeout applies. Closes the stream's previous connection. On failure last_error() has
-  /// the sentence; the error is invalid_argument if the URL is invalid. The registry and the loop
-  /// must outlive the operation.
+  /// the sentence; the error is invalid_argument if the URL is invalid. The registry must outlive
+  /// the connection, and the loop the operation.
   template <class Token>
   auto async_connect(const conn::Registry& registry, ae::EventLoop& loop, std::string url,
                      Token&& token) {
@@ -467,8 +467,8 @@ class Acceptor {
  public:
   using executor_type = detail::Executor;  ///< any_io_executor
 
-  /// Listens on `loop`. Throws conn::Error like Registry::listen(). The registry and the loop must
-  /// outlive the acceptor.
+  /// Listens on `loop`. Throws conn::Error like Registry::listen(). The loop must outlive the
+  /// acceptor, and the registry also the streams that it accepts.
   Acceptor(const executor_type& executor, const conn::Registry& registry, ae::EventLoop& loop,
            std::string_view url)
       : state_(std::make_shared<detail::AcceptorState>(executor)) {

@@ -225,9 +225,9 @@ aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url,
                                      void* context);
 /* Chooses the loop of a pending connection: returns the loop's number. `connections` has, for each
  * loop, the number of its connections, including those that it will get; UINT64_MAX if the loop has
- * ended. A number without a loop leaves the choice to AECONN_FEWEST. Runs on a thread of the group,
- * one call at a time, and must not use loops, listeners or connections. `peer` is valid during the
- * call. */
+ * ended. A number that is too large, or that of a loop that has ended, leaves the choice to
+ * AECONN_FEWEST. Runs on a thread of the group, one call at a time, and must not use loops,
+ * listeners or connections. `peer` is valid during the call. */
 typedef size_t (*aeconn_choose_fn)(void* context, const char* peer, const uint64_t* connections,
                                    size_t loops);
 /* Like aeconn_group_listen(), but the program chooses the loop, for example by a queue of workers
@@ -332,9 +332,10 @@ aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* 
  * `begins` and `ends` of a stop of one loop, and after loops have been freed; free the stop before
  * its group. With a group it does nothing on one of the group's threads; if `begins` is set, it
  * waits until each loop has run an iteration or was freed, and so also for handlers that are using
- * the stop. On another thread than that of the controlling loop, it waits in the same way for that
- * loop. Restores the calling thread's signal mask, unless a signal has arrived: the program is then
- * about to end, and another signal must not kill it. In a child of fork(2) it only frees memory. */
+ * the stop; without `begins` it does not wait for them. On another thread than that of the
+ * controlling loop, it waits in the same way for that loop. Restores the calling thread's signal
+ * mask, unless a signal has arrived: the program is then about to end, and another signal must not
+ * kill it. In a child of fork(2) it only frees memory. */
 void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
 /* Takes ownership of a listener, which is freed when the stop begins, or at once if the stop has
  * begun; do not use it afterwards. A listener of a single loop must be passed on the loop's thread,

@@ -398,8 +398,8 @@ void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& f
   (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
 }
 
-// Runs a posted function. If memory runs out, posts the function again, because no caller could
-// receive the exception.
+// Runs a posted function. If memory runs out, posts the function again, behind the work that is
+// due, which may release memory: no caller could receive the exception.
 void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   try {
     if (part.receiver) fn(part);

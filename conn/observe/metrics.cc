@@ -371,6 +371,7 @@ void MetricsText::check(Labels labels, bool histogram) {
       throw Error("\"" + label + "\" is not a valid name of a label");
     if (i != 0 && label == labels[i - 1].first) throw Error("the label " + label + " occurs twice");
   }
+  for (auto& [label, value] : labels) value = printable(std::move(value));  // as it is written
   if (!written_.insert(std::move(labels)).second)
     throw Error("the metric " + name_ + " already has a sample with these labels");
 }

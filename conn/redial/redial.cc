@@ -603,10 +603,15 @@ void Redial::move_if_quiet() {
   old->set_close_handler(nullptr);
   clear_timer(kSoon);
   skipped_.clear();
-  ++counters_.moved;
   phase_ = Phase::kWaiting;  // there is no connection while down() runs
   if (!tell_down(*old, loss)) return;
-  if (!better_) return pause({});  // it ended in a nested iteration of the loop
+  if (!better_) {  // it ended in a nested iteration of the loop
+    last_ = {std::make_error_code(std::errc::connection_reset),
+             "the connection over the preferred scheme ended while it was moved to"};
+    count_loss();
+    return pause({});
+  }
+  ++counters_.moved;
   better_->set_close_handler(nullptr);
   stand(std::move(better_), {});
 }

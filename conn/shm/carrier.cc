@@ -267,7 +267,9 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
     if (inherited() || !channel_ || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
-    shared_->heat(*this);  // unwish() below also takes back the wishes of a cold connection
+    // unwish() below takes back what a cold connection has asked of its peer, so the loop must ask
+    // again when it makes the connection cold.
+    shared_->heat(*this);
     if (wish(reading, !reading)) return true;
     if (!is_open()) return true;
     if (!tcp::poll_until(socket_.get(), POLLIN, deadline)) return false;

@@ -246,7 +246,8 @@ void Stop::Core::begin() {
     stopped.swap(listeners);
   }
   stopped.clear();
-  if (phase != Phase::kDraining) return;  // the program has destroyed or ended the Stop meanwhile
+  // Meanwhile the Stop was destroyed, or has aborted the connections, in a nested iteration.
+  if (phase != Phase::kDraining) return;
   const auto one_drained = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->drained(); });
   };

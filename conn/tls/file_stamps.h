@@ -17,9 +17,9 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// pass phrase, trusted certificates, revocation lists and DH parameters.
 std::vector<std::string> files_of(const Settings& settings);
 
-/// What stat(2) said of some files at one time: whoever writes or replaces one of them changes it.
-/// Symbolic links are followed, so it changes also when a link is set to another file. Of a folder
-/// only its list of entries counts.
+/// What stat(2) said of some files at one time. A later FileStamps of the same files differs if one
+/// of them was written or replaced meanwhile, or if a symbolic link was set to another file, since
+/// links are followed. Of a folder only its list of entries counts.
 class FileStamps {
  public:
   FileStamps() = default;  ///< no files

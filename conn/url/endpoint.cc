@@ -98,7 +98,8 @@ class Parser {
   }
 
   /// Checks that the schemes fit the rest of the URL: all must need a path, or all must need hosts.
-  /// Only shm may be listed together with other schemes, if option shm-path gives its path.
+  /// The exception is shm beside other schemes: option shm-path must then give it a path of its
+  /// own, and the others must agree among themselves.
   void share(const std::vector<std::string>& names) const {
     const auto own = std::find_if(names.begin(), names.end(), is_shm);
     const auto first = std::find_if_not(names.begin(), names.end(), is_shm);

@@ -29,7 +29,7 @@ class RegisteredValues {
 
   /// A value, and how many of its sends are unreleased.
   struct Slot {
-    Entry* entry = nullptr;  ///< used by this slot if `memory` is set; else only an address
+    Entry* entry = nullptr;  ///< a user of it if `memory` is set; else only compared
     std::uint32_t sends = 0, on_way = 0;
     std::unique_ptr<conn::Memory> memory;
   };

@@ -302,6 +302,7 @@ void NetworkServer::send_values(Client& client) {
 
 /// The client may have been waiting for its last value to be released.
 void NetworkServer::value_released(Client& client) noexcept {
+  client.session.note_sent();
   try {
     drop_if_finished(client);
   } catch (const std::bad_alloc&) {

@@ -96,8 +96,9 @@ class Session {
   SentValue* begin_value() { return references_.begin(*server_->sent_values); }
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
-  /// For `timeout`: call this after the connection has accepted output again. A client that takes a
-  /// long reply slowly is not idle.
+  /// For `timeout`: call this after the connection has accepted output again, or has released a
+  /// value. A client that takes a long reply slowly is not idle, but of a value that is sent in
+  /// place only the end counts.
   void note_sent() noexcept;
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 

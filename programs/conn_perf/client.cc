@@ -232,12 +232,15 @@ class Client {
   bool begun_ = false, asked_to_end_ = false;
 };
 
-/// Whether both names are those of one regular file, which may not exist yet.
+/// Whether both names are those of one file other than a device; it may not exist yet.
 bool one_file(const std::string& a, const std::string& b) {
   namespace fs = std::filesystem;
   std::error_code unknown;
   if (a.empty() || b.empty() || fs::is_character_file(a, unknown)) return false;
-  return fs::weakly_canonical(a, unknown) == fs::weakly_canonical(b, unknown);
+  const auto whole = [&](const std::string& name) {
+    return fs::weakly_canonical(fs::absolute(name, unknown), unknown);
+  };
+  return whole(a) == whole(b);
 }
 
 void demand(bool good, const char* sentence) {

@@ -35,7 +35,7 @@ Verdict processors(const Facts& facts) {
 
 Verdict descriptors(const Facts& facts) {
   constexpr const char* kRow = "descriptors";
-  constexpr std::uint64_t kOthers = 16;  // not for connections, with one loop: docs/limits.md
+  constexpr std::uint64_t kOthers = 16;  // besides connections, with one loop: docs/limits.md
   const auto number = [](std::uint64_t limit) {
     return limit == RLIM_INFINITY ? std::string("any number") : std::to_string(limit);
   };

@@ -49,10 +49,11 @@ class Relay {
   /// Connects to the server; meanwhile, data from the client stays in its transport. The server
   /// gets `greeting` before the client's data.
   void connect(conn::ConnectionPtr server, const conn::Endpoint& to, std::string greeting = {});
-  /// Resets both ends, so that they see an unclean end. The owner destroys the relay next.
+  /// Aborts both connections, so that the peers see a reset where the transport has one. The owner
+  /// destroys the relay next.
   void abort() noexcept;
-  /// Call this before destroying a relay that has not ended by itself. Resets both ends unless the
-  /// relay is between two messages for all it knows: then they are closed.
+  /// Call this before destroying a relay that has not ended by itself. Aborts both connections,
+  /// unless the relay is between two messages for all it knows: then they are closed.
   void cut_short() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
   /// The time when the last byte was passed on, or when the client was accepted.

@@ -321,6 +321,7 @@ wrong_use 'hold without idle' '--hold requires' client "$url" --hold 5
 wrong_use 'two things on standard output' 'only one of' client "$url" --json - --csv -
 wrong_use 'one file for two reports' 'two files' client "$url" --json "$work/both" --csv "$work/./both"
 [ -e "$work/both" ] && fail 'one file for two reports: nothing is written' "$(cat "$work/both")"
+wrong_use 'one file under two names' 'two files' client "$url" --json no.such.file --csv ./no.such.file
 for number in 0 -1 many 18446744073709551616 99999999999999999999; do
   wrong_use "$number requests" "--requests=$number: must be a number from 1" client "$url" --requests=$number
 done

@@ -281,6 +281,30 @@ TEST_CASE("redial: when it moves, down() may call anything", "[redial]") {
   }
 }
 
+TEST_CASE("redial: a preferred connection that ends while it moves there is a loss", "[redial]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.settings.prefer_again = 1ms;
+  std::string text;
+  place.on_down = [&](Connection&) {
+    place.stuck->fail_at_once = ECONNREFUSED;
+    place.stuck->lose_all();
+    testing::turns(place.loop, 5);
+  };
+  place.start("stuck|tcp");
+  RUN_UNTIL(place.loop, place.ups == 1);
+  place.stuck->fail_at_once = 0;
+  RUN_UNTIL(place.loop, !place.stuck->waiting.empty());
+  place.stuck->connect_all();
+  RUN_UNTIL(place.loop, place.downs == 1);
+  CHECK(place.redial->phase() == Phase::kWaiting);
+  CHECK_THAT(place.redial->describe(), Contains("ended while"));
+  CHECK(place.redial->counters().moved == 0);
+  CHECK(place.redial->counters().lost == 1);
+  RUN_UNTIL(place.loop, place.ups == 2);
+  CHECK(place.redial->connection()->type().name() == "tcp");
+}
+
 TEST_CASE("redial: it is not in a hurry to lose a connection for a preferred one that is none",
           "[redial]") {
   Place place;

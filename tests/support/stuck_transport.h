@@ -37,6 +37,10 @@ class StuckType final : public conn::Transport {
     for (Stuck* each : std::set(waiting)) each->finish(err);
   }
   void connect_all() { fail_all(0); }
+  /// Ends all connections that are established.
+  void lose_all() {
+    for (Stuck* each : std::set(established)) each->lose();
+  }
 
   /// All that there are, so that a list has those of the others in it.
   conn::Capabilities can{.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
@@ -62,14 +66,25 @@ class StuckType final : public conn::Transport {
   class Stuck final : public conn::Carrier {
    public:
     explicit Stuck(const StuckType& type) : Carrier(type), type_(const_cast<StuckType&>(type)) {}
-    ~Stuck() override { type_.waiting.erase(this); }
+    ~Stuck() override { forget(); }
     void finish(int err) {
       type_.waiting.erase(this);
-      if (err == 0)
+      if (err == 0) {
+        type_.established.insert(this);
         move_to(conn::State::kConnected);
-      else
+      } else {
         fail(type_.failure(err));
+      }
       (void)host().run_connect_handler();
+    }
+    void lose() {
+      type_.established.erase(this);
+      fail(type_.failure(ECONNRESET));
+      host().peer_gone();
+    }
+    void forget() {
+      type_.waiting.erase(this);
+      type_.established.erase(this);
     }
     std::string local_address() const override { return "here"; }
     std::string peer_address() const override { return "there"; }
@@ -102,13 +117,13 @@ class StuckType final : public conn::Transport {
     int shutdown() override { return 0; }
     void close() noexcept override {
       if (timer_ != 0) loop()->remove_time_event(timer_);
-      type_.waiting.erase(this);
+      forget();
       host().release();
     }
     bool wait_for(ae::Mask, ae::TimePoint) override { return false; }
     void abandon() noexcept override {
       if (timer_ != 0) loop()->remove_time_event(timer_);
-      type_.waiting.erase(this);
+      forget();
     }
 
    private:
@@ -124,7 +139,7 @@ class StuckType final : public conn::Transport {
       name_, {{"", {conn::OptionRow::text("glue", conn::OptionSide::kBoth, "", "any", "")}}}};
 
  public:
-  std::set<Stuck*> waiting;
+  std::set<Stuck*> waiting, established;
   int tried = 0;
 };
 
