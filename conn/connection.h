@@ -70,15 +70,15 @@ class AECONN_API Connection : public ConnectionFacts {
   View peek(std::size_t together = 1);
   void consume(std::size_t size) noexcept;  ///< marks `size` bytes that peek() showed as read
   /// Returns a buffer for at least `size` bytes of output (at most kMaxContiguous). Returns an
-  /// empty span with errno on failure; EAGAIN if no buffer is available now. The caller owns the
-  /// buffer until commit() or close(); until then write() fails with EBUSY.
+  /// empty span with errno on failure; EAGAIN if no buffer is available now, EPIPE after
+  /// shutdown(). The caller owns it until commit() or close(); until then write() fails with EBUSY.
   std::span<std::byte> reserve(std::size_t size);
   /// Writes the first `size` bytes of the buffer that reserve() returned (all of it if it is
   /// smaller), like write() but never fewer; 0 returns the buffer unused. Data committed in one
   /// iteration is sent together at the end of the iteration, or by flush().
   void commit(std::size_t size) noexcept;
   /// Writes like write(), but directly from the caller's memory, which belongs to the library until
-  /// Outgoing::release is called. Accepts either all bytes, or none and returns -1 with EAGAIN.
+  /// Outgoing::release is called. Accepts all bytes, or none and returns -1 with EAGAIN or EPIPE.
   ssize_t send(const Outgoing& bytes);
 
   // --- handlers ----------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ bool EpollLoop::Impl::iterate() {
 
 /// Runs one iteration of a settled loop (LoopCore::settled()), with the same result as iterate().
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
-#ifdef AECONN_CHECKS  // debug and sanitizer builds check that no call of stir() is missing
+#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds: no call of stir() may be missing
   assert(quiet());
 #endif
   core.begin_slice();

@@ -35,8 +35,8 @@ Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role
            const Users& users)
     : state_(&state),
       settings_(std::move(settings)),
-      role_(role),
       users_(users),
+      role_(role),
       stream(settings_->stream(role, 0), std::chrono::steady_clock::now()),
       sender(stream, *settings_) {}
 

@@ -174,9 +174,9 @@ class Link {
 
   LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
-  const Role role_;
   const Users users_;
   const ae::MadeHere made_here_;
+  const Role role_;
   QueuePair state_of_pair_ = QueuePair::kNone;
   // True once the device has reported, with event LAST_WQE_REACHED, that the stopped queue pair
   // takes no more receives from the shared receive queue.

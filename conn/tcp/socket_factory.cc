@@ -124,13 +124,21 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
   std::function<void()> restore;
+  struct Undo {  // of the settings below, if adopting fails
+    ~Undo() {
+      if (fd >= 0) refuse_descriptors(fd, false);
+    }
+    int fd = -1;
+  } undo;
   if (family == AF_UNIX) {
     // The sockets that it accepts inherit both settings. Another type may have set them differently
     // before.
-    if (!takes_descriptors() && !refuses_descriptors(copy.get()))
+    if (!takes_descriptors() && !refuses_descriptors(copy.get())) {
       restore = [shared = copy.get(), made_here = ae::MadeHere()] {
         if (!made_here.inherited()) refuse_descriptors(shared, false);
       };
+      undo.fd = fd;
+    }
     refuse_descriptors(copy.get(), !takes_descriptors());
     want_no_credentials(copy.get());
   }
@@ -141,6 +149,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   sockets.push_back({std::move(copy), std::move(endpoint), std::move(restore)});
   auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
                                                    std::move(sockets), std::move(to));
+  undo.fd = -1;
   Fd(fd).reset();
   return listener;
 }

@@ -37,7 +37,7 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
 void Acceptor::start(ListenerPtr below) {
   shared_->threads().grow(contexts_->get()->settings().handshake_threads);
   below_ = std::move(below);
-  reloader_.follow(contexts_->get());
+  reloader_.begin(contexts_->get());
   below_->on_refused([this](const Failure& failure) {
     ++(failure.code == std::errc::connection_refused ? counters_.refused : counters_.accept_errors);
     refused_.tell(failure);

@@ -294,7 +294,10 @@ Context::~Context() = default;
 
 SSL_CTX* Context::server() const {
   const std::lock_guard lock(mutex_);
-  if (!server_) server_ = make_server();
+  if (!server_) {
+    check_files();
+    server_ = make_server();
+  }
   return server_->contexts.front().get();
 }
 
@@ -305,8 +308,16 @@ SSL_CTX* Context::made_server() const noexcept {
 
 SSL_CTX* Context::client() const {
   const std::lock_guard lock(mutex_);
-  if (!client_) client_ = make_client();
+  if (!client_) {
+    check_files();
+    client_ = make_client();
+  }
   return client_.get();
+}
+
+/// Files that may be replaced at any time may also be replaced before they are first read.
+void Context::check_files() const {
+  if (settings_.reload == Settings::Reload::kAuto) FileStamps(files_of(settings_)).refuse_special();
 }
 
 void Context::load() const {

@@ -79,6 +79,7 @@ class Context {
   void set_resumption(SSL_CTX* context) const;
   std::unique_ptr<Server> make_server() const;
   ContextPtr make_client() const;
+  void check_files() const;
 
   const Settings settings_;
   const FileStamps stamps_;

@@ -111,8 +111,7 @@ bool ContextTable::reload(const Slot& slot, const FileStamps& now, bool again) {
     return false;
   std::shared_ptr<const Context> next = make(options_, slot.options, trust_);
   try {
-    if (!now.special().empty())
-      throw Error("option reload=auto: " + now.special() + " is neither a file nor a folder");
+    now.refuse_special();
     next->load();
     if (slot.serves) (void)next->server();
   } catch (const Error&) {

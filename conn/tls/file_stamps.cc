@@ -39,6 +39,11 @@ FileStamps::FileStamps(const std::vector<std::string>& files) {
   }
 }
 
+void FileStamps::refuse_special() const {
+  if (!special_.empty())
+    throw Error("option reload=auto: " + special_ + " is neither a file nor a folder");
+}
+
 bool FileStamps::quiet_for(ae::Duration span) const {
   const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                std::chrono::system_clock::now().time_since_epoch())

@@ -30,9 +30,9 @@ class FileStamps {
   /// Whether no file was written within the last `span`, so that whoever writes them has probably
   /// finished. A time of last change that lies in the future counts as long ago.
   bool quiet_for(ae::Duration span) const;
-  /// The first of the files that is neither a file nor a folder, which must not be read again: to
-  /// open a pipe may wait for ever, and a device may have no end. Empty if there is none.
-  const std::string& special() const noexcept { return special_; }
+  /// Throws Error if one is neither a file nor a folder. It must not be read on a loop: to open a
+  /// pipe may wait for ever, and a device may have no end.
+  void refuse_special() const;
   /// Returns text that is equal for equal stamps alone.
   std::string text() const;
 
@@ -44,7 +44,7 @@ class FileStamps {
     bool operator==(const Stamp&) const = default;
   };
   std::vector<Stamp> stamps_;
-  std::string special_;
+  std::string special_;  // the first one that is neither a file nor a folder
 };
 
 }}}  // namespace conn::tls

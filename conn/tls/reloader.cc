@@ -29,6 +29,11 @@ void Reloader::follow(const std::shared_ptr<const Context>& context) {
   followed_ = context;
 }
 
+void Reloader::begin(const std::shared_ptr<const Context>& context) {
+  follow(context);
+  if (watch_) check_at_once(*context);
+}
+
 void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   if (followed_.lock() == context) return;
   try {
@@ -40,8 +45,9 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   if (watch_) check_at_once(*context);
 }
 
-/// A listener learns of configure() from its next connection, perhaps long after, and until then
-/// nobody has watched the files: that connection must not get old ones.
+/// A listener may open on a context that was kept, and learns of configure() from its next
+/// connection, perhaps long after. Until then nobody has watched the files: the first connections
+/// must not get old ones.
 void Reloader::check_at_once(const Context& context) {
   try {
     FileStamps now(files_of(context.settings()));

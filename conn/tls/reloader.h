@@ -32,9 +32,10 @@ class Reloader {
   /// nothing if they are watched already. Throws Error if the files cannot be watched. A later
   /// failure is followed by another attempt, after a pause that grows to a minute.
   void follow(const std::shared_ptr<const Context>& context);
-  /// Like follow(), but an Error is reported to `refused`; the handler may stop this object. Files
-  /// that have changed since `context` read them are read again by this call, unless they have
-  /// changed within ContextSource::kQuiet.
+  /// Like follow(), and reads files again that have changed since `context` read them, unless they
+  /// have changed within ContextSource::kQuiet.
+  void begin(const std::shared_ptr<const Context>& context);
+  /// Like begin(), but an Error is reported to `refused`; the handler may stop this object.
   void try_to_follow(const std::shared_ptr<const Context>& context);
   /// Stops watching until follow() is called; must be called before the loop ends.
   void stop() noexcept;

@@ -118,10 +118,13 @@ TEST_CASE("rdma session: each request has a later generation than the last", "[r
   CHECK_FALSE(session.take_generation(6));
   CHECK(session.take_generation(~std::uint32_t{0}));
   Session client = lost_session();
-  CHECK(client.begin_attempt() == 0);
+  CHECK(client.begin_attempt() == 1);  // the address after that of the lost path
   CHECK(client.next_generation() == 1);
   CHECK(client.next_generation() == 2);  // it asks again in the same attempt
-  CHECK(client.begin_attempt() == 1);
+  CHECK(client.begin_attempt() == 2);
+  client.on_address(5);
+  client.prefer_same_address();
+  CHECK(client.begin_attempt() == 5);
 }
 
 TEST_CASE("rdma session: pauses double up to the longest, and never reach beyond the time",

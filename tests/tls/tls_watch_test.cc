@@ -400,6 +400,33 @@ TEST_CASE("tls watch: a client leaves a pipe in the place of a file alone", "[tl
   CHECK(site.visit(trusting) == "first");
 }
 
+TEST_CASE("tls watch: a pipe in the place of a file that was never needed is an error",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place);  // reads what a server needs
+  fs::remove(site.place / "tls.key");
+  REQUIRE(::mkfifo((site.place / "tls.key").c_str(), 0600) == 0);
+  const conn::ConnectionPtr client = site.server.create(site.loop);
+  client->connect(site.listener->endpoints().front(), [](conn::Connection&) {});
+  RUN_UNTIL(site.loop, client->state() != conn::State::kConnecting);
+  CHECK(client->state() == conn::State::kError);
+  CHECK_THAT(client->last_error(), Contains("neither a file nor a folder"));
+}
+
+TEST_CASE("tls watch: a listener on a context that was kept begins with files of now",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place);
+  REQUIRE(site.visit() == "first");
+  site.listener.reset();
+  site.install(site.issue("second"), site.place);
+  std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
+  site.listener = site.listen();
+  CHECK(site.visit() == "second");
+}
+
 TEST_CASE("tls watch: no path does any harm", "[tls][reload]") {
   conn::tls::FileWatch watch;
   const testing::TempFolder folder;

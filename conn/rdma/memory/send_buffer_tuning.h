@@ -69,8 +69,8 @@ class SendBufferTuning {
   std::uint32_t before_ = 0;  // size in bytes to return to if the larger size on trial is no faster
   std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
   Stage stage_ = Stage::kResting;
-  unsigned measures_ = 0;      // number of measurements made with the present size
   bool began_ = false;         // whether the bytes confirmed since time begin_ are being counted
+  unsigned measures_ = 0;      // number of measurements made with the present size
   std::uint64_t counted_ = 0;  // bytes confirmed since time begin_
   double rate_ = 0;            // bytes confirmed per second with the size before_
   ae::TimePoint begin_{}, full_at_{}, again_at_{};

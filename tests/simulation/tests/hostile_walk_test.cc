@@ -63,7 +63,8 @@ struct HostileWalk {
     if (one_in(2)) all += one_in(3) ? "&linger=0ms" : "&linger=50ms";
     if (one_in(2)) all += "&accept-timeout=200ms";
     if (one_in(3)) all += "&send-buffer=4k";
-    if (one_in(3)) all += "&isolation=none";
+    if (one_in(3)) all += one_in(2) ? "&isolation=none" : "&isolation=connection";
+    if (one_in(3)) all += "&in-place=yes";
     if (one_in(4)) all += "&resume=yes&resume-time=200ms";
     if (one_in(4)) all += "&inline=0";
     if (one_in(4) && !peer_is_server) all += "&prepared=3";
