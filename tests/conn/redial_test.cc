@@ -17,6 +17,7 @@
 #include <optional>
 #include <thread>
 
+#include "ae/epoll_loop.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -283,26 +284,34 @@ TEST_CASE("redial: when it moves, down() may call anything", "[redial]") {
 
 TEST_CASE("redial: a preferred connection that ends while it moves there is a loss", "[redial]") {
   Place place;
+  ae::EpollLoop loop;  // run by this test, which may nest iterations
+  const auto until = [&](const std::function<bool()>& condition) {
+    const auto limit = std::chrono::steady_clock::now() + testing::patience();
+    while (!condition() && std::chrono::steady_clock::now() < limit) loop.dispatch();
+    REQUIRE(condition());
+  };
   place.stuck->fail_at_once = ECONNREFUSED;
   place.settings.prefer_again = 1ms;
-  std::string text;
-  place.on_down = [&](Connection&) {
+  place.handlers.up = [&](Connection&) { ++place.ups; };
+  place.handlers.down = [&](Connection&, const Redial::Loss&) {
+    ++place.downs;
     place.stuck->fail_at_once = ECONNREFUSED;
     place.stuck->lose_all();
-    testing::turns(place.loop, 5);
+    for (int i = 0; i < 50; ++i) loop.dispatch();
   };
-  place.start("stuck|tcp");
-  RUN_UNTIL(place.loop, place.ups == 1);
+  Redial redial(place.registry, loop,
+                conn::Endpoint::parse("stuck|tcp://127.0.0.1:" + std::to_string(place.port)),
+                place.handlers, place.settings);
+  until([&] { return place.ups == 1; });
   place.stuck->fail_at_once = 0;
-  RUN_UNTIL(place.loop, !place.stuck->waiting.empty());
+  until([&] { return !place.stuck->waiting.empty(); });
   place.stuck->connect_all();
-  RUN_UNTIL(place.loop, place.downs == 1);
-  CHECK(place.redial->phase() == Phase::kWaiting);
-  CHECK_THAT(place.redial->describe(), Contains("ended while"));
-  CHECK(place.redial->counters().moved == 0);
-  CHECK(place.redial->counters().lost == 1);
-  RUN_UNTIL(place.loop, place.ups == 2);
-  CHECK(place.redial->connection()->type().name() == "tcp");
+  until([&] { return place.downs == 1; });
+  CHECK(redial.counters().moved == 0);
+  CHECK(redial.counters().lost == 1);
+  CHECK_THAT(redial.last_failure().text, Contains("ended while"));
+  until([&] { return place.ups == 2; });
+  CHECK(redial.connection()->type().name() == "tcp");
 }
 
 TEST_CASE("redial: it is not in a hurry to lose a connection for a preferred one that is none",

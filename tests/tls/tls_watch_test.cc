@@ -404,7 +404,8 @@ TEST_CASE("tls watch: a pipe in the place of a file that was never needed is an 
           "[tls][reload]") {
   WatchSite site;
   site.install(site.issue("first"), site.place);
-  site.serve(site.place);  // reads what a server needs
+  site.server.configure(site.files(site.place));
+  site.listener = site.listen();  // reads what a server needs
   fs::remove(site.place / "tls.key");
   REQUIRE(::mkfifo((site.place / "tls.key").c_str(), 0600) == 0);
   const conn::ConnectionPtr client = site.server.create(site.loop);
@@ -423,7 +424,7 @@ TEST_CASE("tls watch: a listener on a context that was kept begins with files of
   site.listener.reset();
   site.install(site.issue("second"), site.place);
   std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
-  site.listener = site.listen();
+  site.serve(site.place);
   CHECK(site.visit() == "second");
 }
 
