@@ -88,8 +88,10 @@ END
   is "$(t 'a list of schemes')" 42 "$(through tcp list -c 'SELECT 6 * 7')"
   PGPASSWORD=secret timeout 60 "$bin/psql" -X -w -U postgres -h "$work/pg/tls" -d tls -c 'SELECT pg_sleep(50)' >"$work/cancelled" 2>&1 &
   client=$!
-  sleeps() { [ "$(far -c "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'")" = 1 ]; }
-  soon sleeps
+  # Whether such a query runs. Each has a number of its own: one of before may not have ended yet.
+  # shellcheck disable=SC2120  # "soon" passes it
+  sleeps() { [ "$(far -c "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(${1-%})%'")" = 1 ]; }
+  soon sleeps 50
   kill -INT $(pgrep -P $client -x psql) && wait $client
   has "$(t 'cancelling passes pgbouncer')" 'canceling statement due to user request' "$(cat "$work/cancelled")"
 
@@ -136,9 +138,9 @@ END
   through tls own -c 'SELECT 1' >/dev/null
   logs "$(t 'a client that refuses the certificate: a sentence')" 'WARNING TLS handshake with 127'
   # The connections to servers are cut, and come back.
-  through tcp tcp -c 'SELECT pg_sleep(50)' >"$work/cut" &
+  through tcp tcp -c 'SELECT pg_sleep(51)' >"$work/cut" &
   client=$!
-  soon sleeps
+  soon sleeps 51
   kill -KILL "$behind" && wait "$behind" 2>/dev/null
   wait $client
   has "$(t 'a server that vanishes: the client has an error')" 'FATAL|ERROR|closed the connection' "$(cat "$work/cut")"
@@ -174,9 +176,9 @@ END
   # PostgreSQL's end is kept by the pool: at most ten.
   as_before() { [ "$(descriptors "$pooler")" -le $((before + 10)) ]; }
   soon as_before && ok "$(t 'no descriptor is left')" || fail "$(t 'no descriptor is left')" "$before before, $(descriptors "$pooler") after"
-  through tcp tcp -c 'SELECT pg_sleep(50)' >"$work/cut" &
+  through tcp tcp -c 'SELECT pg_sleep(52)' >"$work/cut" &
   client=$!
-  soon sleeps
+  soon sleeps 52
   kill -$fast "$pooler"
   ended "$pooler"
   wait $client
