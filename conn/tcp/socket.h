@@ -24,7 +24,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// Owns a file descriptor and closes it on destruction. If it is a Unix socket, this does not drop
 /// descriptors that the peer has passed (conn/tcp/passed_descriptors.h).
-class Fd {
+class AECONN_API Fd {
  public:
   enum class Kind : std::uint8_t {
     kPlain,
@@ -67,7 +67,7 @@ class Fd {
   void abort_unix() noexcept { close_unix(true); }
 
  private:
-  AECONN_API void close_unix(bool reset) noexcept;
+  void close_unix(bool reset) noexcept;
   int fd_ = -1;
   ae::MadeHere made_here_;
   Kind kind_ = Kind::kPlain;
