@@ -186,6 +186,8 @@ TEST_CASE("metrics: the writer lets out no sample that its type does not have", 
   out.sample({{"x", "1"}, {"y", "2"}}, 1);
   REQUIRE_THROWS_AS(out.sample({{"x", "1"}, {"y", "2"}}, 2), conn::Error);
   REQUIRE_THROWS_AS(out.sample({{"y", "2"}, {"x", "1"}}, 2), conn::Error);
+  out.sample({{"x", "\1"}}, 1);
+  REQUIRE_THROWS_AS(out.sample({{"x", "\2"}}, 1), conn::Error);  // is written as the same text
   out.begin("b", MetricsText::Type::kHistogram, "");
   REQUIRE_THROWS_AS(out.sample({}, 1), conn::Error);
   REQUIRE_THROWS_AS(out.histogram({{"le", "1"}}, up_to, 1, 1), conn::Error);

@@ -229,6 +229,30 @@ TEST_CASE("kv-server: who reads a long reply slowly is not idle, who does not re
   REQUIRE(site.server.statistics.timed_out == 1);
 }
 
+TEST_CASE("kv-server: who takes one large value after another is not idle", "[kv][limits]") {
+  KvSite site(testing::Transport{.name = "tcp"});
+  const ConnectionPtr slow = site.client();
+  const std::string value(100'000, 'x');
+  REQUIRE(site.call(*slow, {"SET", "key", value}, 5) == "+OK\r\n");
+  std::vector<std::string> many(61, "key");
+  many[0] = "MGET";
+  const std::size_t all = 5 + 60 * bulk(value).size();
+  testing::send(site.loop, *slow, request(many));
+  site.server.config.timeout_seconds = 1;
+  std::size_t got = 0;
+  bool over = false;
+  std::vector<char> bytes(16'384);
+  const ae::TimerId reading = site.loop.add_time_event(10ms, [&]() -> ae::Duration {
+    const ssize_t size = slow->read(bytes.data(), bytes.size());
+    if (size > 0) got += static_cast<std::size_t>(size);
+    over = size == 0 || (size < 0 && errno != EAGAIN) || got == all;
+    return over ? ae::kNoMore : 10ms;
+  });
+  RUN_UNTIL(site.loop, over);
+  if (!over) site.loop.remove_time_event(reading);
+  REQUIRE(got == all);
+}
+
 TEST_CASE("kv-server: beyond maxclients arrivals are told so, and those inside go on",
           "[kv][hostile][limits]") {
   FOR_EVERY_TRANSPORT(transport) {
