@@ -234,7 +234,7 @@ TEST_CASE("resume: a view stays what it was, whatever is reserved or viewed on t
       lose();
       REQUIRE_FALSE(pair.server->reserve(100).empty());
       if (ends) {
-        pair.client->abort();
+        pair.client.release()->abort();
         pair.room.run_for(1s);
       } else {
         pair.server->consume(1000);
