@@ -34,13 +34,13 @@ class Choices {
 std::array<std::uint64_t, 10> facts_of(const ReceiveWindowQueue& line) {
   const ReceiveWindowQueue::Window* const current = line.current();
   return {line.held(),
-          line.count(),
+          line.windows().count(),
           line.full(),
           line.outstanding(),
           line.unannounced(),
           line.leaving(),
-          line.unread_bytes(),
-          line.unread().size(),
+          line.windows().unread_bytes(),
+          line.windows().unread().size(),
           current != nullptr ? current->filled + 1 : 0,
           current != nullptr ? current->first : 0};
 }
@@ -63,7 +63,7 @@ TEST_CASE("rdma windows: what fill() and consume() do, take_some() and read_some
             (void)line.add_spare(0);
           } else if (line.held() < ReceiveWindowQueue::kSlots) {
             const bool others_are_left = !line.leaving() && line.unannounced() == 0 &&
-                                         line.count() != line.full() && !line.has_unread() &&
+                                         line.windows().count() != line.full() && !line.windows().has_unread() &&
                                          choices.pick(3) == 0;
             const std::uint32_t length = 1 + choices.pick(60);
             memory.push_back(std::make_unique<std::byte[]>(length));
@@ -74,17 +74,17 @@ TEST_CASE("rdma windows: what fill() and consume() do, take_some() and read_some
           }
           break;
         case 1:
-          if (line.to_announce()) line.announced(++messages, now);
+          if (line.unannounced() != 0) line.announced(++messages, now);
           break;
         case 2:
-          if (line.leaving() && !line.to_announce()) {
+          if (line.leaving() && line.unannounced() == 0) {
             line.left();
             ++left;
           }
           break;
         case 3:
         case 4: {  // the user reads
-          const std::span<std::byte> unread = line.unread();
+          const std::span<std::byte> unread = line.windows().unread();
           const std::size_t size = choices.pick(20);
           std::array<std::byte, 20> into{};
           ReceiveWindowQueue other = line;

@@ -13,16 +13,11 @@ ReceiveWindowQueue::ReceiveWindowQueue(const ReceiveWindowQueue& other)
       line_(other.line_),
       before_(other.before_),
       held_(other.held_),
-      count_(other.count_),
       full_(other.full_),
       unposted_(other.unposted_),
       leave_(other.leave_) {
   auto mine = windows_.begin();
-  for (const Window& theirs : other.windows_) {
-    for (std::size_t i = 0; i < count_; ++i)
-      if (other.line_[i] == &theirs) line_[i] = &*mine;
-    ++mine;
-  }
+  for (const Window& theirs : other.windows_) line_.substitute(theirs, *mine++);
 }
 
 std::uint64_t ReceiveWindowQueue::bytes() const noexcept {
@@ -33,8 +28,8 @@ std::uint64_t ReceiveWindowQueue::bytes() const noexcept {
 
 std::uint32_t ReceiveWindowQueue::longest_outstanding() const noexcept {
   std::uint32_t longest = 0;
-  for (std::size_t i = count_ - outstanding(); i < count_; ++i)
-    longest = std::max(longest, at(i).buffer.length);
+  for (std::size_t i = line_.count() - outstanding(); i < line_.count(); ++i)
+    longest = std::max(longest, line_.at(i).buffer.length);
   return longest;
 }
 
@@ -54,13 +49,13 @@ void ReceiveWindowQueue::append(Window& window) noexcept {
   window.buffer = buffer;
   window.end = buffer.length;
   window.in_line = true;
-  line_[count_++] = &window;
+  line_.append(window);
   ++unposted_;
 }
 
 void ReceiveWindowQueue::replace_last(const WindowBuffer& buffer) noexcept {
   assert(unposted_ != 0);
-  Window& last = at(count_ - 1u);
+  Window& last = line_.at(line_.count() - 1u);
   last.buffer = buffer;
   last.end = buffer.length;
 }
@@ -103,35 +98,33 @@ void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
   window.buffer.length = static_cast<std::uint32_t>(unread.size());
   held_ = 1;
   append(window);
-  announce_nothing();
+  unposted_ = 0;
   (void)fill(window.buffer.length, {});
   window.left_over = true;
 }
 
 void ReceiveWindowQueue::keep_left_over() noexcept {
-  become(count_ != 0 && at(0).left_over ? unread() : std::span<std::byte>{});
+  become(line_.left_over() != 0 ? line_.unread() : std::span<std::byte>{});
 }
 
 // --- announcing windows to the peer --------------------------------------------------------------
 
 void ReceiveWindowQueue::announced(std::uint64_t message, ae::TimePoint now) noexcept {
   assert(unposted_ != 0);
-  Window& window = at(count_ - unposted_);
+  Window& window = line_.at(line_.count() - unposted_);
   window.announced_by = message;
   window.announced_at = now;
   --unposted_;
 }
 
-void ReceiveWindowQueue::announce_nothing() noexcept { unposted_ = 0; }
-
 // --- data that the peer writes -------------------------------------------------------------------
 
 void ReceiveWindowQueue::left() noexcept {
-  assert(leaving() && count_ - unposted_ > leave_);
+  assert(leaving() && line_.count() - unposted_ > leave_);
   // Among the windows that the peer was asked to leave, only the first one that is not full can
   // hold bytes, because the peer fills windows in order.
   while (leave_ > full_) {
-    Window& window = at(leave_ - 1u);
+    Window& window = line_.at(leave_ - 1u);
     if (window.read == window.filled) {
       remove(leave_ - 1u);
     } else {
@@ -145,14 +138,12 @@ void ReceiveWindowQueue::left() noexcept {
 // Takes the window at this place out of the line. Its memory is kept: the window is spare
 // afterwards.
 void ReceiveWindowQueue::remove(std::size_t place) noexcept {
-  Window& window = at(place);
+  Window& window = line_.at(place);
   before_ += window.filled;
   window.filled = window.read = 0;
   window.in_line = false;
   const bool left_over = window.left_over;
-  std::copy(line_.begin() + static_cast<std::ptrdiff_t>(place) + 1, line_.begin() + count_,
-            line_.begin() + static_cast<std::ptrdiff_t>(place));
-  --count_;
+  line_.remove(place);
   if (place < full_) --full_;
   if (leaving() && place < leave_) --leave_;
   if (!left_over) return;
@@ -162,40 +153,18 @@ void ReceiveWindowQueue::remove(std::size_t place) noexcept {
 
 // --- the user reads ------------------------------------------------------------------------------
 
-std::uint64_t ReceiveWindowQueue::unread_bytes() const noexcept {
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < count_; ++i) total += at(i).filled - at(i).read;
-  return total;
-}
-
 std::uint64_t ReceiveWindowQueue::total() const noexcept {
   std::uint64_t total = before_;
-  for (std::size_t i = 0; i < count_; ++i) total += at(i).filled;
+  for (std::size_t i = 0; i < line_.count(); ++i) total += line_.at(i).filled;
   return total;
-}
-
-std::size_t ReceiveWindowQueue::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
-    const Window& window = at(i);
-    if (window.read == window.filled) break;
-    pieces[found++] = {window.buffer.data + window.read, window.filled - window.read};
-  }
-  return found;
-}
-
-void ReceiveWindowQueue::copy_unread(std::byte* into) const noexcept {
-  for (std::size_t i = 0; i < count_; ++i) {
-    const std::size_t size = at(i).filled - at(i).read;
-    if (size != 0) std::memcpy(into, at(i).buffer.data + at(i).read, size);
-    into += size;
-  }
 }
 
 void ReceiveWindowQueue::check() const {
 #ifndef NDEBUG
-  assert(full_ <= count_ && unposted_ <= count_ - full_ && count_ <= held_ && held_ <= kSlots);
-  assert(!leaving() || (full_ <= leave_ && leave_ < count_ && unposted_ <= count_ - leave_));
+  assert(full_ <= line_.count() && unposted_ <= line_.count() - full_ && line_.count() <= held_ &&
+         held_ <= kSlots);
+  assert(!leaving() ||
+         (full_ <= leave_ && leave_ < line_.count() && unposted_ <= line_.count() - leave_));
   std::size_t held = 0, in_line = 0;
   for (const Window& window : windows_) {
     assert(window.read <= window.filled && window.filled <= window.end);
@@ -205,9 +174,9 @@ void ReceiveWindowQueue::check() const {
     ++held;
     in_line += window.in_line ? 1 : 0;
   }
-  assert(held == held_ && in_line == count_);
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Window& window = at(i);
+  assert(held == held_ && in_line == line_.count());
+  for (std::size_t i = 0; i < line_.count(); ++i) {
+    const Window& window = line_.at(i);
     assert(window.in_line && (i < full_) == window.full());
     // A full window that was read to its end becomes spare, so the line has no such window.
     assert(i >= full_ || window.read < window.filled);
@@ -215,7 +184,7 @@ void ReceiveWindowQueue::check() const {
     assert(i == 0 || window.read == 0);
     // The peer fills windows in order, so those after the current one are empty.
     assert(i <= full_ || window.filled == 0);
-    assert(i < static_cast<std::size_t>(count_ - unposted_) || window.filled == 0);
+    assert(i < static_cast<std::size_t>(line_.count() - unposted_) || window.filled == 0);
   }
 #endif
 }

@@ -13,7 +13,6 @@
 // does not hold the records of eight.
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -23,43 +22,15 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/rdma/protocol/window_line.h"
+#include "conn/rdma/protocol/window_record.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Memory of ours that the peer may write into once it is offered. The stream borrows it from
-/// provide_window() until take_discarded() returns it or leave_windows() is called. The peer may
-/// claim to have written bytes that it never wrote, so the memory must hold zeros when it is
-/// provided, never the bytes of another connection.
-struct WindowBuffer {
-  std::byte* data = nullptr;
-  std::uint32_t length = 0;
-  std::uint32_t key = 0;      ///< the rkey with which the peer may write into the memory
-  std::uint64_t address = 0;  ///< start of the memory, as the peer addresses it in its RDMA writes
-  /// Pointer that the caller sets to recognize the memory when it is returned; not used by the
-  /// stream.
-  void* owner = nullptr;
-  explicit operator bool() const noexcept { return data != nullptr; }
-};
-
 class ReceiveWindowQueue {
  public:
-  static constexpr std::size_t kSlots = 8;
-
-  struct Window {
-    WindowBuffer buffer;
-    std::uint32_t filled = 0, read = 0;
-    // Number of bytes that the peer will fill: the length of the buffer, or less if the peer has
-    // left the window.
-    std::uint32_t end = 0;
-    // Size in bytes of the peer's first write into the window, which arrived at first_at.
-    std::uint32_t first = 0;
-    // Number of our message that announced the window to the peer, counted from 1.
-    std::uint64_t announced_by = 0;
-    ae::TimePoint announced_at{}, first_at{};
-    bool in_line = false;
-    bool left_over = false;  // true for memory that become() was given: it is not offered again
-    bool full() const noexcept { return filled == end; }
-  };
+  static constexpr std::size_t kSlots = WindowLine::kSlots;
+  using Window = WindowRecord;
 
   ReceiveWindowQueue() = default;
   /// A copy has records of its own for the same memory.
@@ -71,15 +42,15 @@ class ReceiveWindowQueue {
   // --- numbers of windows ------------------------------------------------------------------------
   /// Returns the number of windows that have memory, including spare ones.
   std::size_t held() const noexcept { return held_; }
-  /// Returns how many windows are in the line: offered to the peer or about to be, or not yet read.
-  /// Spare windows are not in the line.
-  std::size_t count() const noexcept { return count_; }
+  /// Returns the windows in the line, with their unread bytes. They are offered to the peer or
+  /// about to be, or not yet read. Spare windows are not among them.
+  const WindowLine& windows() const noexcept { return line_; }
   /// Returns how many windows are full and not yet read to their end.
   std::size_t full() const noexcept { return full_; }
-  bool has_spare() const noexcept { return held_ != count_; }
+  bool has_spare() const noexcept { return held_ != line_.count(); }
   /// Returns the number of windows that the peer can write into now or once they are announced to
   /// it: without the full ones, and without those that the peer was asked to leave.
-  std::size_t outstanding() const noexcept { return count_ - (leaving() ? leave_ : full_); }
+  std::size_t outstanding() const noexcept { return line_.count() - (leaving() ? leave_ : full_); }
   std::uint64_t bytes() const noexcept;
   /// Returns the length in bytes of the longest window that outstanding() counts; 0 if there is
   /// none.
@@ -111,34 +82,32 @@ class ReceiveWindowQueue {
   void keep_left_over() noexcept;
 
   // --- announcing windows to the peer ------------------------------------------------------------
-  bool to_announce() const noexcept { return unposted_ != 0; }
+  /// Returns how many windows are to be announced.
   std::size_t unannounced() const noexcept { return unposted_; }
   // For the following functions, `i` numbers the windows to be announced, from 0 to unannounced() -
   // 1. Their answers assume that the windows before number `i` have been announced.
   const WindowBuffer& to_announce(std::size_t i) const noexcept {
-    return at(count_ - unposted_ + i).buffer;
+    return line_.at(line_.count() - unposted_ + i).buffer;
   }
   /// Returns true if window `i` is offered while the peer has another window that is not full.
-  bool is_ahead(std::size_t i) const noexcept { return count_ - unposted_ + i > full_; }
+  bool is_ahead(std::size_t i) const noexcept { return line_.count() - unposted_ + i > full_; }
   /// Returns true if the offer of window `i` asks the peer to leave the windows before this one,
   /// and to mark in the stream that it does.
   bool is_marked(std::size_t i) const noexcept {
-    return leaving() && count_ - unposted_ + i == leave_;
+    return leaving() && line_.count() - unposted_ + i == leave_;
   }
   void announced(std::uint64_t message, ae::TimePoint now) noexcept;
-  /// Drops all pending announcements of windows: to_announce() returns false afterwards.
-  void announce_nothing() noexcept;
 
   // --- data that the peer writes -----------------------------------------------------------------
   /// Returns the window that the peer writes into now; null if no announced window has space.
   const Window* current() const noexcept {
-    if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
-    return &at(full_);
+    if (full_ >= line_.count() - unposted_ || full_ == leave_) return nullptr;
+    return &line_.at(full_);
   }
   /// Records that the peer wrote `length` more bytes into the current window, where they must fit.
   /// Returns true if that window is now full.
   bool fill(std::uint32_t length, ae::TimePoint now) noexcept {
-    Window& window = at(full_);
+    Window& window = line_.at(full_);
     assert(length <= window.end - window.filled);
     if (window.filled == 0) {
       window.first = length;
@@ -152,45 +121,29 @@ class ReceiveWindowQueue {
   /// Like fill(), for bytes that neither begin nor end the current window. Returns that window, or
   /// null, without a change, if `length` is another number.
   const Window* take_some(std::uint32_t length) noexcept {
-    if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
-    Window& window = at(full_);
+    if (full_ >= line_.count() - unposted_ || full_ == leave_) return nullptr;
+    Window& window = line_.at(full_);
     if (window.filled == 0 || length - 1 >= window.end - window.filled - 1) return nullptr;
     window.filled += length;
     return &window;
   }
   /// Makes the offer of the window that was added last ask the peer to leave the windows before it,
   /// although they are not full. That window must not have been announced yet.
-  void leave_others() noexcept { leave_ = static_cast<std::uint8_t>(count_ - 1); }
+  void leave_others() noexcept { leave_ = static_cast<std::uint8_t>(line_.count() - 1); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
   /// Call when the peer has left the windows that leave_others() asked it to leave. The bytes that
   /// it wrote into them can be read.
   void left() noexcept;
 
   // --- the user reads ----------------------------------------------------------------------------
-  bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
-  std::uint64_t unread_bytes() const noexcept;
-  /// Returns how many bytes of the memory that become() was given are unread.
-  std::uint32_t left_over() const noexcept {
-    return count_ != 0 && at(0).left_over ? at(0).filled - at(0).read : 0;
-  }
   /// Returns how many bytes the peer has written in total, read or not.
   std::uint64_t total() const noexcept;
-  /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;
-  /// empty if there are none.
-  std::span<std::byte> unread() const noexcept {
-    if (count_ == 0) return {};
-    const Window& window = at(0);
-    return {window.buffer.data + window.read, window.filled - window.read};
-  }
-  /// Sets the elements of `pieces` to the oldest unread bytes, one piece for each window, as many
-  /// as fit. Returns the number of pieces.
-  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
-  /// Records that the first `size` bytes of unread() were read. Returns true if a window was read
-  /// to its end.
+  /// Records that the first `size` bytes of WindowLine::unread() were read. Returns true if a
+  /// window was read to its end.
   bool consume(std::size_t size) noexcept {
     if (size == 0) return false;
-    Window& window = at(0);
-    assert(size <= window.filled - window.read);
+    Window& window = line_.at(0);
+    assert(size <= window.unread());
     window.read += static_cast<std::uint32_t>(size);
     if (full_ == 0 || window.read != window.filled) return false;
     remove(0);
@@ -199,21 +152,18 @@ class ReceiveWindowQueue {
   /// Copies up to `size` of the oldest unread bytes if they are in the window that the peer writes
   /// into now, so that no window is read to its end. Otherwise it copies nothing and returns 0.
   std::size_t read_some(std::byte* into, std::size_t size) noexcept {
-    if (full_ != 0 || count_ == 0) return 0;
-    Window& window = at(0);
-    const std::size_t chunk = std::min<std::size_t>(size, window.filled - window.read);
+    if (full_ != 0 || line_.count() == 0) return 0;
+    Window& window = line_.at(0);
+    const std::size_t chunk = std::min<std::size_t>(size, window.unread());
     std::memcpy(into, window.buffer.data + window.read, chunk);
     window.read += static_cast<std::uint32_t>(chunk);
     return chunk;
   }
-  void copy_unread(std::byte* into) const noexcept;
 
   void check() const;
 
  private:
   static constexpr std::uint8_t kNotLeaving = 0xff;
-  Window& at(std::size_t place) noexcept { return *line_[place]; }
-  const Window& at(std::size_t place) const noexcept { return *line_[place]; }
   // Returns true if the window is spare and has this length (0: any length).
   static bool is_spare(const Window& window, std::uint32_t length) noexcept {
     return !window.in_line && (length == 0 || window.buffer.length == length);
@@ -223,11 +173,11 @@ class ReceiveWindowQueue {
 
   // All windows, at most kSlots, in no particular order.
   std::forward_list<Window> windows_;
-  // The windows in the line, in the order in which the peer fills them.
-  std::array<Window*, kSlots> line_{};
+  // Points into windows_.
+  WindowLine line_;
   // Bytes that the peer wrote into windows that have left the line.
   std::uint64_t before_ = 0;
-  std::uint8_t held_ = 0, count_ = 0;
+  std::uint8_t held_ = 0;
   std::uint8_t full_ = 0;  // number of windows in the line that are full; they are the oldest ones
   // Number of windows in the line that are not yet announced; they are the newest ones.
   std::uint8_t unposted_ = 0;

@@ -20,7 +20,7 @@ StreamReceiver::StreamReceiver(const Config& config, const Peer& peer, ae::TimeP
 // window memory than one window of the first length, all windows are empty, and the peer marks
 // where it leaves windows.
 bool StreamReceiver::may_recall() const noexcept {
-  return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
+  return has_long_window() && !line_.leaving() && line_.unannounced() == 0 && !has_unread() &&
          size_.peer().may_change && size_.peer().marks;
 }
 
@@ -67,7 +67,7 @@ WindowBuffer StreamReceiver::take_discarded() noexcept {
 void StreamReceiver::leave_windows(std::byte* into) noexcept {
   const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
   assert(unread <= size_.most_bytes());
-  if (unread != 0) line_.copy_unread(into);
+  if (unread != 0) line_.windows().copy_unread(into);
   released_ = true;
   line_.become({into, static_cast<std::size_t>(unread)});
 }
@@ -112,7 +112,8 @@ void StreamReceiver::on_full(const ReceiveWindowQueue::Window& window, ae::TimeP
 }
 
 const char* StreamReceiver::on_mark() noexcept {
-  if (line_.to_announce()) return "the peer says that it left a window, and was given no other";
+  if (line_.unannounced() != 0)
+    return "the peer says that it left a window, and was given no other";
   line_.left();
   ++window_turns_;
   offer_spares();
@@ -124,7 +125,7 @@ const char* StreamReceiver::on_mark() noexcept {
 std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
   std::size_t done = 0;
   while (done < size && has_unread()) {
-    const std::span<std::byte> unread = line_.unread();
+    const std::span<std::byte> unread = line_.windows().unread();
     const std::size_t chunk = std::min(size - done, unread.size());
     if (into != nullptr) std::memcpy(into + done, unread.data(), chunk);
     done += chunk;

@@ -100,10 +100,10 @@ class StreamReceiver {
   const char* on_mark() noexcept;
 
   // --- reading -----------------------------------------------------------------------------------
-  bool has_unread() const noexcept { return line_.has_unread(); }
-  std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
+  bool has_unread() const noexcept { return line_.windows().has_unread(); }
+  std::uint64_t unread_bytes() const noexcept { return line_.windows().unread_bytes(); }
   /// Returns how many unread bytes are in the memory that leave_windows() was given.
-  std::uint64_t left_over() const noexcept { return line_.left_over(); }
+  std::uint64_t left_over() const noexcept { return line_.windows().left_over(); }
   /// Returns true if the peer has no window to write into, so that no more bytes can arrive until
   /// some are read. Only meaningful while there are unread bytes.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
@@ -119,7 +119,7 @@ class StreamReceiver {
   /// return them, as many pieces as fit. Returns the number of pieces. They stay valid until they
   /// are read, or until leave_windows().
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
-    return line_.peek(pieces);
+    return line_.windows().peek(pieces);
   }
   /// Returns a counter of windows that became full or were read to their end. While it is
   /// unchanged, arrivals and read() have not changed wanted_window(), take_discarded(), or what is
@@ -133,7 +133,7 @@ class StreamReceiver {
 
   // --- facts about the windows -------------------------------------------------------------------
   /// Returns true if the peer has a window of ours to write into.
-  bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
+  bool has_announced() const noexcept { return !is_full() && line_.unannounced() == 0; }
   /// Returns true if the peer has several windows to write into, or one that is longer than the
   /// first length; tick() may later have them replaced by a single short window.
   bool has_long_window() const noexcept {
@@ -149,8 +149,8 @@ class StreamReceiver {
   // Bytes that leave_windows() has copied count as the windows that would hold them: a peer that
   // loses its path again and again while nobody reads is not offered windows without end.
   std::uint64_t in_line() const noexcept {
-    const std::uint32_t left = line_.left_over();
-    return line_.count() + (left != 0 ? (left - 1) / size_.length() : 0);
+    const std::uint32_t left = line_.windows().left_over();
+    return line_.windows().count() + (left != 0 ? (left - 1) / size_.length() : 0);
   }
   bool wants_another() const noexcept {
     return !line_.leaving() && line_.outstanding() < size_.count() && in_line() <= size_.count();
