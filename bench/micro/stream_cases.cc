@@ -59,9 +59,9 @@ class End {
   }
   void send(End& peer, std::uint32_t size) {
     while (size > 0) {
-      const std::uint32_t n = stream.sendable(size, kNow);
+      const std::uint32_t n = stream.outbound().sendable(size, kNow);
       require(n != 0, "a stream had no room for a message");
-      stream.on_write_posted(n, kNow);
+      stream.outbound().on_write_posted(n, kNow);
       peer.take(*this, n);
       size -= n;
     }

@@ -88,10 +88,10 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   link_.state().pump(
       [&] {
         return !link_.stage.in_use() ||
-               (stream.peer_windows().any() && stream.inbound().has_announced());
+               (stream.outbound().peer_windows().any() && stream.inbound().has_announced());
       },
       until);
-  if (state() == State::kConnected && stream.peer_windows().any()) SetupTrace::end();
+  if (state() == State::kConnected && stream.outbound().peer_windows().any()) SetupTrace::end();
   attempt.goes_on = true;
 }
 
@@ -279,7 +279,7 @@ int RdmaCarrier::shutdown() {
     if (session_->resumes_as() == Phase::kOpen) session_->resume_as(Phase::kHalfClosed);
     return 0;
   }
-  if (!link_.stream.can_finish()) {
+  if (!link_.stream.peer().tells_end()) {
     errno = EOPNOTSUPP;  // towards other programs the protocol has no end of one direction only
     return -1;
   }
@@ -460,13 +460,13 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"peer-is-aeconn", stream.peer().is_aeconn() ? "yes" : "no"},
       {"window", text(stream.inbound().window_length())},
       {"windows", text(stream.inbound().windows_wanted())},
-      {"peer-window", text(stream.peer_windows().current().length)},
-      {"peer-window-left", text(stream.peer_windows().left())},
+      {"peer-window", text(stream.outbound().peer_windows().current().length)},
+      {"peer-window-left", text(stream.outbound().peer_windows().left())},
       {"pinned", text(stream.inbound().pinned_bytes())},
       {"unread", text(stream.inbound().unread_bytes())},
       {"unsent", text(sender.queue().staged())},
       {"unconfirmed", text(sender.queue().in_flight())},
-      {"unproven-messages", text(stream.proof().unproven())},
+      {"unproven-messages", text(stream.outbound().proof().unproven())},
       {"send-buffer", text(sender.buffer_size())},
       {"send-queue", text(sender.requests_in_flight())}};
   facts.emplace_back("resume", session_ == nullptr ? "no" : "yes");

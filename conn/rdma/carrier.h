@@ -79,11 +79,11 @@ class RdmaCarrier final : public LinkedCarrier {
   bool can_move() const noexcept override { return session_ != nullptr && !link_.stage.ended(); }
   bool leave(ae::EventLoop* to) override;
   bool join(ae::EventLoop& loop) override;
-  void host_changed() noexcept override { link_.stream.set_connection(host().id()); }
+  void host_changed() noexcept override { link_.stream.outbound().set_connection(host().id()); }
   bool readable() const override {
     if (!reader_.has_view()) {
       if (link_.stream.inbound().has_unread()) return true;
-      if (!link_.stream.input_over() && !pending_failure_) return false;
+      if (!link_.stream.peer_end().input_over() && !pending_failure_) return false;
     }
     return is_read_due();
   }

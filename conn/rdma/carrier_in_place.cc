@@ -23,7 +23,7 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
   reader_.show_nothing();
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
-  const bool ended = link_.stream.input_over() || pending_failure_;
+  const bool ended = link_.stream.peer_end().input_over() || pending_failure_;
   return reader_.show(link_.stream, ended, together, view);
 }
 

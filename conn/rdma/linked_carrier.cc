@@ -209,7 +209,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   if (stream.inbound().window_turns() != turns || stream.failure() != nullptr ||
       !link_.stage.in_use())
     return after_input();
-  if (link_.sender.queue().staged() != 0 || stream.finish_is_due())
+  if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
     link_.state().want_flush(*this);  // the peer may have free receives again
   update_ready();
 }
@@ -246,11 +246,11 @@ void LinkedCarrier::after_input() {
     link_.stop();
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
-  if (stream.peer_aborted())
+  if (stream.peer_end().aborted())
     return end_with(
         {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
   if (link_.stage.phase() == Phase::kLost) return update_ready();
-  if (stream.peer_finished() && !std::exchange(told_of_end_, true) && !closing())
+  if (stream.peer_end().finished() && !std::exchange(told_of_end_, true) && !closing())
     host().peer_gone();
   link_.manage_windows();
   if (const char* why = stream.failure(); why != nullptr) {
@@ -350,7 +350,7 @@ void LinkedCarrier::post_due() noexcept {
     // The end of the stream follows its last byte.
     if (link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
         finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
-        link_.stream.finish(link_.stage.phase() == Phase::kClosing))
+        link_.stream.outbound().finish(link_.stage.phase() == Phase::kClosing))
       while (post_chain()) {
       }
     if (link_.sender.has_idle_work())
@@ -359,7 +359,7 @@ void LinkedCarrier::post_due() noexcept {
     // everything else, and its completion leads to the next call of this function.
     pace_.at = link_.keys_go_alone() && link_.windows.has_key_to_change()
                    ? std::nullopt
-                   : link_.stream.retry_at(link_.sender.queue().staged());
+                   : link_.stream.outbound().retry_at(link_.sender.queue().staged());
     if (link_.sender.was_refused()) pace_.at = std::chrono::steady_clock::now() + kFullQueueRetry;
     if (!pace_.at || pace_.timer != 0) return;
     link_.state().keep_pace_of(*this);
@@ -420,10 +420,10 @@ void LinkedCarrier::Pace::clear(ae::EventLoop* loop) noexcept {
 bool LinkedCarrier::has_undelivered() const noexcept {
   if (!link_.stage.open()) return false;
   if (link_.stage.phase() == Phase::kResending) return true;
-  if (link_.stream.aborted())
+  if (link_.stream.outbound().end().aborted())
     return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
   if (link_.stage.phase() != Phase::kOpen && finishes() &&
-      (!link_.stream.finished(link_.stage.phase() == Phase::kClosing) ||
+      (!link_.stream.outbound().end().finished(link_.stage.phase() == Phase::kClosing) ||
        link_.sender.requests_in_flight() != 0))
     return true;
   return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
@@ -445,7 +445,7 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
           third == third.zero() ? kLongest : std::clamp(third, kLeast, kLongest);
       link_.stream.tick(now, late > much);
       const char* why = link_.stream.failure();
-      if (why == nullptr) why = link_.stream.path_dead();
+      if (why == nullptr) why = link_.stream.liveness().dead();
       if (why != nullptr) {
         ++state.statistics().peers_dead;
         ending_.set_unreachable();

@@ -127,11 +127,14 @@ class LinkedCarrier : public QueuedCarrier,
   /// Returns true until the peer has offered a window, which it must do at once on its first path.
   /// On a later one it may have none to offer: its reader is behind, or we have ended our stream.
   bool awaits_first_window() const noexcept {
-    return !link_.stream.peer_windows().any() && (session_ == nullptr || session_->resumes() == 0);
+    return !link_.stream.outbound().peer_windows().any() &&
+           (session_ == nullptr || session_->resumes() == 0);
   }
   /// Returns true if the end of our stream is a message of its own, which must be delivered as
   /// bytes are; false towards a peer that knows only the end of the connection.
-  bool finishes() const noexcept { return link_.stream.can_finish() && !link_.stream.aborted(); }
+  bool finishes() const noexcept {
+    return link_.stream.peer().tells_end() && !link_.stream.outbound().end().aborted();
+  }
 
   // --- set-up (linked_carrier.cc) ----------------------------------------------------------------
   /// Begins to connect to `to`; at time `until` that is given up. Address number `first` is tried

@@ -79,7 +79,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   if (status == IBV_WC_RNR_RETRY_EXC_ERR)
-    AECONN_PROBE(rnr, host().id(), link_.stream.proof().unproven(), 1);
+    AECONN_PROBE(rnr, host().id(), link_.stream.outbound().proof().unproven(), 1);
   if (status == IBV_WC_MW_BIND_ERR) device.give_up_binding();
   if (status == IBV_WC_RETRY_EXC_ERR) {
     ++link_.state().statistics().peers_dead;
@@ -198,11 +198,11 @@ void LinkedCarrier::peer_closed() {
   if (link_.stage.in_use() || link_.stage.phase() == Phase::kAccepting) link_.drain();
   if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
   if (link_.stage.in_use()) {
-    if (link_.stream.can_finish() && !link_.stream.peer_finished())
+    if (link_.stream.peer().tells_end() && !link_.stream.peer_end().finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
     // A peer that closes first says that it reads no more. This one has not: it has lost its path.
-    if (session_ != nullptr && !link_.stream.peer_leaves())
+    if (session_ != nullptr && !link_.stream.peer_end().leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
     link_.stream.on_peer_closed();
@@ -235,7 +235,7 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       if (phase != Phase::kClosing && phase != Phase::kResending) return;
       // The remaining data is lost. The peer must not take what it received for the whole stream,
       // so it is told of the abort.
-      if (!link_.stream.aborted() && has_undelivered()) return begin_abort();
+      if (!link_.stream.outbound().end().aborted() && has_undelivered()) return begin_abort();
       return begin_disconnect(kFailurePatience);
     case Deadline::Of::kDisconnect:
       if (phase != Phase::kDisconnecting) return;
@@ -255,7 +255,8 @@ void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
   // After shutdown() nothing is left to send. But the peer would take a disconnect for the loss of
   // the path, so it is told first that this end reads no more.
-  if (linger == ae::Duration::zero() && session_ != nullptr && link_.stream.finished(false))
+  if (linger == ae::Duration::zero() && session_ != nullptr &&
+      link_.stream.outbound().end().finished(false))
     linger = kFailurePatience;
   deadline_.clear(loop());
   if (linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
@@ -271,7 +272,7 @@ void LinkedCarrier::begin_close() noexcept {
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
-  if (!link_.stream.abort() || !deadline_.set(kFailurePatience, Deadline::Of::kLinger))
+  if (!link_.stream.outbound().abort() || !deadline_.set(kFailurePatience, Deadline::Of::kLinger))
     return begin_disconnect(kFailurePatience);
   close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
   link_.state().want_flush(*this);
@@ -279,7 +280,8 @@ void LinkedCarrier::begin_abort() noexcept {
 
 void LinkedCarrier::continue_close() noexcept {
   if (link_.stage.phase() != Phase::kClosing || link_.sender.requests_in_flight() != 0) return;
-  if (link_.stream.aborted() || finishes() ? has_undelivered() : link_.sender.queue().held() != 0)
+  if (link_.stream.outbound().end().aborted() || finishes() ? has_undelivered()
+                                                            : link_.sender.queue().held() != 0)
     return;
   ending_.set_delivered();
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));

@@ -172,7 +172,7 @@ void LinkedCarrier::end_path(Failure failure) noexcept {
 // over another one: it was not handed to the program yet, or is being aborted.
 bool LinkedCarrier::lose_path(Failure& failure) noexcept {
   if (session_ == nullptr || !link_.stage.open() || listener_ != nullptr || inherited() ||
-      link_.stream.aborted() || link_.stream.failure() != nullptr)
+      link_.stream.outbound().end().aborted() || link_.stream.failure() != nullptr)
     return false;
   LoopState& state = link_.state();
   if (state.statistics().lost >= kMostLost) return false;
@@ -214,7 +214,7 @@ void LinkedCarrier::leave_path() {
   // Bytes that were copied when an earlier path was lost stay where they are.
   const bool to_copy = inbound.unread_bytes() != inbound.left_over();
   if (to_copy) unread = std::make_unique<std::byte[]>(inbound.unread_bytes());
-  const std::uint64_t posted = stream.peer_windows().total();
+  const std::uint64_t posted = stream.outbound().peer_windows().total();
   queue.copy_held(bytes.data());
   session_->keep(posted - queue.in_flight(), posted, std::move(bytes));
   if (to_copy) {

@@ -38,7 +38,7 @@ class Reader {
   bool is_due(const Stream& stream) const noexcept {
     if (!stream.inbound().has_unread()) return false;
     return together_ == 1 || stream.inbound().unread_bytes() >= together_ ||
-           stream.inbound().is_full() || stream.input_over();
+           stream.inbound().is_full() || stream.peer_end().input_over();
   }
   struct Taken {
     std::size_t bytes;

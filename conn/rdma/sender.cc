@@ -117,7 +117,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   posted.asks = ask_later(now);
   // A chain holds only one batch of data; the peer may have another window that takes the next
   // batch.
-  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), now) != 0;
+  const bool more = plan.bytes != 0 && stream_.outbound().sendable(tx_.staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
                    : Posted::How::kDone;
@@ -128,7 +128,8 @@ void Sender::post_last(ibv_qp* qp) noexcept {
   if (failed_ || last_signaled_ == posted_ || posted_ == done_) return;
   SendChain chain(limits_.requests - requests_in_flight(), posted_);
   if (chain.full()) return;
-  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  chain.write_nothing(stream_.outbound().peer_windows().position(),
+                      stream_.outbound().peer_windows().current().key);
   chain.signal(0);
   if (chain.post(qp).posted == 0) return;
   ring_[++posted_ & (ring_.size() - 1)] = {};
@@ -149,17 +150,18 @@ SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
 
 Stall Sender::on_idle(ae::TimePoint now) noexcept {
   const bool left = tx_.staged() != 0;
-  if (left) stream_.on_staged_left();
+  if (left) stream_.outbound().on_staged_left();
   if (std::exchange(short_of_room_, false) && !left) buffer_.on_full(now);
   return left ? find_stall(now) : Stall::kNone;
 }
 
 Stall Sender::find_stall(ae::TimePoint now) noexcept {
-  const auto written = static_cast<std::uint32_t>(stream_.peer_windows().total());
+  const auto written = static_cast<std::uint32_t>(stream_.outbound().peer_windows().total());
   if (stalled_at_ == written) return Stall::kNone;
-  Stall stall = stream_.waits_for(now);
+  Stall stall = stream_.outbound().waits_for(now);
   const bool full = requests_in_flight() + flow::kControlSlots >= limits_.requests;
-  if (stall == Stall::kNone && stream_.sendable(tx_.staged(), now) != 0 && (full || post_again_))
+  if (stall == Stall::kNone && stream_.outbound().sendable(tx_.staged(), now) != 0 &&
+      (full || post_again_))
     stall = Stall::kSendQueue;
   if (stall != Stall::kNone) stalled_at_ = written;
   return stall;
@@ -193,7 +195,8 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
 void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows) {
   if (posted_ == done_) return plan_keys(chain, plan, windows);
   if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
-  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  chain.write_nothing(stream_.outbound().peer_windows().position(),
+                      stream_.outbound().peer_windows().current().key);
   plan.signal_last = true;
 }
 
@@ -222,7 +225,7 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   const bool many_in_place = stream_.peer().is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
-  std::uint32_t n = stream_.sendable(tx_.staged(), plan.now, plan.control);
+  std::uint32_t n = stream_.outbound().sendable(tx_.staged(), plan.now, plan.control);
   // A batch of data may be up to a quarter longer than planned if that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
@@ -240,12 +243,12 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
     std::uint32_t bytes = 0;
     for (const StagingQueue::Segment& each : together) bytes += each.length;
     plan.copied = together.size() == 1 && bytes <= limits_.inline_bytes;
-    chain.write(together, stream_.peer_windows().position() + plan.bytes,
-                stream_.peer_windows().current().key, plan.copied);
+    chain.write(together, stream_.outbound().peer_windows().position() + plan.bytes,
+                stream_.outbound().peer_windows().current().key, plan.copied);
     plan.bytes_of[chain.size() - 1] = bytes;
     plan.bytes += bytes;
   }
-  chain.with_immediate(stream_.immediate(plan.bytes));
+  chain.with_immediate(stream_.outbound().immediate(plan.bytes));
   plan.data_end = chain.size();
 }
 
@@ -254,7 +257,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
 // request.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && tx_.staged() == 0;
-  const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && tx_.staged() != 0;
+  const bool waits_for_proof =
+      stream_.outbound().proof().is_exceeded(plan.control) && tx_.staged() != 0;
   const bool asks = wants_memory_ || plan.now >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
   if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
@@ -268,7 +272,8 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   // write. (Besides, bnxt_re before rdma-core 50 gives a request without pieces the length of the
   // preceding request in its chain.)
   if (chain.size() == 0)
-    chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+    chain.write_nothing(stream_.outbound().peer_windows().position(),
+                        stream_.outbound().peer_windows().current().key);
   plan.signal_last = true;
   plan.probe_end = chain.size();
 }
@@ -278,7 +283,7 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
 // asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
-                           stream_.proof().is_exceeded(plan.control) || wants_memory_ ||
+                           stream_.outbound().proof().is_exceeded(plan.control) || wants_memory_ ||
                            tx_.referred() != 0 || tx_.held() > buffer_.size() / 2 ||
                            tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
@@ -301,7 +306,7 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
       stream_.on_control_posted(*message, plan.now);
   if (plan.bytes != 0) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
-    stream_.on_write_posted(plan.bytes, plan.now);
+    stream_.outbound().on_write_posted(plan.bytes, plan.now);
     tx_.on_posted(plan.bytes);
     // The bytes of a single inline write were copied into its request. Their staging memory is free
     // at once if no older bytes are in flight; otherwise later, because memory is freed in order.
@@ -341,7 +346,7 @@ bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit
     bytes += sent.bytes;
     messages += sent.message ? 1 : 0;
   }
-  stream_.on_messages_done(messages);
+  stream_.outbound().proof().on_completed(messages);
   look_at_last_data();
   if (bytes == 0) return false;
   buffer_.on_confirmed(bytes, now, limit);

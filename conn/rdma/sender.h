@@ -297,15 +297,15 @@ inline std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexce
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   request.send_flags = copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
-  request.imm_data = htonl(stream_.immediate(bytes));
-  request.wr.rdma.remote_addr = stream_.peer_windows().position();
-  request.wr.rdma.rkey = stream_.peer_windows().current().key;
+  request.imm_data = htonl(stream_.outbound().immediate(bytes));
+  request.wr.rdma.remote_addr = stream_.outbound().peer_windows().position();
+  request.wr.rdma.rkey = stream_.outbound().peer_windows().current().key;
   ibv_send_wr* bad = nullptr;
   // The device has taken nothing of a request that it refuses; post() posts it again and handles
   // the failure.
   if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
     return 0;
-  stream_.on_straight_posted(bytes, now);
+  stream_.outbound().on_straight_posted(bytes, now);
   const bool gone = copied && tx_.in_flight() == 0;
   if (gone)
     tx_.on_all_copied();

@@ -157,8 +157,8 @@ class Run {
         return;
       case 22:
         if (stream_.liveness().wants_probe()) stream_.liveness().on_probe_posted();
-        if (done_ < stream_.proof().sent()) {
-          stream_.on_messages_done(1);
+        if (done_ < stream_.outbound().proof().sent()) {
+          stream_.outbound().proof().on_completed(1);
           ++done_;
         }
         return;
@@ -313,17 +313,18 @@ class Run {
   void write() { write_bytes(in_.number()); }
 
   void write_bytes(std::size_t staged) {
-    const std::uint32_t length = stream_.sendable(staged, now_);
+    const std::uint32_t length = stream_.outbound().sendable(staged, now_);
     if (length == 0) {
-      if (staged != 0) stream_.on_staged_left();
+      if (staged != 0) stream_.outbound().on_staged_left();
       return;
     }
-    require((stream_.immediate(length) & ~kWaited) == length);
-    if (stream_.immediate(length) != length) require((hello_.flags & Hello::kTakesAhead) != 0);
+    require((stream_.outbound().immediate(length) & ~kWaited) == length);
+    if (stream_.outbound().immediate(length) != length)
+      require((hello_.flags & Hello::kTakesAhead) != 0);
     require(length <= staged && !peer_.empty() && used_ + length <= peer_.front().length);
-    require(stream_.peer_windows().position() == peer_.front().address + used_);
-    require(stream_.peer_windows().current().key == peer_.front().key);
-    stream_.on_write_posted(length, now_);
+    require(stream_.outbound().peer_windows().position() == peer_.front().address + used_);
+    require(stream_.outbound().peer_windows().current().key == peer_.front().key);
+    stream_.outbound().on_write_posted(length, now_);
     used_ += length;
     if (used_ != peer_.front().length || peer_.size() == 1) return;
     peer_.pop_front();
@@ -371,7 +372,7 @@ class Run {
     require(pinned == stream_.inbound().pinned_bytes() && pinned <= memory_.size() * kMaxWindow);
     require(claimed_ >= read_);
     if (!memory_.empty()) require(stream_.inbound().unread_bytes() == claimed_ - read_);
-    require(stream_.proof().unproven() <= stream_.proof().sent());
+    require(stream_.outbound().proof().unproven() <= stream_.outbound().proof().sent());
   }
 
   Input& in_;

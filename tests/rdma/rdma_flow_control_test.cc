@@ -223,7 +223,7 @@ TEST_CASE("rdma flow control: peers of earlier releases are not ended", "[rdma][
         bench.feature(Opcode::kGetServerFeature, message->select);
         ++since;
       }
-    if (bench.stream.peer_windows().left() == 0) {
+    if (bench.stream.outbound().peer_windows().left() == 0) {
       bench.peer_registers(1u << 20);
       ++since;
     }

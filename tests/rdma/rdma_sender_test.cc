@@ -107,7 +107,7 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   bed.stage(2000);
   const std::vector<ControlMessage> all = bed.due();
   REQUIRE(all.size() == 5);
-  const std::uint64_t sent = bed.bench.stream.proof().sent();
+  const std::uint64_t sent = bed.bench.stream.outbound().proof().sent();
   const auto takes = static_cast<std::size_t>(GENERATE(0, 1, 2, 4, 5));
   bed.driver.takes = takes;
   const Sender::Posted posted = bed.post();
@@ -116,7 +116,7 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(posted.control == takes);
   CHECK(bed.sender.was_refused());
   CHECK(bed.sender.requests_in_flight() == takes);
-  CHECK(bed.bench.stream.proof().sent() == sent + takes);
+  CHECK(bed.bench.stream.outbound().proof().sent() == sent + takes);
   CHECK(bed.due() ==
         std::vector<ControlMessage>(all.begin() + static_cast<long>(takes), all.end()));
   CHECK(bed.sender.queue().staged() == 2000);
@@ -128,7 +128,7 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(bed.driver.controls == all);
   CHECK(bed.driver.opcodes.size() == all.size() + 1);
   CHECK(bed.driver.opcodes.back() == IBV_WR_RDMA_WRITE_WITH_IMM);
-  CHECK(bed.bench.stream.proof().sent() == sent + all.size() + 1);
+  CHECK(bed.bench.stream.outbound().proof().sent() == sent + all.size() + 1);
   CHECK(bed.sender.queue().in_flight() == 2000);
 }
 
@@ -139,14 +139,14 @@ TEST_CASE("rdma sender: a post that fails commits nothing", "[rdma][sender]") {
   bed.driver.takes = 1;
   SECTION("because of a request") { bed.driver.answer = EINVAL; }
   SECTION("and the driver does not say how many it took") { bed.driver.names = false; }
-  const std::uint64_t sent = bed.bench.stream.proof().sent();
+  const std::uint64_t sent = bed.bench.stream.outbound().proof().sent();
   const Sender::Posted posted = bed.post();
   CHECK(posted.how == How::kFailed);
   CHECK(posted.error == bed.driver.answer);
   CHECK_FALSE(posted.maybe_key);
   CHECK(bed.sender.requests_in_flight() == 0);
   CHECK(bed.sender.queue().staged() == 100);
-  CHECK(bed.bench.stream.proof().sent() == sent);
+  CHECK(bed.bench.stream.outbound().proof().sent() == sent);
   CHECK(bed.due() == std::vector<ControlMessage>{feature_message(7)});
 }
 

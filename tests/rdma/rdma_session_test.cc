@@ -194,12 +194,12 @@ TEST_CASE("rdma stream: an end that waits is not sent before bytes that are sent
       if (message->select == kFinished) return true;
     return false;
   };
-  REQUIRE(stream.finish(true));
+  REQUIRE(stream.outbound().finish(true));
   REQUIRE(ends());
   stream.inbound().leave_windows(nullptr);
   stream.begin_path(0, kStart);
   CHECK_FALSE(ends());
-  CHECK(stream.finish(true));  // once those bytes are posted
+  CHECK(stream.outbound().finish(true));  // once those bytes are posted
   CHECK(ends());
 }
 
@@ -224,19 +224,19 @@ TEST_CASE("rdma stream: an end that resumes tells a close from the end of its st
   };
   using Selects = std::vector<std::uint16_t>;
   (void)exchange();
-  REQUIRE(stream.finish(false));
-  CHECK_FALSE(stream.finished(false));
+  REQUIRE(stream.outbound().finish(false));
+  CHECK_FALSE(stream.outbound().end().finished(false));
   CHECK(exchange() == Selects{resumes ? kShutDown : kFinished});
-  CHECK(stream.finished(false));
-  CHECK(stream.finished(true) == !resumes);
-  CHECK_FALSE(stream.finish(false));
-  CHECK(peer.peer_finished());
-  CHECK(peer.peer_leaves() == !resumes);
-  CHECK(stream.finish(true) == resumes);
+  CHECK(stream.outbound().end().finished(false));
+  CHECK(stream.outbound().end().finished(true) == !resumes);
+  CHECK_FALSE(stream.outbound().finish(false));
+  CHECK(peer.peer_end().finished());
+  CHECK(peer.peer_end().leaves() == !resumes);
+  CHECK(stream.outbound().finish(true) == resumes);
   CHECK(exchange() == (resumes ? Selects{kFinished} : Selects{}));
-  CHECK(stream.finished(true));
-  CHECK_FALSE(stream.finish(true));
-  CHECK(peer.peer_leaves());
+  CHECK(stream.outbound().end().finished(true));
+  CHECK_FALSE(stream.outbound().finish(true));
+  CHECK(peer.peer_end().leaves());
   CHECK(peer.failure() == nullptr);
 }
 
@@ -247,17 +247,17 @@ TEST_CASE("rdma stream: the silence of a path is no failure if the stream resume
   stream.on_hello({.flags = Hello::kSendsKeepalives, .keepalive_ms = 1000});
   if (resumes) stream.set_resumes();
   stream.tick(kStart + 3200ms, false);
-  CHECK(stream.path_dead() == nullptr);
+  CHECK(stream.liveness().dead() == nullptr);
   CHECK(stream.failure() == nullptr);
   stream.tick(kStart + 3300ms, false);
-  CHECK((stream.path_dead() != nullptr) == resumes);
+  CHECK((stream.liveness().dead() != nullptr) == resumes);
   CHECK((stream.failure() == nullptr) == resumes);
   if (!resumes) return;
   stream.inbound().leave_windows(nullptr);
   stream.begin_path(0, kStart + 4s);
-  CHECK(stream.path_dead() == nullptr);
+  CHECK(stream.liveness().dead() == nullptr);
   stream.tick(kStart + 5s, false);
-  CHECK(stream.path_dead() == nullptr);
+  CHECK(stream.liveness().dead() == nullptr);
 }
 
 TEST_CASE("rdma stream: a failure for want of memory ends with its path", "[rdma][session]") {

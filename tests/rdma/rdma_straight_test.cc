@@ -63,8 +63,8 @@ TEST_CASE("rdma windows: what fill() and consume() do, take_some() and read_some
             (void)line.add_spare(0);
           } else if (line.held() < ReceiveWindowQueue::kSlots) {
             const bool others_are_left = !line.leaving() && line.unannounced() == 0 &&
-                                         line.windows().count() != line.full() && !line.windows().has_unread() &&
-                                         choices.pick(3) == 0;
+                                         line.windows().count() != line.full() &&
+                                         !line.windows().has_unread() && choices.pick(3) == 0;
             const std::uint32_t length = 1 + choices.pick(60);
             memory.push_back(std::make_unique<std::byte[]>(length));
             for (std::uint32_t each = 0; each < length; ++each)
@@ -170,15 +170,16 @@ struct State {
       if (!message) break;
       controls.push_back(*message);
     }
-    numbers = {stream.sendable(1, bench.now),
-               stream.sendable(100'000, bench.now),
-               stream.immediate(1),
-               stream.proof().sent(),
-               stream.proof().unproven(),
-               stream.proof().received(),
-               static_cast<std::uint64_t>(stream.proof().last_post_at().time_since_epoch().count()),
-               stream.peer_windows().left(),
-               stream.peer_windows().position(),
+    numbers = {stream.outbound().sendable(1, bench.now),
+               stream.outbound().sendable(100'000, bench.now),
+               stream.outbound().immediate(1),
+               stream.outbound().proof().sent(),
+               stream.outbound().proof().unproven(),
+               stream.outbound().proof().received(),
+               static_cast<std::uint64_t>(
+                   stream.outbound().proof().last_post_at().time_since_epoch().count()),
+               stream.outbound().peer_windows().left(),
+               stream.outbound().peer_windows().position(),
                stream.inbound().unread_bytes(),
                stream.inbound().window_turns(),
                stream.inbound().wanted_window(),
@@ -228,7 +229,7 @@ TEST_CASE("rdma stream: the straight path changes a stream as the full one does,
           both([](Bench& each) { (void)each.post(); });
           break;
         case 3:
-          if (bench.stream.peer_windows().left() < 20) {
+          if (bench.stream.outbound().peer_windows().left() < 20) {
             const std::uint32_t length = 1 + choices.pick(3000);
             both([&](Bench& each) { each.peer_registers(length); });
           }
@@ -236,7 +237,8 @@ TEST_CASE("rdma stream: the straight path changes a stream as the full one does,
         case 4: {
           if (choices.pick(6) != 0) break;
           const auto select = static_cast<std::uint16_t>(
-              choices.pick(2) == 0 ? choices.pick(4) : bench.stream.proof().next_probe() - 1);
+              choices.pick(2) == 0 ? choices.pick(4)
+                                   : bench.stream.outbound().proof().next_probe() - 1);
           both([&](Bench& each) { each.feature(Opcode::kGetServerFeature, select); });
           break;
         }
@@ -249,11 +251,14 @@ TEST_CASE("rdma stream: the straight path changes a stream as the full one does,
           break;
         }
         case 6: {
-          if (choices.pick(80) == 0) both([](Bench& each) { (void)each.stream.abort(); });
+          if (choices.pick(80) == 0)
+            both([](Bench& each) { (void)each.stream.outbound().abort(); });
           if (choices.pick(80) == 0) both([](Bench& each) { each.stream.on_peer_closed(); });
           if (choices.pick(8) == 0) both([](Bench& each) { each.stream.ask_path(); });
-          if (choices.pick(2) == 0) both([](Bench& each) { each.stream.on_staged_left(); });
-          if (bench.stream.peer_windows().left() != 0 && choices.pick(8) == 0)  // to leave it
+          if (choices.pick(2) == 0)
+            both([](Bench& each) { each.stream.outbound().on_staged_left(); });
+          if (bench.stream.outbound().peer_windows().left() != 0 &&
+              choices.pick(8) == 0)  // to leave it
             both([](Bench& each) {
               each.control({.opcode = Opcode::kRegisterXferMemory,
                             .select = kWindowMark,
@@ -279,22 +284,22 @@ TEST_CASE("rdma stream: the straight path changes a stream as the full one does,
         case 11:
         case 12:
         case 13: {  // we write
-          const std::uint32_t window = bench.stream.peer_windows().left();
+          const std::uint32_t window = bench.stream.outbound().peer_windows().left();
           const std::uint32_t size = window != 0 && choices.pick(20) == 0
                                          ? window
                                          : 1 + choices.pick(choices.pick(2) == 0 ? 30 : 3000);
           if (bench.stream.takes_straight(size)) {
-            REQUIRE(size < bench.stream.peer_windows().left());
-            REQUIRE(bench.stream.sendable(size, bench.now) == size);
+            REQUIRE(size < bench.stream.outbound().peer_windows().left());
+            REQUIRE(bench.stream.outbound().sendable(size, bench.now) == size);
             REQUIRE_FALSE(bench.stream.next_control(bench.now));
             REQUIRE_FALSE(bench.stream.liveness().wants_probe());
-            REQUIRE_FALSE(bench.stream.proof().is_exceeded());
-            bench.stream.on_write_posted(size, bench.now);
-            other.stream.on_straight_posted(size, other.now);
+            REQUIRE_FALSE(bench.stream.outbound().proof().is_exceeded());
+            bench.stream.outbound().on_write_posted(size, bench.now);
+            other.stream.outbound().on_straight_posted(size, other.now);
             ++posted;
           } else {
-            if (bench.stream.sendable(size, bench.now) == size)
-              both([&](Bench& each) { each.stream.on_write_posted(size, each.now); });
+            if (bench.stream.outbound().sendable(size, bench.now) == size)
+              both([&](Bench& each) { each.stream.outbound().on_write_posted(size, each.now); });
             ++held;
           }
           break;
@@ -323,7 +328,7 @@ TEST_CASE("rdma stream: the straight path changes a stream as the full one does,
       REQUIRE_FALSE(other.stream.take_straight(1, other.now));
       ++failed;
     }
-    if (other.stream.peer_windows().left() < 2) continue;
+    if (other.stream.outbound().peer_windows().left() < 2) continue;
     REQUIRE_FALSE(other.stream.takes_straight(1));
     ++silent;
   }

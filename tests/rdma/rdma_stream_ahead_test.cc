@@ -110,7 +110,7 @@ struct FewReceives : Receiver {
       known.push_back(*message);
       ++count;
     }
-    CHECK(stream.proof().unproven() <= 16);
+    CHECK(stream.outbound().proof().unproven() <= 16);
     return count;
   }
   void answer() {
@@ -353,22 +353,22 @@ TEST_CASE("rdma stream: windows announced ahead are filled in their order, each 
   bench.peer_registers(10, 0x1000, 1);
   bench.control(ahead(20, 0x2000, 2));
   bench.control(ahead(30, 0x3000, 3));
-  CHECK(bench.stream.peer_windows().ahead() == 2);
-  CHECK(bench.stream.sendable(100, bench.now) == 10);
+  CHECK(bench.stream.outbound().peer_windows().ahead() == 2);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 10);
   CHECK(bench.write(4));
-  CHECK(bench.stream.peer_windows().position() == 0x1004);
-  CHECK(bench.stream.peer_windows().current().key == 1);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x1004);
+  CHECK(bench.stream.outbound().peer_windows().current().key == 1);
   CHECK(bench.write(6));
-  CHECK(bench.stream.peer_windows().position() == 0x2000);
-  CHECK(bench.stream.peer_windows().current().key == 2);
-  CHECK(bench.stream.sendable(100, bench.now) == 20);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x2000);
+  CHECK(bench.stream.outbound().peer_windows().current().key == 2);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 20);
   CHECK(bench.write(20));
   CHECK(bench.write(30));
-  CHECK(bench.stream.sendable(100, bench.now) == 0);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 0);
   CHECK_FALSE(bench.post());  // no window was left before its end
   // The last window is full: the next takes its place, whether marked as ahead or not.
   bench.control(ahead(5, 0x4000, 4));
-  CHECK(bench.stream.sendable(100, bench.now) == 5);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 5);
 }
 
 TEST_CASE("rdma stream: the next immediate says that bytes waited for a window",
@@ -376,18 +376,18 @@ TEST_CASE("rdma stream: the next immediate says that bytes waited for a window",
   const bool ours = GENERATE(true, false);
   Bench bench(Role::kClient);
   bench.stream.on_hello({ours ? kOurs : kAll, 0});
-  bench.stream.on_staged_left();  // before the first window nothing counts as waiting
+  bench.stream.outbound().on_staged_left();  // before the first window nothing counts as waiting
   bench.peer_registers(10);
-  CHECK(bench.stream.immediate(4) == 4);
+  CHECK(bench.stream.outbound().immediate(4) == 4);
   bench.write(4);
-  bench.stream.on_staged_left();  // waited for receives or a free slot, not for a window
-  CHECK(bench.stream.immediate(6) == 6);
+  bench.stream.outbound().on_staged_left();  // waited for receives or a free slot, not for a window
+  CHECK(bench.stream.outbound().immediate(6) == 6);
   bench.write(6);
-  bench.stream.on_staged_left();
+  bench.stream.outbound().on_staged_left();
   bench.peer_registers(10);
-  CHECK(bench.stream.immediate(3) == (ours ? 3 | kWaited : 3));
+  CHECK(bench.stream.outbound().immediate(3) == (ours ? 3 | kWaited : 3));
   bench.write(3);
-  CHECK(bench.stream.immediate(3) == 3);
+  CHECK(bench.stream.outbound().immediate(3) == 3);
 }
 
 TEST_CASE("rdma stream: windows of which all were announced before prove nothing",
@@ -398,10 +398,10 @@ TEST_CASE("rdma stream: windows of which all were announced before prove nothing
   bench.write(1);
   bench.write(1);
   bench.control(ahead(2, 0x2000, 2));  // it may have been sent before the bytes arrived
-  CHECK(bench.stream.proof().unproven() == 2);
+  CHECK(bench.stream.outbound().proof().unproven() == 2);
   bench.write(2);
   bench.peer_registers(2);  // this one was sent when all were full
-  CHECK(bench.stream.proof().unproven() == 0);
+  CHECK(bench.stream.outbound().proof().unproven() == 0);
 }
 
 TEST_CASE("rdma stream: more windows than there may be end the connection",
@@ -426,8 +426,8 @@ TEST_CASE("rdma stream: more windows than there may be end the connection",
   }
   SECTION("one that takes the place of all") {
     bench.peer_registers(7, 0x9000, 70);
-    CHECK(bench.stream.peer_windows().ahead() == 0);
-    CHECK(bench.stream.sendable(100, bench.now) == 7);
+    CHECK(bench.stream.outbound().peer_windows().ahead() == 0);
+    CHECK(bench.stream.outbound().sendable(100, bench.now) == 7);
   }
 }
 
@@ -438,9 +438,9 @@ TEST_CASE("rdma stream: a peer that said nothing of it announces nothing ahead",
   bench.peer_registers(10);
   bench.write(3);
   bench.control(ahead(20, 0x2000, 2));  // to such a peer these bytes are reserved
-  CHECK(bench.stream.peer_windows().ahead() == 0);
-  CHECK(bench.stream.sendable(100, bench.now) == 20);
-  CHECK(bench.stream.peer_windows().position() == 0x2000);
+  CHECK(bench.stream.outbound().peer_windows().ahead() == 0);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 20);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x2000);
 }
 
 TEST_CASE("rdma stream: each window that we filled earns the peer one, ahead or not",

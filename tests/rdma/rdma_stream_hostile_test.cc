@@ -128,12 +128,12 @@ TEST_CASE("rdma stream: every hostile vector fails the stream with its reason, o
     REQUIRE((failure != nullptr) == !vector.failure.empty());
     if (failure != nullptr) {
       CHECK(std::string(failure).find(vector.failure) != std::string::npos);
-      CHECK(bench.stream.sendable(10, bench.now) == 0);
+      CHECK(bench.stream.outbound().sendable(10, bench.now) == 0);
       CHECK_FALSE(bench.post());
       CHECK(bench.stream.inbound().wanted_window() == 0);
     } else {
-      CHECK(bench.stream.sendable(1, bench.now) == 1);
-      CHECK(bench.stream.peer_windows().left() <= 100);
+      CHECK(bench.stream.outbound().sendable(1, bench.now) == 1);
+      CHECK(bench.stream.outbound().peer_windows().left() <= 100);
     }
   }
 }
@@ -144,11 +144,11 @@ TEST_CASE("rdma stream: a window offered while another is written to is never wr
   bench.offer();
   for (std::uint32_t length = 200; length > 1; --length) {
     bench.peer_registers(length, 0x1000 * length, length);
-    REQUIRE(bench.stream.sendable(1000, bench.now) == length);
-    CHECK(bench.stream.peer_windows().position() == 0x1000 * length);
-    CHECK(bench.stream.peer_windows().current().key == length);
+    REQUIRE(bench.stream.outbound().sendable(1000, bench.now) == length);
+    CHECK(bench.stream.outbound().peer_windows().position() == 0x1000 * length);
+    CHECK(bench.stream.outbound().peer_windows().current().key == length);
     REQUIRE(bench.write(length / 2));
-    CHECK(bench.stream.sendable(1000, bench.now) == length - length / 2);
+    CHECK(bench.stream.outbound().sendable(1000, bench.now) == length - length / 2);
   }
   CHECK_FALSE(bench.failed());
 }
@@ -168,7 +168,8 @@ TEST_CASE("rdma stream: any hello may be forged, and binds only the forger",
   CHECK(bench.write(10));
   bench.tick();
   // Everything has been confirmed, so no message waits for a receive of the peer.
-  bench.stream.on_messages_done(static_cast<std::uint32_t>(bench.stream.proof().sent()));
+  bench.stream.outbound().proof().on_completed(
+      static_cast<std::uint32_t>(bench.stream.outbound().proof().sent()));
   bench.now += 1h;
   bench.tick();
   // Only a peer that promised keepalives and sent none for an hour counts as gone.

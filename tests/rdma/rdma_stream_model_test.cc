@@ -48,9 +48,11 @@ struct Pair {
       if (!node->fault().empty()) FAIL(node->fault());
     for (const StreamNode* node : streams) {
       if (node->stream.failure() != nullptr) FAIL(node->stream.failure());
-      if (node->counts_exactly && node->truly_unproven() > node->stream.proof().unproven())
+      if (node->counts_exactly &&
+          node->truly_unproven() > node->stream.outbound().proof().unproven())
         FAIL("a proof that proves nothing: " << node->truly_unproven() << " unhandled, "
-                                             << node->stream.proof().unproven() << " counted");
+                                             << node->stream.outbound().proof().unproven()
+                                             << " counted");
     }
   }
   // Delivers, handles, sends and reads until nothing is left, while time passes. Fails if there is
@@ -158,8 +160,8 @@ std::size_t check_plan(const Stream& stream, ae::TimePoint now) {
     const std::optional<ControlMessage> message = copy.next_control(now);
     if (stream.next_control(now, planned) != message)
       FAIL("message " << planned << " is not the one that is due after those before it");
-    if (stream.sendable(1, now, planned) != copy.sendable(1, now) ||
-        stream.proof().is_exceeded(planned) != copy.proof().is_exceeded())
+    if (stream.outbound().sendable(1, now, planned) != copy.outbound().sendable(1, now) ||
+        stream.outbound().proof().is_exceeded(planned) != copy.outbound().proof().is_exceeded())
       FAIL("after " << planned << " messages the answers differ");
     if (!message) return planned;
     copy.on_control_posted(*message, now);
@@ -265,15 +267,16 @@ void run_model(std::uint32_t seed, Reached& reached) {
       if (percent(3)) node->stream.tick(now, true);
       node->stream.check();
       reached.most_planned = std::max(reached.most_planned, check_plan(node->stream, now));
-      if (node->staged() != 0 && node->stream.peer_windows().left() != 0 &&
-          node->stream.sendable(1, now) == 0)
+      if (node->staged() != 0 && node->stream.outbound().peer_windows().left() != 0 &&
+          node->stream.outbound().sendable(1, now) == 0)
         ++reached.held;
-      if (const auto retry = node->stream.retry_at(node->staged())) {
+      if (const auto retry = node->stream.outbound().retry_at(node->staged())) {
         ++reached.paced;
-        if (*retry <= now && node->stream.sendable(1, now) == 0) FAIL("retry_at() came to nothing");
+        if (*retry <= now && node->stream.outbound().sendable(1, now) == 0)
+          FAIL("retry_at() came to nothing");
       }
       if (node->counts_exactly &&
-          node->stream.proof().unproven() >
+          node->stream.outbound().proof().unproven() >
               (node == pair.client.get() ? server_receives : client_receives))
         FAIL("more messages are unproven than the peer has receives");
     }

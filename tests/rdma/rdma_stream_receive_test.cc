@@ -45,7 +45,7 @@ TEST_CASE("rdma stream: the first thing wanted and said is a window of the confi
   CHECK(bench.stream.next_control(bench.now) == message);  // remains pending until it is posted
   bench.stream.on_control_posted(*message, bench.now);
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.proof().sent() == 1);
+  CHECK(bench.stream.outbound().proof().sent() == 1);
 }
 
 TEST_CASE("rdma stream: bytes come out in order, in pieces of any size", "[rdma][stream]") {
@@ -62,7 +62,7 @@ TEST_CASE("rdma stream: bytes come out in order, in pieces of any size", "[rdma]
   CHECK(bench.read().empty());
   CHECK_FALSE(bench.stream.inbound().has_unread());
   CHECK_FALSE(bench.stream.at_end());
-  CHECK(bench.stream.proof().received() == 2);
+  CHECK(bench.stream.outbound().proof().received() == 2);
 }
 
 TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[rdma][stream]") {
@@ -112,7 +112,7 @@ TEST_CASE("rdma stream: one piece is shown where there is room for one", "[rdma]
   // Unread bytes of the windows that were left are shown in one piece.
   std::array<std::byte, 9> left{};
   bench.stream.on_peer_closed();
-  CHECK(bench.stream.peer_closed());
+  CHECK(bench.stream.peer_end().closed());
   bench.stream.inbound().leave_windows(left.data());
   CHECK(bench.look() == "123456789");
   CHECK(bench.consume(9) == 9);
@@ -208,11 +208,11 @@ TEST_CASE("rdma stream: nothing is sent to a peer that closed", "[rdma][stream]"
   Bench bench(Role::kServer);
   bench.provide();
   bench.peer_registers(100);
-  REQUIRE(bench.stream.sendable(5, bench.now) == 5);
+  REQUIRE(bench.stream.outbound().sendable(5, bench.now) == 5);
   bench.stream.on_peer_closed();
-  CHECK(bench.stream.sendable(5, bench.now) == 0);
+  CHECK(bench.stream.outbound().sendable(5, bench.now) == 0);
   CHECK_FALSE(bench.post());
-  CHECK_FALSE(bench.stream.retry_at(5));
+  CHECK_FALSE(bench.stream.outbound().retry_at(5));
   bench.now += 100s;
   bench.tick();
   CHECK_FALSE(bench.stream.liveness().wants_probe());
@@ -338,8 +338,8 @@ TEST_CASE("rdma stream: a window of no bytes, beyond the maximum or around the e
   Bench bench(config);
   bench.peer_registers(row.length, row.address);
   CHECK(bench.failed() != row.good);
-  CHECK(bench.stream.peer_windows().any() == row.good);
-  CHECK(bench.stream.sendable(5000, bench.now) == (row.good ? row.length : 0));
+  CHECK(bench.stream.outbound().peer_windows().any() == row.good);
+  CHECK(bench.stream.outbound().sendable(5000, bench.now) == (row.good ? row.length : 0));
 }
 
 TEST_CASE("rdma stream: a control message of wrong size or unknown opcode fails the stream",
@@ -363,16 +363,16 @@ TEST_CASE("rdma stream: after a failure nothing is taken in, sent or wanted",
   bench.peer_registers(0);
   REQUIRE(bench.failed());
   const char* const why = bench.stream.failure();
-  const std::uint64_t received = bench.stream.proof().received();
+  const std::uint64_t received = bench.stream.outbound().proof().received();
   bench.claim(1);
   bench.keepalive();
   bench.peer_registers(200);
   bench.now += 1h;
   bench.tick();
   CHECK(bench.stream.failure() == why);
-  CHECK(bench.stream.proof().received() == received);
-  CHECK(bench.stream.sendable(5, bench.now) == 0);
-  CHECK_FALSE(bench.stream.retry_at(5));
+  CHECK(bench.stream.outbound().proof().received() == received);
+  CHECK(bench.stream.outbound().sendable(5, bench.now) == 0);
+  CHECK_FALSE(bench.stream.outbound().retry_at(5));
   CHECK_FALSE(bench.post());
   CHECK(bench.stream.inbound().wanted_window() == 0);
   CHECK(bench.read() == "12345678");

@@ -50,15 +50,15 @@ TEST_CASE("rdma stream: a server sends no feature message that a plain client di
   Bench bench(Role::kServer);
   bench.peer_registers(1u << 20);
   for (int i = 0; i < 5000; ++i) {
-    if (bench.write()) bench.stream.on_messages_done(1);
+    if (bench.write()) bench.stream.outbound().proof().on_completed(1);
     bench.now += 10ms;
     if (i % 100 == 0) bench.tick();
     const auto message = bench.post();
     if (!message) continue;
     REQUIRE(message->opcode == Opcode::kKeepalive);
-    bench.stream.on_messages_done(1);
+    bench.stream.outbound().proof().on_completed(1);
   }
-  CHECK(bench.stream.proof().sent() > 4900);
+  CHECK(bench.stream.outbound().proof().sent() > 4900);
 }
 
 TEST_CASE("rdma stream: a question of a client of ours is told from the answer to the server's",
@@ -72,10 +72,10 @@ TEST_CASE("rdma stream: a question of a client of ours is told from the answer t
   CHECK(probe->opcode == Opcode::kGetServerFeature);
   CHECK((probe->select & 0x8000) != 0);
   bench.feature(Opcode::kGetServerFeature, probe->select & 0x7fff);  // the peer's own probe
-  CHECK(bench.stream.proof().unproven() == 301);
+  CHECK(bench.stream.outbound().proof().unproven() == 301);
   CHECK(bench.post()->select == (probe->select & 0x7fff));
   bench.feature(Opcode::kGetServerFeature, probe->select);  // the peer's answer
-  CHECK(bench.stream.proof().unproven() == 1);
+  CHECK(bench.stream.outbound().proof().unproven() == 1);
   bench.feature(Opcode::kGetServerFeature, probe->select);  // repeated: not expected, no effect
   CHECK_FALSE(bench.post());
 }
@@ -128,25 +128,25 @@ TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][st
 TEST_CASE("rdma stream: the peer's window is filled to its last byte, then the next one is awaited",
           "[rdma][stream]") {
   Bench bench(Role::kClient);
-  CHECK(bench.stream.sendable(100, bench.now) == 0);
-  CHECK_FALSE(bench.stream.peer_windows().any());
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 0);
+  CHECK_FALSE(bench.stream.outbound().peer_windows().any());
   bench.peer_registers(10, 0x5000, 42);
-  CHECK(bench.stream.peer_windows().any());
-  CHECK(bench.stream.sendable(0, bench.now) == 0);
-  CHECK(bench.stream.sendable(3, bench.now) == 3);
-  CHECK(bench.stream.peer_windows().position() == 0x5000);
-  CHECK(bench.stream.peer_windows().current().key == 42);
-  bench.stream.on_write_posted(3, bench.now);
-  CHECK(bench.stream.peer_windows().position() == 0x5003);
-  CHECK(bench.stream.peer_windows().left() == 7);
-  CHECK(bench.stream.sendable(std::size_t{1} << 40, bench.now) == 7);
-  bench.stream.on_write_posted(7, bench.now);
-  CHECK(bench.stream.sendable(1, bench.now) == 0);
+  CHECK(bench.stream.outbound().peer_windows().any());
+  CHECK(bench.stream.outbound().sendable(0, bench.now) == 0);
+  CHECK(bench.stream.outbound().sendable(3, bench.now) == 3);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x5000);
+  CHECK(bench.stream.outbound().peer_windows().current().key == 42);
+  bench.stream.outbound().on_write_posted(3, bench.now);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x5003);
+  CHECK(bench.stream.outbound().peer_windows().left() == 7);
+  CHECK(bench.stream.outbound().sendable(std::size_t{1} << 40, bench.now) == 7);
+  bench.stream.outbound().on_write_posted(7, bench.now);
+  CHECK(bench.stream.outbound().sendable(1, bench.now) == 0);
   bench.peer_registers(4, 0x9000, 43);
-  CHECK(bench.stream.peer_windows().position() == 0x9000);
-  CHECK(bench.stream.peer_windows().current().key == 43);
-  CHECK(bench.stream.peer_windows().current().length == 4);
-  CHECK(bench.stream.sendable(100, bench.now) == 4);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x9000);
+  CHECK(bench.stream.outbound().peer_windows().current().key == 43);
+  CHECK(bench.stream.outbound().peer_windows().current().length == 4);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 4);
 }
 
 TEST_CASE("rdma stream: a window that comes before the old one is full replaces it",
@@ -155,8 +155,8 @@ TEST_CASE("rdma stream: a window that comes before the old one is full replaces 
   bench.peer_registers(10, 0x5000, 42);
   bench.write(3);
   bench.peer_registers(20, 0x7000, 44);
-  CHECK(bench.stream.peer_windows().position() == 0x7000);
-  CHECK(bench.stream.sendable(100, bench.now) == 20);
+  CHECK(bench.stream.outbound().peer_windows().position() == 0x7000);
+  CHECK(bench.stream.outbound().sendable(100, bench.now) == 20);
   CHECK_FALSE(bench.failed());
 }
 
@@ -172,10 +172,10 @@ TEST_CASE("rdma stream: a client asks for proof early and holds data back withou
   CHECK(probe->opcode == Opcode::kGetServerFeature);
   CHECK_FALSE(bench.post());  // one question at a time
   bench.write_until_held();
-  CHECK(bench.stream.proof().unproven() == 1024 - 32);
+  CHECK(bench.stream.outbound().proof().unproven() == 1024 - 32);
   bench.now += 1h;  // for a peer that answers, time is no proof
   CHECK_FALSE(bench.write());
-  CHECK_FALSE(bench.stream.retry_at(1));
+  CHECK_FALSE(bench.stream.outbound().retry_at(1));
 
   bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(probe->select + 1));
   CHECK_FALSE(bench.write());  // not the answer
@@ -184,7 +184,7 @@ TEST_CASE("rdma stream: a client asks for proof early and holds data back withou
   CHECK_FALSE(bench.write());
 
   bench.feature(Opcode::kGetServerFeature, probe->select);
-  CHECK(bench.stream.proof().unproven() == 1024 - 32 - 257);
+  CHECK(bench.stream.outbound().proof().unproven() == 1024 - 32 - 257);
   CHECK(bench.write());
   const auto next = bench.post();
   REQUIRE(next);
@@ -198,7 +198,7 @@ TEST_CASE("rdma stream: control messages pass when data is held back", "[rdma][s
   bench.offer();
   CHECK(bench.post()->opcode == Opcode::kGetServerFeature);
   CHECK_FALSE(bench.post());
-  CHECK(bench.stream.proof().unproven() < 1024);
+  CHECK(bench.stream.outbound().proof().unproven() < 1024);
 }
 
 TEST_CASE("rdma stream: an abort is one message, before all others, and no byte follows it",
@@ -208,8 +208,8 @@ TEST_CASE("rdma stream: an abort is one message, before all others, and no byte 
   bench.peer_registers(1u << 20);
   bench.settle();  // a window is to be announced
   CHECK(bench.write());
-  CHECK(bench.stream.abort());
-  CHECK(bench.stream.abort());
+  CHECK(bench.stream.outbound().abort());
+  CHECK(bench.stream.outbound().abort());
   CHECK_FALSE(bench.write());
   const auto message = bench.post();
   REQUIRE(message);
@@ -223,7 +223,7 @@ TEST_CASE("rdma stream: a peer that would not understand it is told nothing of a
   Bench bench(GENERATE(Role::kServer, Role::kClient));
   if (GENERATE(true, false)) bench.stream.on_hello({kAll, 0});
   bench.peer_registers(8);
-  CHECK_FALSE(bench.stream.abort());
+  CHECK_FALSE(bench.stream.outbound().abort());
   CHECK_FALSE(bench.write());
   CHECK_FALSE(bench.post());
 }
@@ -232,9 +232,9 @@ TEST_CASE("rdma stream: what came before the peer's abort can be read", "[rdma][
   Bench bench(Role::kServer);
   bench.offer();
   bench.data("last");
-  CHECK_FALSE(bench.stream.peer_aborted());
+  CHECK_FALSE(bench.stream.peer_end().aborted());
   bench.feature(Opcode::kSetClientFeature, kAborted);
-  CHECK(bench.stream.peer_aborted());
+  CHECK(bench.stream.peer_end().aborted());
   CHECK_FALSE(bench.failed());
   CHECK(bench.read() == "last");
 }
@@ -245,12 +245,12 @@ TEST_CASE("rdma stream: the next window proves that all which filled the last wa
   bench.peer_registers(100);
   for (int i = 0; i < 100; ++i) REQUIRE(bench.write());
   bench.offer();
-  CHECK(bench.stream.proof().unproven() == 101);
+  CHECK(bench.stream.outbound().proof().unproven() == 101);
   bench.peer_registers(100);
-  CHECK(bench.stream.proof().unproven() == 1);  // this side's announcement came later
+  CHECK(bench.stream.outbound().proof().unproven() == 1);  // this side's announcement came later
   for (int i = 0; i < 10; ++i) bench.write();
   bench.peer_registers(100);  // early: may have crossed with these messages
-  CHECK(bench.stream.proof().unproven() == 11);
+  CHECK(bench.stream.outbound().proof().unproven() == 11);
 }
 
 TEST_CASE("rdma stream: bytes in our window prove that its announcement was handled",
@@ -261,11 +261,11 @@ TEST_CASE("rdma stream: bytes in our window prove that its announcement was hand
   bench.offer();
   for (int i = 0; i < 5; ++i) REQUIRE(bench.write());
   bench.claim(0);  // proves nothing about the window
-  CHECK(bench.stream.proof().unproven() == 16);
+  CHECK(bench.stream.outbound().proof().unproven() == 16);
   bench.data("a");
-  CHECK(bench.stream.proof().unproven() == 5);
+  CHECK(bench.stream.outbound().proof().unproven() == 5);
   bench.data("b");
-  CHECK(bench.stream.proof().unproven() == 5);
+  CHECK(bench.stream.outbound().proof().unproven() == 5);
 }
 
 TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream]") {
@@ -279,7 +279,7 @@ TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream
     bench.write_until_held();
     const auto probe = bench.post();
     REQUIRE(probe);
-    CHECK(bench.stream.proof().unproven() < receives);
+    CHECK(bench.stream.outbound().proof().unproven() < receives);
     bench.feature(Opcode::kGetServerFeature, probe->select);
   }
   bench.now += 3s;
@@ -291,21 +291,21 @@ TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the l
           "[rdma][stream]") {
   Bench bench(Role::kServer);
   bench.peer_registers(1u << 20);
-  CHECK_FALSE(bench.stream.proof().is_exceeded());
+  CHECK_FALSE(bench.stream.outbound().proof().is_exceeded());
   CHECK(bench.write_until_held() == 1024 - 32);
-  CHECK(bench.stream.proof().is_exceeded());
-  CHECK_FALSE(bench.stream.retry_at(1));  // no clock is needed
-  bench.stream.on_messages_done(1024 - 32 - 1);
+  CHECK(bench.stream.outbound().proof().is_exceeded());
+  CHECK_FALSE(bench.stream.outbound().retry_at(1));  // no clock is needed
+  bench.stream.outbound().proof().on_completed(1024 - 32 - 1);
   bench.now += 1h;
   CHECK_FALSE(bench.write());  // the last one has not been confirmed
-  bench.stream.on_messages_done(1);
+  bench.stream.outbound().proof().on_completed(1);
   for (int i = 0; i < 5000; ++i) {
     REQUIRE(bench.write_until_held() == 1);
-    CHECK(bench.stream.proof().is_exceeded());
-    bench.stream.on_messages_done(1);
+    CHECK(bench.stream.outbound().proof().is_exceeded());
+    bench.stream.outbound().proof().on_completed(1);
   }
   bench.keepalive();  // the peer is alive, so it has handled what it received
-  CHECK_FALSE(bench.stream.proof().is_exceeded());
+  CHECK_FALSE(bench.stream.outbound().proof().is_exceeded());
   CHECK(bench.write_until_held() == 1024 - 32);
 }
 
@@ -315,11 +315,11 @@ TEST_CASE("rdma stream: where completions prove nothing such a peer is sent one 
   bench.stream.on_queue_pair(1024, false, 1s);
   bench.peer_registers(1u << 20);
   CHECK(bench.write_until_held() == 1024 - 32);
-  REQUIRE(bench.stream.retry_at(1));
-  CHECK_FALSE(bench.stream.retry_at(0));  // nothing to send
+  REQUIRE(bench.stream.outbound().retry_at(1));
+  CHECK_FALSE(bench.stream.outbound().retry_at(0));  // nothing to send
   for (int i = 0; i < 10; ++i) {
-    bench.stream.on_messages_done(1);
-    const ae::TimePoint when = *bench.stream.retry_at(1);
+    bench.stream.outbound().proof().on_completed(1);
+    const ae::TimePoint when = *bench.stream.outbound().retry_at(1);
     CHECK(when == bench.now + 10ms);
     bench.now = when - 1ns;
     CHECK_FALSE(bench.write());
@@ -349,7 +349,7 @@ TEST_CASE("rdma stream: the peer's silence does not time out a held write that h
   Bench bench(Role::kServer);
   bench.peer_registers(992);
   CHECK(bench.write_until_held() == 992);
-  CHECK_FALSE(bench.stream.retry_at(1));  // only a new window helps
+  CHECK_FALSE(bench.stream.outbound().retry_at(1));  // only a new window helps
 }
 
 }  // namespace

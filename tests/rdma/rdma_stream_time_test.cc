@@ -78,7 +78,7 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
     ++keepalives;
   }
   CHECK(keepalives == 512 - 32);
-  CHECK(bench.stream.proof().sent() == 512 - 32);
+  CHECK(bench.stream.outbound().proof().sent() == 512 - 32);
   bench.claim(0);
   bench.now += 3s;
   bench.tick();
@@ -111,7 +111,7 @@ TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked"
       bench.now = std::max(bench.now + 1ms, bench.stream.next_tick());
       bench.tick();
       while (bench.post()) {
-        bench.stream.on_messages_done(1);
+        bench.stream.outbound().proof().on_completed(1);
       }
       if (!bench.stream.liveness().wants_probe()) continue;
       bench.stream.liveness().on_probe_posted();
@@ -135,7 +135,7 @@ TEST_CASE("rdma stream: before a silent peer counts as gone its device is asked"
     bench.write();
     run_for(1h, false);
     CHECK_FALSE(bench.failed());
-    bench.stream.on_messages_done(1);
+    bench.stream.outbound().proof().on_completed(1);
     run_for(3300ms, false);
     CHECK(bench.failed());
   }
@@ -166,7 +166,7 @@ TEST_CASE("rdma stream: a peer that is heard but confirms nothing has no path", 
       if (bench.now.time_since_epoch() % 500ms == ae::Duration(0)) bench.keepalive();
       bench.tick();
       while (bench.post())
-        if (confirms) bench.stream.on_messages_done(1);
+        if (confirms) bench.stream.outbound().proof().on_completed(1);
       if (!bench.stream.liveness().wants_probe()) continue;
       bench.stream.liveness().on_probe_posted();
       ++asked;
@@ -182,13 +182,13 @@ TEST_CASE("rdma stream: a peer that is heard but confirms nothing has no path", 
     CHECK((asked != 0) == config.completions_prove);
     run_for(1s, false);
     CHECK(bench.failed() == config.completions_prove);
-    if (bench.failed()) CHECK(std::string(bench.stream.failure()) == Stream::kUnconfirmed);
+    if (bench.failed()) CHECK(std::string(bench.stream.failure()) == Liveness::kUnconfirmed);
   }
   SECTION("a confirmation in time") {
     for (int i = 0; i < 10; ++i) {
       bench.write();
       run_for(allowed - 100ms, false);
-      bench.stream.on_messages_done(1);
+      bench.stream.outbound().proof().on_completed(1);
       bench.stream.liveness().on_confirmed(bench.now);
     }
     CHECK_FALSE(bench.failed());
@@ -292,19 +292,19 @@ TEST_CASE("rdma stream: two idle peers keep each other alive", "[rdma][stream]")
     for (auto [from, to] : {std::pair{&server, &client}, std::pair{&client, &server}}) {
       from->now += interval / 3 + 1ms;
       from->tick();
-      const auto sent = from->stream.proof().sent();
+      const auto sent = from->stream.outbound().proof().sent();
       while (const auto message = from->post()) to->control(*message);
       if (busy && from == &server && i % 4 == 0 && from->write()) to->claim(0);
-      if (from->stream.proof().sent() != sent) {
-        from->stream.on_messages_done(
-            static_cast<std::uint32_t>(from->stream.proof().sent() - sent));
+      if (from->stream.outbound().proof().sent() != sent) {
+        from->stream.outbound().proof().on_completed(
+            static_cast<std::uint32_t>(from->stream.outbound().proof().sent() - sent));
         from->stream.liveness().on_confirmed(from->now);
       }
       REQUIRE_FALSE(from->failed());
     }
   }
-  CHECK(server.stream.proof().unproven() < 300);
-  CHECK(client.stream.proof().unproven() < 300);
+  CHECK(server.stream.outbound().proof().unproven() < 300);
+  CHECK(client.stream.outbound().proof().unproven() < 300);
 }
 
 TEST_CASE("rdma stream: a peer that promised nothing may be silent for ever", "[rdma][stream]") {

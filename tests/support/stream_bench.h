@@ -126,8 +126,8 @@ struct Bench {
   void keepalive() { control({.opcode = Opcode::kKeepalive}); }
   // Sends `size` bytes as one message if the stream allows it.
   bool write(std::uint32_t size = 1) {
-    if (stream.sendable(size, now) < size) return false;
-    stream.on_write_posted(size, now);
+    if (stream.outbound().sendable(size, now) < size) return false;
+    stream.outbound().on_write_posted(size, now);
     stream.check();
     return true;
   }

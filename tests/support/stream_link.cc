@@ -132,19 +132,19 @@ bool StreamNode::work(ae::TimePoint now) {
       ++controls_sent[control->opcode];
       ++selects_sent[control->select];
       most_windows = std::max(most_windows, stream.inbound().windows_wanted());
-    } else if (const std::uint32_t size = stream.sendable(staged(), now); size != 0) {
-      const std::uint32_t immediate = stream.immediate(size);
+    } else if (const std::uint32_t size = stream.outbound().sendable(staged(), now); size != 0) {
+      const std::uint32_t immediate = stream.outbound().immediate(size);
       waits += immediate != size;
-      send({true, stream.peer_windows().position(), stream.peer_windows().current().key, immediate,
-            next_bytes(size)});
-      stream.on_write_posted(size, now);
+      send({true, stream.outbound().peer_windows().position(),
+            stream.outbound().peer_windows().current().key, immediate, next_bytes(size)});
+      stream.outbound().on_write_posted(size, now);
     } else {
       break;
     }
     sent = true;
     stream.check();
   }
-  if (staged() != 0) stream.on_staged_left();
+  if (staged() != 0) stream.outbound().on_staged_left();
   if (stream.liveness().wants_probe()) {
     ++silent_probes;
     stream.liveness().on_probe_posted();

@@ -134,7 +134,7 @@ class StreamNode final : public Node {
  private:
   std::size_t look(std::span<std::byte> into);
   void on_message(const Message& message, ae::TimePoint now) override;
-  void on_completed() override { stream.on_messages_done(1); }
+  void on_completed() override { stream.outbound().proof().on_completed(1); }
 };
 
 /// Models Valkey's server or client as far as the protocol shows: one window, offered again when it

@@ -29,7 +29,7 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
     waits_since_ = heard_in_vain_ ? now : ae::TimePoint{};
   }
   const Peer peer = watch(now, facts.all_completed);
-  if (peer != Peer::kAlive) return peer;
+  if (peer != Peer::kAlive) return found_ = peer;
   if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return peer;
   keepalive_at_ = next_of(config_.keepalive, now);
   if (now - facts.last_write_at < config_.keepalive / 2) return peer;

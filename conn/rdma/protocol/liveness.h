@@ -39,6 +39,9 @@ class Liveness {
     kSilent,       ///< neither its software nor its device was heard for three keepalive intervals
     kUnconfirmed,  ///< it is heard, but its device confirms nothing of what we send
   };
+  static constexpr const char* kSilent = "the peer has been silent for three keepalive intervals";
+  static constexpr const char* kUnconfirmed =
+      "the peer is heard, but its device confirms nothing of what is sent to it";
 
   Liveness(const Config& config, ae::TimePoint now) noexcept;
   /// Sets Config::completions_prove, and how long our device repeats a request before it fails if
@@ -86,7 +89,12 @@ class Liveness {
   /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
   /// later than planned, so that the peer's silence proves nothing. A peer that is not alive counts
   /// as dead.
-  [[nodiscard]] Peer tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
+  Peer tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
+  /// Says why the peer counts as dead since a tick(), for example kSilent; null if it does not.
+  const char* dead() const noexcept {
+    if (found_ == Peer::kAlive) return nullptr;
+    return found_ == Peer::kSilent ? kSilent : kUnconfirmed;
+  }
   ae::TimePoint next_tick() const noexcept { return std::min(keepalive_at_, next_look()); }
 
   // --- keepalives and probes that are due --------------------------------------------------------
@@ -130,6 +138,7 @@ class Liveness {
   // completed; zero: there was none.
   ae::TimePoint waits_since_{};
   std::uint32_t retries_ms_ = 0;
+  Peer found_ = Peer::kAlive;  // the last that tick() found which was not kAlive
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
   // True if the peer was heard for so long after a message of ours that it must have had a receive

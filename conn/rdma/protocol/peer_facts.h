@@ -37,6 +37,8 @@ class PeerFacts {
   /// Returns true if the peer counts our receives: it waits before it would use more than we
   /// announced.
   bool counts_receives() const noexcept { return said(Hello::kTellsReceives); }
+  /// Returns true if both ends tell each other where their streams end (Hello::kFinishes).
+  bool tells_end() const noexcept { return said(Hello::kFinishes); }
   /// Returns the number of receives that the peer announced; no value if it announced none.
   std::optional<std::uint32_t> receives() const noexcept;
   /// Returns what the peer's hello stated as the interval of its keepalives, in milliseconds.

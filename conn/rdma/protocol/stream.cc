@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
-#include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "conn/kit/probes.h"
 
@@ -40,13 +39,18 @@ StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
               peer.said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
 }
 
+// Returns the proof of a path on which nothing has been sent.
+Proof new_proof(const StreamConfig& config, ae::TimePoint now) noexcept {
+  return {config.role, config.peer_receives, config.completions_prove, now};
+}
+
 }  // namespace
 
 Stream::Stream(const StreamConfig& config, ae::TimePoint now)
     : config_(config),
       inbound_({config.window, config.max_window, config.max_windows},
-               windows_of(peer_, config.role), now),
-      proof_(config.role, config.peer_receives, config.completions_prove, now),
+               windows_of(PeerFacts{}, config.role), now),
+      outbound_(new_proof(config, now), config.connection),
       liveness_({config.keepalive, config.completions_prove}, now),
       budget_(config.control_rate, config.control_burst, now) {
   assert(flow::fits(config.peer_receives));
@@ -55,36 +59,27 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
 }
 
 void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
-  assert(!peer_closed_ && !aborted_);
   failure_ = nullptr;  // left by an attempt that may have found no memory for a window
   excess_ = Excess::kNone;
-  takes_data_ = !peer_finished_;
-  inbound_.begin_again(windows_of(peer_, config_.role));
-  if (peer_finished_) inbound_.end();
-  proof_ = Proof(config_.role, config_.peer_receives, config_.completions_prove, now);
+  peer_end_.begin_path();
+  inbound_.begin_again(windows_of(peer(), config_.role));
+  if (peer_end_.finished()) inbound_.end();
+  outbound_.begin_path(written, new_proof(config_, now));
   liveness_ = Liveness({config_.keepalive, config_.completions_prove}, now);
   budget_ = ControlBudget(config_.control_rate, config_.control_burst, now);
-  peer_windows_ = PeerWindows(written);
-  earned_ = 0;
-  reply_count_ = 0;
-  mark_due_ = waited_ = false;
-  path_dead_ = Liveness::Peer::kAlive;
-  // The message that ends our stream must follow the bytes that are to be sent again. If it was
-  // sent before, the peer may not have got it.
-  finish_ = Finish::kNone;
+  answers_.clear();
 }
 
 void Stream::go_on(std::uint64_t written, Hello hello) {
-  peer_windows_ = PeerWindows(written);
-  hello.keepalive_ms = peer_.keepalive_ms();
+  outbound_.set_written(written);
+  hello.keepalive_ms = peer().keepalive_ms();
   on_hello(hello);
 }
 
 void Stream::on_hello(const Hello& hello) {
-  peer_.set(hello);
-  inbound_.set_peer(windows_of(peer_, config_.role));
-  proof_.on_hello(peer_.receives(), peer_.said(Hello::kAnswersProbes));
-  liveness_.set_promise(peer_.promise());
+  outbound_.on_hello(hello);
+  inbound_.set_peer(windows_of(peer(), config_.role));
+  liveness_.set_promise(peer().promise());
 }
 
 Hello Stream::hello() const {
@@ -109,8 +104,9 @@ void Stream::fail(const char* why, Excess excess) noexcept {
   if (failure_ != nullptr) return;
   failure_ = why;
   excess_ = excess;
-  takes_data_ = false;
+  peer_end_.on_failed();
   inbound_.end();
+  outbound_.stop();
 }
 
 void Stream::no_window(ae::TimePoint now) {
@@ -128,20 +124,20 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
 void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (failure_ != nullptr) return;
   liveness_.on_heard(now);
-  proof_.on_received();
-  const bool waited = (immediate & kWaited) != 0 && peer_.said(Hello::kTakesAhead);
+  outbound_.proof().on_received();
+  const bool waited = (immediate & kWaited) != 0 && peer().said(Hello::kTakesAhead);
   const std::uint32_t length = waited ? immediate & ~kWaited : immediate;
   if (length == 0) {
     (void)spend_control(now);
     return;
   }
-  if (peer_finished_) return fail("the peer wrote after the end of its stream");
+  if (!peer_end_.takes_data()) return fail("the peer wrote after the end of its stream");
   std::uint64_t announced_by = 0;
   if (const char* why = inbound_.on_data(length, waited, now, announced_by); why != nullptr)
     return fail(why);
   // The peer wrote into this window, so it has handled our offer of it and every message before
   // that.
-  proof_.prove(announced_by);
+  outbound_.proof().prove(announced_by);
 }
 
 void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
@@ -151,7 +147,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
     return fail(bytes.size() == kControlSize ? "the peer sent a control message of unknown opcode"
                                              : "the peer sent a control message of a wrong size");
   liveness_.on_heard(now);
-  proof_.on_received();
+  outbound_.proof().on_received();
   switch (message->opcode) {
     case Opcode::kRegisterXferMemory:
       return on_register(*message, now);
@@ -162,144 +158,72 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
         if (const char* why = inbound_.on_mark(); why != nullptr) fail(why);
         return;
       }
-      if ((message->select == kFinished && can_finish()) ||
-          (message->select == kShutDown && resumes_))
+      if ((message->select == kFinished && peer().tells_end()) ||
+          (message->select == kShutDown && outbound_.resumes()))
         return on_finished(*message, now);
-      if (message->select == kAborted) peer_aborted_ = true;
+      if (message->select == kAborted) peer_end_.on_aborted();
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
-      if (!peer_.said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(config_.receives, now))
+      if (!peer().said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(config_.receives, now))
         (void)spend_control(now);
       return;
   }
 }
 
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
-  const bool early = message.select == kWindowMark && peer_.said(Hello::kMarksWindows);
-  const bool ahead = message.select == kWindowAhead && peer_.said(Hello::kTakesAhead);
-  // The peer need not pay for this offer from its budget if we have filled its window, unless it
-  // sent the offer before it saw that.
-  const bool filled = peer_windows_.left() == 0 && !early && !ahead;
-  const bool earned = (filled || ahead) && earned_ != 0;
-  if (earned)
-    --earned_;
-  else if (!spend_control(now))
-    return;
+  using Offer = StreamSender::Offer;
+  Offer offer = Offer::kNext;
+  if (message.select == kWindowMark && peer().said(Hello::kMarksWindows)) offer = Offer::kMarked;
+  if (message.select == kWindowAhead && peer().said(Hello::kTakesAhead)) offer = Offer::kAhead;
+  const bool earned = outbound_.take_earned(offer);
+  if (!earned && !spend_control(now)) return;
   if (message.length == 0) return fail("the peer offered a window of no bytes");
   if (message.length > config_.max_peer_window)
     return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
-  // The peer has consumed its old window, so it has handled every message that filled that window.
-  if (filled && earned) proof_.prove_full();
-  if (early) {
-    mark_due_ = true;
-    // The new window replaces windows whose offers were already paid for: the peer may offer as
-    // many again.
-    const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
-    earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
-  }
-  const PeerWindows::Window window{message.address, message.length, message.key};
-  if (ahead) {
-    if (const char* why = peer_windows_.append(window); why != nullptr) fail(why);
-    return;
-  }
-  peer_windows_.replace(window);
-  if (early) peer_windows_.trim();  // the peer takes back the others because they are idle
+  const char* why =
+      outbound_.on_offer(offer, earned, {message.address, message.length, message.key});
+  if (why != nullptr) fail(why);
 }
 
 void Stream::on_finished(const ControlMessage& message, ae::TimePoint now) {
   const bool leaves = message.select == kFinished;
-  const bool again = peer_finished_ && (peer_leaves_ || !leaves);
-  if (again && !spend_control(now)) return;
+  if (!peer_end_.is_news(leaves) && !spend_control(now)) return;
   if (message.features != inbound_.line().total())
     return fail("the peer ended its stream at another byte than the last that arrived");
-  peer_leaves_ = peer_leaves_ || leaves;
-  if (std::exchange(peer_finished_, true)) return;
-  input_over_ = true;
-  takes_data_ = false;
+  peer_end_.on_finished(leaves);
   inbound_.end();
 }
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
-  if (proof_.on_answer(message.select)) return;
-  if (!budget_.takes_probe(proof_.received(), config_.receives) && !spend_control(now)) return;
+  if (outbound_.proof().on_answer(message.select)) return;
+  if (!budget_.takes_probe(outbound_.proof().received(), config_.receives) && !spend_control(now))
+    return;
   // Answers the message only if it is a probe, not if it is an unexpected answer to a probe:
   // otherwise two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
-  const bool question =
-      config_.role == Role::kServer ? !servers || !peer_.is_aeconn() : servers && peer_.is_aeconn();
+  const bool question = config_.role == Role::kServer ? !servers || !peer().is_aeconn()
+                                                      : servers && peer().is_aeconn();
   if (!question) return;
-  if (reply_count_ == flow::kMostAnswers)
-    return fail("the peer asks for features faster than it listens", Excess::kMessages);
-  replies_[(reply_head_ + reply_count_) % flow::kMostAnswers] = message.select;
-  ++reply_count_;
+  if (!answers_.push(message.select))
+    fail("the peer asks for features faster than it listens", Excess::kMessages);
 }
 
-// --- sending -------------------------------------------------------------------------------------
-
-std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now,
-                               std::uint32_t planned) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0) return 0;
-  const std::uint32_t left = peer_windows_.left();
-  if (left == 0) return 0;
-  if (proof_.starved(now, planned)) {
-    AECONN_PROBE(rnr, config_.connection, proof_.unproven() + planned, 0);
-    return 0;
-  }
-  return static_cast<std::uint32_t>(std::min<std::size_t>(staged, left));
-}
-
-std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0 || peer_windows_.left() == 0)
-    return std::nullopt;
-  return proof_.retry_at();
-}
-
-void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
-  proof_.on_posted(now);
-  waited_ = false;
-  if (!peer_windows_.use(length) || length == 0) return;
-  proof_.on_full();
-  earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
-  AECONN_PROBE(window_full, config_.connection, peer_windows_.left());
-}
-
-void Stream::on_staged_left() noexcept {
-  if (peer_windows_.any() && peer_windows_.left() == 0 && peer_.said(Hello::kTakesAhead))
-    waited_ = true;
-}
-
-Stall Stream::waits_for(ae::TimePoint now) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || aborted_ || !peer_windows_.any()) return Stall::kNone;
-  if (peer_windows_.left() == 0) return Stall::kWindow;
-  return proof_.starved(now, 0) ? Stall::kReceives : Stall::kNone;
-}
-
-bool Stream::finish(bool leaves) noexcept {
-  assert(can_finish());
-  if (failure_ != nullptr || peer_closed_ || aborted_) return false;
-  if (finish_ != Finish::kNone && (!leaves || leaves_ || !resumes_)) return false;
-  leaves_ = leaves;
-  finish_ = Finish::kDue;
-  return true;
-}
-
-bool Stream::abort() noexcept {
-  if (!std::exchange(aborted_, true)) abort_due_ = peer_.said(Hello::kHearsAborts);
-  return peer_.said(Hello::kHearsAborts);
-}
+// --- control messages to the peer ----------------------------------------------------------------
 
 // Returns the message at place `planned` in the order in which messages are due: a mark, offers of
 // windows, answers to probes, the end of our stream, then a probe and a keepalive. `place` counts
 // down to that message.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
-  if (failure_ != nullptr || peer_closed_) return std::nullopt;
+  if (outbound_.stopped()) return std::nullopt;
+  const Proof& proof = outbound_.proof();
+  const OurEnd& end = outbound_.end();
   ControlMessage message;
-  if (aborted_) {
-    if (!abort_due_ || planned != 0) return std::nullopt;
+  if (end.aborted()) {
+    if (!end.abort_is_due() || planned != 0) return std::nullopt;
     message.opcode = Opcode::kSetClientFeature;
     message.select = kAborted;
     return message;
@@ -307,7 +231,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   std::uint32_t place = planned;
   // The mark, which tells the peer that we change to its new window, is sent before any byte goes
   // into that window.
-  if (mark_due_) {
+  if (outbound_.mark_is_due()) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
     if (place == 0) return message;
@@ -317,7 +241,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
     // The peer already has a window, and this offer is of one more or of a shorter one. Like data,
     // it must wait for a proof that the peer has receives.
-    if (line.is_ahead(i) && proof_.can_probe() && proof_.few_receives(planned - place)) break;
+    if (line.is_ahead(i) && proof.can_probe() && proof.few_receives(planned - place)) break;
     if (place-- != 0) continue;
     const WindowBuffer& window = line.to_announce(i);
     message.opcode = Opcode::kRegisterXferMemory;
@@ -327,17 +251,17 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     message.key = window.key;
     return message;
   }
-  if (place < reply_count_) {
+  if (place < answers_.count()) {
     message.opcode = Opcode::kGetServerFeature;
-    message.select = replies_[(reply_head_ + place) % flow::kMostAnswers];
+    message.select = answers_.at(place);
     return message;
   }
-  place -= static_cast<std::uint32_t>(reply_count_);
+  place -= answers_.count();
   // Like data, which it ends, this message waits for a proof that the peer has receives.
-  if (finish_ == Finish::kDue && !proof_.few_receives(planned - place)) {
+  if (end.finish_is_due() && !proof.few_receives(planned - place)) {
     message.opcode = Opcode::kSetClientFeature;
-    message.select = leaves_ || !resumes_ ? kFinished : kShutDown;
-    message.features = peer_windows_.total();
+    message.select = end.says_leaves() ? kFinished : kShutDown;
+    message.features = outbound_.peer_windows().total();
     if (place == 0) return message;
     --place;
   }
@@ -348,14 +272,15 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
 // counts the messages before it, so the keepalive may be the last one that makes it due.
 std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
                                                         std::uint32_t place) const noexcept {
+  const Proof& proof = outbound_.proof();
   const bool keepalive = liveness_.keepalive_is_due();
-  const bool probe_first = proof_.probe_is_due(planned - place);
-  const bool probes = probe_first || (keepalive && proof_.probe_is_due(planned - place + 1));
+  const bool probe_first = proof.probe_is_due(planned - place);
+  const bool probes = probe_first || (keepalive && proof.probe_is_due(planned - place + 1));
   const std::uint32_t place_of_probe = probe_first ? 0 : 1;
   ControlMessage message;
   if (probes && place == place_of_probe) {
     message.opcode = Opcode::kGetServerFeature;
-    message.select = proof_.next_probe();
+    message.select = proof.next_probe();
     return message;
   }
   if (keepalive && place == (probe_first ? 1 : 0)) {
@@ -366,28 +291,21 @@ std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
 }
 
 void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now) {
-  proof_.on_posted(now);
+  Proof& proof = outbound_.proof();
+  proof.on_posted(now);
   switch (message.opcode) {
     case Opcode::kRegisterXferMemory:
-      inbound_.announced(proof_.sent(), now);
-      AECONN_PROBE(window_offered, config_.connection, message.length);
+      inbound_.announced(proof.sent(), now);
+      AECONN_PROBE(window_offered, outbound_.connection(), message.length);
       break;
     case Opcode::kGetServerFeature:
-      if (reply_count_ != 0 && replies_[reply_head_] == message.select) {
-        reply_head_ = (reply_head_ + 1) % flow::kMostAnswers;
-        --reply_count_;
-      } else {
-        proof_.on_probe_posted(message.select);
-      }
+      if (!answers_.pop(message.select)) proof.on_probe_posted(message.select);
       break;
     case Opcode::kKeepalive:
       liveness_.on_keepalive_posted();
       break;
     case Opcode::kSetClientFeature:
-      if (message.select == kFinished || message.select == kShutDown)
-        finish_ = Finish::kPosted;
-      else
-        (message.select == kAborted ? abort_due_ : mark_due_) = false;
+      outbound_.on_notice_posted(message.select);
       break;
   }
 }
@@ -395,34 +313,32 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
 // --- time-outs and ticks -------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
-  if (failure_ != nullptr || peer_closed_) return;
-  const Liveness::Facts facts{.last_write_at = proof_.last_post_at(),
-                              .all_completed = proof_.all_completed(),
-                              .takes_keepalive = proof_.takes_keepalive(),
-                              .takes_last_keepalive = proof_.takes_last_keepalive()};
-  const Liveness::Peer peer = liveness_.tick(now, loop_was_stopped, facts);
-  if (peer != Liveness::Peer::kAlive) {
-    if (!resumes_) return fail(why(peer));
-    path_dead_ = peer;
+  if (outbound_.stopped()) return;
+  const Proof& proof = outbound_.proof();
+  const Liveness::Facts facts{.last_write_at = proof.last_post_at(),
+                              .all_completed = proof.all_completed(),
+                              .takes_keepalive = proof.takes_keepalive(),
+                              .takes_last_keepalive = proof.takes_last_keepalive()};
+  if (liveness_.tick(now, loop_was_stopped, facts) != Liveness::Peer::kAlive) {
+    if (!outbound_.resumes()) fail(liveness_.dead());
     return;
   }
   inbound_.tick(now);
-  peer_windows_.trim();
+  outbound_.trim();
 }
 
 ae::TimePoint Stream::next_tick() const noexcept {
-  if (failure_ != nullptr || peer_closed_) return ae::TimePoint::max();
+  if (outbound_.stopped()) return ae::TimePoint::max();
   return std::min(liveness_.next_tick(), inbound_.next_tick());
 }
 
 void Stream::check() const {
 #ifndef NDEBUG
   inbound_.check();
-  peer_windows_.check();
-  proof_.check();
+  outbound_.check();
   budget_.check();
-  assert(earned_ <= kMostAnnounced && reply_count_ <= flow::kMostAnswers);
-  assert(input_over_ == (peer_closed_ || peer_finished_));
+  assert(outbound_.stopped() == (failure_ != nullptr || peer_end_.closed()));
+  assert(failure_ == nullptr || !peer_end_.takes_data());
 #endif
 }
 

@@ -91,7 +91,7 @@ struct End {
   }
   auto facts() {
     (void)sender.queue().take_done();
-    const Proof& proof = bench.stream.proof();
+    const Proof& proof = bench.stream.outbound().proof();
     const StagingQueue& queue = sender.queue();
     return std::array<std::uint64_t, 15>{
         queue.staged(),
@@ -108,7 +108,7 @@ struct End {
         proof.sent(),
         proof.unproven(),
         static_cast<std::uint64_t>(proof.last_post_at().time_since_epoch().count()),
-        bench.stream.peer_windows().position()};
+        bench.stream.outbound().peer_windows().position()};
   }
 
   Settings settings;
@@ -178,7 +178,7 @@ TEST_CASE("rdma sender: one that posts straight sends what one does that plans e
           if (ends[0].bench.failed()) break;
           const auto length =
               static_cast<std::uint32_t>(pick(3) == 0 ? 1 + pick(300) : 1 + pick(60'000));
-          if (ends[0].bench.stream.peer_windows().left() < 100)
+          if (ends[0].bench.stream.outbound().peer_windows().left() < 100)
             both([&](End& each) { each.bench.peer_registers(length); });
           break;
         }
@@ -188,7 +188,7 @@ TEST_CASE("rdma sender: one that posts straight sends what one does that plans e
           break;
         case 7: {  // the answer to a probe
           const auto select =
-              static_cast<std::uint16_t>(ends[0].bench.stream.proof().next_probe() - 1);
+              static_cast<std::uint16_t>(ends[0].bench.stream.outbound().proof().next_probe() - 1);
           if (pick(2) == 0)
             both([&](End& each) { each.bench.feature(Opcode::kGetServerFeature, select); });
           break;
