@@ -16,9 +16,11 @@ ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
 }  // namespace
 
 Liveness::Liveness(const Config& config, ae::TimePoint now) noexcept
-    : config_(config), keepalive_at_(next_of(config.keepalive, now)), heard_at_(now) {
-  if (config_.keepalive > ae::Duration::zero())
-    config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
+    : keepalive_(config.keepalive),
+      keepalive_at_(next_of(config.keepalive, now)),
+      heard_at_(now),
+      completions_prove_(config.completions_prove) {
+  if (keepalive_ > ae::Duration::zero()) keepalive_ = std::max(keepalive_, flow::kLeastKeepalive);
 }
 
 Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
@@ -30,10 +32,10 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
   }
   const Peer peer = watch(now, facts.all_completed);
   if (peer != Peer::kAlive) return found_ = peer;
-  if (config_.keepalive <= ae::Duration::zero() || now < keepalive_at_) return peer;
-  keepalive_at_ = next_of(config_.keepalive, now);
-  if (now - facts.last_write_at < config_.keepalive / 2) return peer;
-  const bool silent = config_.completions_prove && promised_ != promised_.zero() &&
+  if (keepalive_ <= ae::Duration::zero() || now < keepalive_at_) return peer;
+  keepalive_at_ = next_of(keepalive_, now);
+  if (now - facts.last_write_at < keepalive_ / 2) return peer;
+  const bool silent = completions_prove_ && promised_ != promised_.zero() &&
                       now - heard_at_ > promised_ + promised_ / 4;
   if (silent ? tells_silent_peer(now, facts) : facts.takes_keepalive)
     keepalive_due_ = true;
@@ -54,7 +56,7 @@ ae::Duration Liveness::silence_allowed() const noexcept {
 // own intervals, it finds that its keepalive is not confirmed, and must hear us for two of our
 // intervals after that.
 bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
-  return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * config_.keepalive;
+  return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * keepalive_;
 }
 
 void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
@@ -70,13 +72,13 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   const ae::Duration silent = now - last_sign();
   // If the peer may have no receive for a message, a probe behind that message may have to wait for
   // ever. Then only the device's retries decide, if their number is limited.
-  const bool device_decides = config_.completions_prove && device_gives_up() && !all_completed;
+  const bool device_decides = completions_prove_ && device_gives_up() && !all_completed;
   if (silent > silence_allowed() && !device_decides) return Peer::kSilent;
-  if (config_.completions_prove && now >= next_look()) {
+  if (completions_prove_ && now >= next_look()) {
     asked_at_ = now;
     probe_due_ = true;
   }
-  if (!config_.completions_prove || all_completed) {
+  if (!completions_prove_ || all_completed) {
     waits_since_ = {};
     heard_in_vain_ = false;
   } else if (waits_since_ == ae::TimePoint{}) {
@@ -95,7 +97,7 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
 // counts as dead, then once per interval. max() if the peer promised no keepalives.
 ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
-  if (!config_.completions_prove) return heard_at_ + silence_allowed();
+  if (!completions_prove_) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
   // Adds one clock tick, so that the peer's silence exceeds silence_allowed() at that time, which
   // watch() requires before it counts the peer as dead.

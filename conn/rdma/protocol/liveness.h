@@ -47,7 +47,7 @@ class Liveness {
   /// Sets Config::completions_prove, and how long our device repeats a request before it fails if
   /// the peer's device does not answer (kForEver: perhaps without end; zero before the call).
   void set_device(bool completions_prove, std::chrono::milliseconds retries) noexcept {
-    config_.completions_prove = completions_prove;
+    completions_prove_ = completions_prove;
     retries_ms_ = static_cast<std::uint32_t>(std::min(retries, kForEver).count());
   }
   /// Records that the peer promised to send keepalives at this interval.
@@ -70,7 +70,7 @@ class Liveness {
   /// the path to it work, whatever the peer's software does; not on iWARP, where a completion only
   /// shows that the request left.
   void on_confirmed(ae::TimePoint now) noexcept {
-    if (!config_.completions_prove) return;
+    if (!completions_prove_) return;
     confirmed_at_ = now;
     asked_at_ = waits_since_ = {};
     heard_in_vain_ = false;
@@ -109,7 +109,7 @@ class Liveness {
   /// Call when the network path to the peer may have failed. Makes a probe of the peer's device due
   /// now, if a completion proves something.
   void ask_path() noexcept {
-    if (config_.completions_prove) probe_due_ = true;
+    if (completions_prove_) probe_due_ = true;
   }
   void on_probe_posted() noexcept { probe_due_ = false; }
 
@@ -122,7 +122,7 @@ class Liveness {
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;
 
-  Config config_;
+  ae::Duration keepalive_;  // Config::keepalive
   // Interval at which the peer promised to send keepalives; 0: the peer promised none.
   ae::Duration promised_{};
   ae::TimePoint keepalive_at_;
@@ -138,6 +138,7 @@ class Liveness {
   // completed; zero: there was none.
   ae::TimePoint waits_since_{};
   std::uint32_t retries_ms_ = 0;
+  bool completions_prove_;     // Config::completions_prove
   Peer found_ = Peer::kAlive;  // the last that tick() found which was not kAlive
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;

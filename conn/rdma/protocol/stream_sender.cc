@@ -42,7 +42,7 @@ void StreamSender::on_write_posted(std::uint32_t length, ae::TimePoint now) noex
   waited_ = false;
   if (!peer_windows_.use(length) || length == 0) return;
   proof_.on_full();
-  earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
+  earned_ = static_cast<std::uint8_t>(std::min(earned_ + std::size_t{1}, kMostAnnounced));
   AECONN_PROBE(window_full, connection_, peer_windows_.left());
 }
 
@@ -104,7 +104,7 @@ const char* StreamSender::on_offer(Offer offer, bool earned,
       // The new window replaces windows whose offers were already paid for: the peer may offer as
       // many again.
       const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
-      earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
+      earned_ = static_cast<std::uint8_t>(std::min(earned_ + replaced, kMostAnnounced));
       peer_windows_.replace(window);
       peer_windows_.trim();  // the peer takes back the others because they are idle
       return nullptr;

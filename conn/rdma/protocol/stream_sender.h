@@ -143,7 +143,8 @@ class StreamSender {
   std::uint64_t connection_;
   // Number of the peer's windows that we filled and for which the peer has not announced a
   // successor yet.
-  std::uint32_t earned_ = 0;
+  std::uint8_t earned_ = 0;
+  static_assert(kMostAnnounced <= 0xff);
   OurEnd end_;
   bool stopped_ = false;
   bool mark_due_ = false;
