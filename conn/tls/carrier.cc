@@ -102,7 +102,7 @@ void TlsCarrier::handshake_over(Failure failure) {
       place_.touch();
       // The peer's first request may have come with its last handshake message. So the session
       // tickets are held back, to be sent together with the reply to that request.
-      if (session_.engine().holds()) shared.held().push(held_);
+      if (session_.engine().output().holds()) shared.held().push(held_);
       (void)session_.engine().look(false);
       interest_changed();
     } catch (const std::bad_alloc&) {
@@ -125,7 +125,7 @@ void TlsCarrier::handshake_over(Failure failure) {
 
 std::size_t TlsCarrier::Held::run_ready() {
   Engine& engine = carrier.session_.engine();
-  if (!engine.holds()) return 0;
+  if (!engine.output().holds()) return 0;
   (void)engine.flush();
   if (engine.failed() && carrier.state() == State::kConnected)
     (void)carrier.report_failure("write to ");
@@ -150,13 +150,14 @@ void TlsCarrier::interest_changed() {
   } else if (closing()) {
     wanted = closing_.wanted();
   } else if (session_.begun() && !session_.engine().failed()) {
-    const bool reads = connected && !session_.engine().ended() &&
+    const bool reads = connected && !session_.engine().progress().ended() &&
                        (host().wants_read() || fresh_ || session_.engine().write_needs_read());
     wanted = session_.wanted(reads, host().wants_write());
   }
   if (Below& below = session_.below()) {
     const Engine* const engine = connected ? &session_.engine() : nullptr;
-    if (connected && (engine->ended() || engine->failed() || below.gone())) host().peer_gone();
+    if (connected && (engine->progress().ended() || engine->failed() || below.gone()))
+      host().peer_gone();
     below.watch(wanted);
   }
   update_ready();
@@ -296,7 +297,7 @@ int TlsCarrier::report_failure(const char* what) {
   if (session_.engine().failure().code == Errc::kTooManyMessages)
     ++place_.state(type(), *loop()).counters.message_floods;
   fail(session_.why_failed(what));
-  if (!session_.engine().reading_over()) host().keep_unread();
+  if (!session_.engine().progress().reading_over()) host().keep_unread();
   const std::error_condition condition = host().failure().code.default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }
@@ -315,7 +316,7 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
   const bool flushed = session_.below().carrier().flush(until);
-  return session_.engine().unsent() == 0 && flushed;
+  return session_.engine().output().unsent() == 0 && flushed;
 }
 
 // --- the end of the connection -------------------------------------------------------------------
@@ -358,7 +359,7 @@ void TlsCarrier::close() noexcept {
 bool TlsCarrier::drain(ae::TimePoint until) noexcept {
   if (session_.begun() && session_.below() && !handshake_) {
     (void)flush(until);
-    if (session_.engine().unsent() != 0) return false;
+    if (session_.engine().output().unsent() != 0) return false;
     if (closing()) closing_.finish(host());  // from here on the connection below delivers the rest
   }
   return session_.below().drain(until);
@@ -464,7 +465,7 @@ std::string TlsCarrier::peer_certificate() const {
 }
 
 std::string TlsCarrier::peer_user() const {
-  if (!session_.begun() || !session_.engine().established()) return {};
+  if (!session_.begun() || !session_.engine().progress().established()) return {};
   return peer_user_of(session_.engine().ssl(), session_.settings().peer_user);
 }
 

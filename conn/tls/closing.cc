@@ -35,7 +35,7 @@ void Closing::end_below_too() {
 }
 
 void Closing::end_below() {
-  if (session_.engine().unsent() > 0) return;
+  if (session_.engine().output().unsent() > 0) return;
   move_to(State::kBelowEnded);
   session_.below().shutdown_both();
 }
@@ -62,7 +62,7 @@ ae::Mask Closing::wanted() const noexcept {
   ae::Mask wanted = ae::kNone;
   if (session_.engine().wire_failed()) return wanted;
   if (state_ == State::kLingering) wanted = wanted | ae::kReadable;
-  if (session_.engine().unsent() > 0) wanted = wanted | ae::kWritable;
+  if (session_.engine().output().unsent() > 0) wanted = wanted | ae::kWritable;
   return wanted;
 }
 
@@ -84,7 +84,8 @@ void Closing::finish(CarrierHost& host) noexcept {
   Below& below = session_.below();
   // After its close_notify the peer sends nothing more, so no input can provoke a reset and the
   // connection below need not wait for the peer.
-  if (below && session_.begun() && session_.engine().ended()) below.carrier().expect_no_more();
+  if (below && session_.begun() && session_.engine().progress().ended())
+    below.carrier().expect_no_more();
   session_.drop_engine();
   below.close(host.aborts());
   if (!below.exists()) host.release();

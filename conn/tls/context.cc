@@ -49,7 +49,7 @@ int on_verified(int ok, X509_STORE_CTX* store) {
   if (ok != 1) {
     const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
     const auto* ssl = static_cast<const SSL*>(X509_STORE_CTX_get_ex_data(store, index));
-    without_throwing([&] { Engine::of(ssl).on_bad_certificate(store); });
+    without_throwing([&] { Engine::of(ssl).peer.on_bad_certificate(store); });
   }
   return ok;
 }
@@ -58,8 +58,7 @@ void on_message(int outgoing, int, int content_type, const void* bytes, std::siz
                 void* engine) {
   if (engine == nullptr || size == 0) return;
   const std::span message(static_cast<const unsigned char*>(bytes), size);
-  without_throwing(
-      [&] { static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message); });
+  static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message);
 }
 
 /// Appends `line` to the key log in one write, so that it stays whole even if others write to the
@@ -616,7 +615,7 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   const std::string wanted(without_root(name));
   // If the name began with a dot, OpenSSL would accept any subdomain, so such a name is refused.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
-  engine.wanted_name = wanted;
+  engine.peer.wanted_name = wanted;
   const bool address = is_address(wanted);
   // SNI may carry host names only, not IP addresses (RFC 6066 3).
   if (!wanted.empty() && !address) SSL_set_tlsext_host_name(ssl, wanted.c_str());

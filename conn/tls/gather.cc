@@ -20,13 +20,13 @@ class LargeWrite {
     failed_ = n < 0;
     if (failed_) return 0;
     taken_ += static_cast<std::size_t>(n);
-    if (!engine_.gathers()) offered_ = taken_;
+    if (!engine_.output().gathers()) offered_ = taken_;
     return static_cast<std::size_t>(n);
   }
   /// Sends what is gathered. Returns the result of the whole write. If the wire fails, records that
   /// it was never offered are not counted.
   ssize_t end() {
-    if (engine_.gathers()) {
+    if (engine_.output().gathers()) {
       const int err = errno;
       if (!engine_.send_gathered()) failed_ = true;
       errno = err;
@@ -52,14 +52,14 @@ ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size) {
     const ssize_t n = engine.write(bytes + taken, size - taken);
     if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
     taken += static_cast<std::size_t>(n);
-  } while (taken < size && engine.unsent() == 0);
+  } while (taken < size && engine.output().unsent() == 0);
   return static_cast<ssize_t>(taken);
 }
 
 ssize_t encrypt_large(Engine& engine, const char* bytes, std::size_t size, std::span<char> room) {
   LargeWrite write(engine, room);
   while (write.add(bytes + write.taken(), size - write.taken()) != 0) {
-    if (write.taken() == size || engine.unsent() != 0) break;
+    if (write.taken() == size || engine.output().unsent() != 0) break;
   }
   return write.end();
 }
@@ -99,7 +99,7 @@ ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
     const std::size_t taken = write.add(record, size);
     left -= taken;
     advance(taken);
-    if (taken == 0 || engine.unsent() != 0) break;
+    if (taken == 0 || engine.output().unsent() != 0) break;
   }
   return write.end();
 }

@@ -124,7 +124,7 @@ ae::Mask Handshake::wanted() const noexcept {
   ae::Mask wanted = ae::kNone;
   if (stage_ == Stage::kConnecting || stage_ == Stage::kLent) return wanted;
   if (stage_ == Stage::kRunning) wanted = wanted | ae::kReadable;
-  if (session_.engine().unsent() > 0) wanted = wanted | ae::kWritable;
+  if (session_.engine().output().unsent() > 0) wanted = wanted | ae::kWritable;
   return wanted;
 }
 

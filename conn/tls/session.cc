@@ -76,8 +76,8 @@ bool Session::ready_to_read() {
 
 ae::Mask Session::wanted(bool reads, bool writes) const {
   ae::Mask wanted = ae::kNone;
-  if (reads && engine_->unsent() < Engine::kMostUnsent) wanted = wanted | ae::kReadable;
-  if (engine_->unsent() > 0 || (below_.full() && writes)) wanted = wanted | ae::kWritable;
+  if (reads && engine_->output().unsent() < Engine::kMostUnsent) wanted = wanted | ae::kReadable;
+  if (engine_->output().unsent() > 0 || (below_.full() && writes)) wanted = wanted | ae::kWritable;
   return wanted;
 }
 
@@ -107,7 +107,7 @@ bool Session::flush(ae::TimePoint until) {
     if (Interruption::ends() || std::chrono::steady_clock::now() >= until) break;
     below_.carrier().wait_for(ae::kWritable, until);
   }
-  return engine_->unsent() == 0;
+  return engine_->output().unsent() == 0;
 }
 
 const Failure& Session::why_below() const noexcept {

@@ -52,9 +52,11 @@ class Session {
   ssize_t write(const iovec* vectors, int count, LoopState& shared);
   ssize_t write(const void* buffer, std::size_t size, LoopState& shared);
   /// Whether the connection below has taken everything that was written.
-  bool all_sent() const noexcept { return engine_->unsent() == 0 && !below_.full(); }
+  bool all_sent() const noexcept { return engine_->output().unsent() == 0 && !below_.full(); }
   /// Whether the engine's read() would return something other than EAGAIN, as far as is known.
-  bool readable() const { return engine_->readable() && engine_->unsent() < Engine::kMostUnsent; }
+  bool readable() const {
+    return engine_->readable() && engine_->output().unsent() < Engine::kMostUnsent;
+  }
   /// Call only if readable() returned true. Confirms that, by reading the connection below if
   /// necessary, which may hold data that no event announces.
   bool ready_to_read();
@@ -62,7 +64,7 @@ class Session {
   /// Whether nothing is left to do but to wait for input, for which events are requested.
   bool is_quiet() const { return below_.is_quiet() && engine_->is_quiet(); }
   /// Whether reading must wait because the peer has not taken enough of our output.
-  bool stalled() { return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush(); }
+  bool stalled() { return engine_->output().unsent() >= Engine::kMostUnsent && !engine_->flush(); }
   /// Returns the events of the connection below that are needed to read or write, as requested.
   ae::Mask wanted(bool reads, bool writes) const;
   /// Blocks until the stream can be read or written or has failed, like Carrier::wait_for().

@@ -140,7 +140,7 @@ void drain(Engine& engine, std::string& got, std::size_t size = 777) {
   for (int i = 0; i < 100'000; ++i) {
     const ssize_t n = engine.read(buffer, size, shared_room());
     if (n <= 0) {
-      require(n == 0 ? engine.ended() : engine.failed() || errno == EAGAIN);
+      require(n == 0 ? engine.progress().ended() : engine.failed() || errno == EAGAIN);
       if (n < 0 && !engine.failed() && engine.readable()) continue;
       return;
     }
@@ -164,7 +164,8 @@ void attack_data(Engine& victim, Memory& wire, std::string bytes) {
   drain(victim, got);
   wire.in = std::move(bytes);
   wire.ended = true;
-  for (std::size_t i = wire.in.size() + 10; i > 0 && !victim.failed() && !victim.ended(); --i) {
+  for (std::size_t i = wire.in.size() + 10; i > 0 && !victim.failed() && !victim.progress().ended();
+       --i) {
     drain(victim, got);
   }
   require(got.empty() && victim.failed());  // the input cannot know the keys

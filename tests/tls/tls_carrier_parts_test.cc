@@ -88,7 +88,7 @@ TEST_CASE("tls gather: pieces share a record if that saves one", "[tls]") {
     both.up.room = both.up.bytes.size() + 100;
     REQUIRE(conn::tls::encrypt(both.client, (large + large).data(), 2 * large.size()) ==
             static_cast<ssize_t>(large.size()));
-    REQUIRE(both.client.unsent() > 0);
+    REQUIRE(both.client.output().unsent() > 0);
     const std::array all{piece(small), piece(small)};
     REQUIRE(conn::tls::encrypt_gathered(both.client, all.data(), 2, scratch, gathered) == -1);
   }

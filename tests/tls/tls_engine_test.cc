@@ -43,7 +43,7 @@ TEST_CASE("tls engine: what write() took is delivered though the wire was full",
   both.up.room = 1000;
   const std::string first = text_of(5000);
   REQUIRE(both.client.write(first.data(), first.size()) == 5000);
-  REQUIRE(both.client.unsent() > 4000);
+  REQUIRE(both.client.output().unsent() > 4000);
   errno = 0;
   REQUIRE(both.client.write("x", 1) == -1);  // not accepted: the next call may pass other bytes
   REQUIRE(errno == EAGAIN);
@@ -84,15 +84,15 @@ TEST_CASE("tls engine: the last flight of a handshake waits for company, if it i
     server = both.server.handshake();
   }
   REQUIRE(server == Engine::Step::kDone);
-  REQUIRE(both.server.holds());
-  REQUIRE(both.server.unsent() == 0);  // write() is possible
+  REQUIRE(both.server.output().holds());
+  REQUIRE(both.server.output().unsent() == 0);  // write() is possible
   REQUIRE(both.down.bytes.empty());
   both.server_wire.transmits = 0;
   both.server.release_buffers();  // has no effect on used buffers
 
   SECTION("a write") {
     REQUIRE(both.server.write("reply", 5) == 5);
-    REQUIRE_FALSE(both.server.holds());
+    REQUIRE_FALSE(both.server.output().holds());
     REQUIRE(both.server_wire.transmits == 1);
     REQUIRE(both.handshake());
     char buffer[100];
@@ -101,8 +101,8 @@ TEST_CASE("tls engine: the last flight of a handshake waits for company, if it i
   SECTION("a write that does not fit") {
     both.down.room = 10;
     REQUIRE(both.server.write("reply", 5) == 5);
-    REQUIRE_FALSE(both.server.holds());
-    REQUIRE(both.server.unsent() > 0);
+    REQUIRE_FALSE(both.server.output().holds());
+    REQUIRE(both.server.output().unsent() > 0);
     both.down.room = SIZE_MAX;
     REQUIRE(both.server.flush());
     REQUIRE(both.handshake());
@@ -111,7 +111,7 @@ TEST_CASE("tls engine: the last flight of a handshake waits for company, if it i
   }
   SECTION("a flush") {
     REQUIRE(both.server.flush());
-    REQUIRE_FALSE(both.server.holds());
+    REQUIRE_FALSE(both.server.output().holds());
     REQUIRE(both.server_wire.transmits == 1);
     REQUIRE(both.handshake());
   }
@@ -260,7 +260,7 @@ TEST_CASE("tls engine: a wire that fails with bytes left to send fails the next 
   REQUIRE(both.handshake());
   both.down.room = 1000;
   REQUIRE(both.server.write(text_of(5000).data(), 5000) == 5000);
-  REQUIRE(both.server.unsent() > 0);
+  REQUIRE(both.server.output().unsent() > 0);
   both.down.error = ECONNRESET;
   REQUIRE(both.server.write("x", 1) == -1);
   REQUIRE(both.server.failure().code == std::errc::connection_reset);
@@ -363,7 +363,7 @@ TEST_CASE("tls engine: messages that carry no data end a connection, however the
   char buffer[100];
   for (int i = 0; i < 100 && !both.server.failed(); ++i) {
     REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
-    REQUIRE(both.server.unsent() < Engine::kMostUnsent + Engine::kRecord);
+    REQUIRE(both.server.output().unsent() < Engine::kMostUnsent + Engine::kRecord);
   }
   REQUIRE(both.server.failure().code == Errc::kTooManyMessages);
   REQUIRE(both.up.bytes.size() > 400'000);  // most was not even read

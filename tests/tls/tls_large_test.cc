@@ -43,7 +43,7 @@ std::string read(Engine& engine, std::size_t size, Room& room) {
 std::string read_all(Engine& engine, std::size_t size, Room& room) {
   std::string all;
   do all += read(engine, size, room);
-  while (engine.look(true) && !engine.failed() && !engine.ended());
+  while (engine.look(true) && !engine.failed() && !engine.progress().ended());
   return all;
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("tls large: the records of a write are offered to the wire together", 
   both.client_wire.transmits = 0;
   REQUIRE(write(both.client, bytes, room) == size);
   REQUIRE(both.client_wire.transmits == transmits);
-  REQUIRE_FALSE(both.client.gathers());
+  REQUIRE_FALSE(both.client.output().gathers());
   REQUIRE(read_all(both.server, 1 << 20, other) == bytes);
 }
 
@@ -104,15 +104,16 @@ TEST_CASE("tls large: a wire may end anywhere in the records of a write", "[tls]
       std::size_t sent = 0;
       for (int turn = 0; turn < 1000 && got.size() < bytes.size(); ++turn) {
         (void)both.client.flush();
-        const bool full = both.client.unsent() != 0;
+        const bool full = both.client.output().unsent() != 0;
         errno = 0;
         const ssize_t n = sent == bytes.size()
                               ? 0
                               : write(both.client, std::string_view(bytes).substr(sent), room);
         if (full) REQUIRE((sent == bytes.size() || (n == -1 && errno == EAGAIN)));
         if (n > 0) sent += static_cast<std::size_t>(n);
-        REQUIRE_FALSE(both.client.gathers());
-        REQUIRE(both.client.unsent() <= Engine::kMostGathered);  // reading never waits for it
+        REQUIRE_FALSE(both.client.output().gathers());
+        REQUIRE(both.client.output().unsent() <=
+                Engine::kMostGathered);  // reading never waits for it
         got += read(both.server, turn % 2 == 0 ? 256 * 1024 : 20'000, other);
         both.up.room = both.up.bytes.size() + 40'000;
       }
@@ -241,7 +242,7 @@ TEST_CASE("tls large: the end comes after the last byte of what was read togethe
     REQUIRE(read(both.server, 1 << 20, other) + read(both.server, 1 << 20, other) == bytes);
     char byte;
     REQUIRE(both.server.read(&byte, 1, other) == 0);
-    REQUIRE(both.server.ended());
+    REQUIRE(both.server.progress().ended());
     REQUIRE_FALSE(both.server.failed());
   }
   SECTION("without it the stream was cut") {
@@ -275,7 +276,7 @@ TEST_CASE("tls large: a wire that fails fails the write, and only what it was no
     REQUIRE(write(both.client, bytes, room) == -1);
     REQUIRE(both.client.failure().code == std::errc::connection_reset);
   }
-  REQUIRE_FALSE(both.client.gathers());
+  REQUIRE_FALSE(both.client.output().gathers());
   // what the peer sent before is read nevertheless
   const std::string reply = text_of(90'000);
   REQUIRE(write(both.server, reply, room) == 90'000);

@@ -12,6 +12,7 @@
 #include "conn/tls/engine/kernel_tls.h"
 #include "conn/tls/engine/output.h"
 #include "conn/tls/engine/supply.h"
+#include "conn/tls/engine/unused_input.h"
 #include "conn/tls/engine/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -34,7 +35,7 @@ struct Channel {
   /// `wanted`, the wire may be read into `room`, from which OpenSSL's next questions are answered.
   void stage(std::span<char> room) noexcept { room_ = room; }
   /// Ends what stage() began. Returns those bytes in the room that OpenSSL has not taken; they must
-  /// be put back.
+  /// be put back, into `unused`.
   std::span<const char> end_stage() noexcept {
     room_ = {};
     return std::exchange(left_, {});
@@ -42,6 +43,7 @@ struct Channel {
   bool has_left() const noexcept { return !left_.empty(); }
 
   CheckedWire wire;
+  UnusedInput unused{wire};
   Supply supply;
   Output output{wire};
   KernelTls kernel;

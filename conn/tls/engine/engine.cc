@@ -33,12 +33,13 @@ std::size_t least_overhead(const SSL* ssl) {
   return cipher == NID_aes_128_gcm || cipher == NID_aes_256_gcm ? 5 + 8 + 16 : 5 + 16;
 }
 
-/// Whether a handshake message is a KeyUpdate that asks us to change our keys, too (RFC 8446
-/// 4.6.3). A malformed one is left to OpenSSL.
-bool requests_key_update(std::span<const unsigned char> message) {
-  constexpr std::size_t kHeader = 4;
-  return message[0] == SSL3_MT_KEY_UPDATE && message.size() > kHeader &&
-         message[kHeader] == SSL_KEY_UPDATE_REQUESTED;
+/// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
+/// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
+void refuse_plain_text(const SSL* ssl, Output& output) {
+  // A TLS record that contains the fatal alert unexpected_message (RFC 8446 6).
+  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
+  if (SSL_is_server(ssl) == 0 || SSL_get_state(ssl) != TLS_ST_BEFORE) return;
+  (void)output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }
 
 }  // namespace
@@ -70,52 +71,27 @@ Engine& Engine::of(const SSL* ssl) {
   return *static_cast<Engine*>(SSL_get_ex_data(ssl, index_of_engine()));
 }
 
-void Engine::move_to(Phase next) noexcept {
-  assert(allowed(phase_, next));
-  phase_ = next;
-}
-
-void Engine::move_to(Receiving next) noexcept {
-  assert(allowed(receiving_, next));
-  receiving_ = next;
-}
-
-void Engine::move_to(Sending next) noexcept {
-  assert(allowed(sending_, next));
-  sending_ = next;
-}
-
 // --- handshake -----------------------------------------------------------------------------------
 
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
-  if (may_hold_ && phase_ != Phase::kNew && !established()) channel_.output.collect();
-  begin_step();
+  if (may_hold_ && progress_.phase() == Phase::kShaking) channel_.output.collect();
   run_step();
   return end_step();
 }
 
 bool Engine::begin_lent_step() {
-  if (failed() || established() || channel_.kernel.possible()) return false;
+  if (failed() || progress_.established() || channel_.kernel.possible()) return false;
   // Otherwise the other thread would offer unsent output to the wire.
   if (channel_.output.state() != Output::State::kThrough) return false;
-  if (!loan_) {
-    loan_ = std::make_unique<Loan>(channel_.wire.wire());
-    channel_.wire.use(*loan_);
-  }
-  if (!loan_->fill()) return false;
-  loan_->lend(true);
+  if (!channel_.unused.lend()) return false;
   channel_.output.collect();
-  begin_step();
   return true;
 }
 
-void Engine::begin_step() {
-  channel_.supply.begin(kBudget);
-  if (phase_ == Phase::kNew) move_to(Phase::kShaking);
-}
-
 void Engine::run_step() noexcept {
+  channel_.supply.begin(kBudget);
+  if (progress_.phase() == Phase::kNew) progress_.move_to(Phase::kShaking);
   // drops old errors: those of another connection must not be taken for errors of this one
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
@@ -126,46 +102,35 @@ void Engine::run_step() noexcept {
 }
 
 Engine::Step Engine::end_step() {
-  if (loan_) loan_->lend(false);
+  channel_.unused.take_back();
   const bool collected = channel_.output.end_collecting(stepped_ && may_hold_);
-  if (stepped_ && !established()) settle();
+  if (stepped_ && !progress_.established()) settle();
   // Sends the collected messages; after a failure, they include the TLS alert.
-  if (collected && !holds()) (void)flush();
+  if (collected && !channel_.output.holds()) (void)flush();
   if (stepped_) return Step::kDone;
   return failed() ? Step::kFailed : Step::kWantRead;
-}
-
-/// Frees the bytes that were read in advance for a step on another thread, once they are used up.
-/// As long as some are left, no event of the wire announces them.
-void Engine::end_loan() noexcept {
-  if (loan_->empty()) {
-    channel_.wire.use(loan_->wire());
-    loan_.reset();
-  }
-  maybe_more_ = loan_ != nullptr;
 }
 
 /// Called at the end of the handshake: finds out in which directions the kernel encrypts or
 /// decrypts.
 void Engine::settle() {
-  move_to(Phase::kEstablished);
+  progress_.move_to(Phase::kEstablished);
   channel_.hides_write_failures = true;
   channel_.kernel.settle();
   if (channel_.kernel.possible() && !channel_.kernel.receives()) SSL_set_read_ahead(ssl_.get(), 1);
   channel_.overhead = least_overhead(ssl_.get());
-  make_ahead();
+  (void)ahead_.room();
 }
 
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   Supply& supply = channel_.supply;
-  maybe_more_ = false;
-  if (loan_) end_loan();
+  maybe_more_ = channel_.unused.any();
   std::size_t got = 0;
-  if (has_ahead()) {
-    got = take_ahead(buffer, size);
-    if (has_ahead() || SSL_has_pending(ssl_.get()) == 0) {
+  if (!ahead_.empty()) {
+    got = ahead_.take(buffer, size);
+    if (!ahead_.empty() || SSL_has_pending(ssl_.get()) == 0) {
       resume_sending();
       return static_cast<ssize_t>(got);
     }
@@ -174,7 +139,7 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   // nothing more arrives.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
   channel_.stage(room);
-  for (int reads = 0; got < size && receiving_ == Receiving::kOpen; ++reads) {
+  for (int reads = 0; got < size && progress_.receiving() == Receiving::kOpen; ++reads) {
     if (reads >= kReads && !failed()) {
       maybe_more_ = true;
       break;
@@ -185,38 +150,32 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
       got += static_cast<std::size_t>(n);
-      messages_.count_data(static_cast<std::uint64_t>(n));
+      peer.count_data(static_cast<std::size_t>(n));
       if (SSL_has_pending(ssl_.get()) == 0 && !channel_.has_left()) break;
       continue;
     }
     if (!goes_on(n)) break;
   }
-  if (const auto left = channel_.end_stage(); !left.empty()) put_back(left);
+  // Bytes are left if the peer sends more records than one call may decrypt, or if the call had to
+  // end early. They are kept for the next call.
+  const std::span<const char> left = channel_.end_stage();
+  if (!left.empty() && progress_.receiving() == Receiving::kOpen) {
+    maybe_more_ = channel_.unused.put_back(left);
+    if (!maybe_more_) {
+      channel_.wire.fail(ENOMEM);
+      fail(-1);
+      progress_.move_to(Receiving::kOver);
+    }
+  }
   resume_sending();
   // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
   // or a part of one. look() finds out which.
   if (!supply.starved() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
-  if (ended()) return 0;
+  if (progress_.ended()) return 0;
   errno = EAGAIN;
   return -1;
-}
-
-/// Keeps bytes that were read from the wire and not used, for the next call: the peer sends more
-/// records than one call may decrypt, or the call had to end early.
-void Engine::put_back(std::span<const char> bytes) noexcept {
-  if (receiving_ != Receiving::kOpen) return;
-  try {
-    if (!loan_) loan_ = std::make_unique<Loan>(channel_.wire.wire());
-    channel_.wire.use(*loan_);
-    loan_->put_back(bytes);
-    maybe_more_ = true;
-  } catch (const std::bad_alloc&) {
-    channel_.wire.fail(ENOMEM);
-    fail(-1);
-    move_to(Receiving::kOver);
-  }
 }
 
 /// Called after SSL_read() or SSL_peek() has returned `result` and no data. Returns whether another
@@ -226,19 +185,19 @@ bool Engine::goes_on(int result) {
   switch (error_of(result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
-      if (objection_) {
-        failure_ = std::move(objection_);
-        move_to(Receiving::kOver);
+      if (peer.objects()) {
+        failure_ = peer.objection();
+        progress_.move_to(Receiving::kOver);
         return false;
       }
       if (supply.paused()) maybe_more_ = true;
-      return !supply.starved() && !supply.paused() && unsent() == 0;
+      return !supply.starved() && !supply.paused() && channel_.output.unsent() == 0;
     case SSL_ERROR_ZERO_RETURN:
-      move_to(Receiving::kEnded);
+      progress_.move_to(Receiving::kEnded);
       return false;
     default:
       fail(result);
-      if (receiving_ == Receiving::kOpen) move_to(Receiving::kOver);
+      if (progress_.receiving() == Receiving::kOpen) progress_.move_to(Receiving::kOver);
       return false;
   }
 }
@@ -266,13 +225,12 @@ int Engine::error_of(int result) {
 bool Engine::readable() const { return maybe_more_ || surely_readable(); }
 
 bool Engine::surely_readable() const {
-  return has_ahead() || failed() || ended() || SSL_pending(ssl_.get()) > 0;
+  return !ahead_.empty() || failed() || progress_.ended() || SSL_pending(ssl_.get()) > 0;
 }
 
 bool Engine::look(bool ask_wire) {
   if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
-  maybe_more_ = false;
-  if (loan_) end_loan();
+  maybe_more_ = channel_.unused.any();
   if (ask_wire) {
     channel_.supply.begin(kBudget);
   } else {
@@ -294,33 +252,21 @@ bool Engine::look(bool ask_wire) {
 /// Reads bytes into ahead_; returns what SSL_read() returns. Without memory for ahead_ it only
 /// finds out whether there are bytes to read.
 int Engine::look_once() {
-  make_ahead();
-  if (!ahead_) {
+  const std::span<char> room = ahead_.room();
+  if (room.empty()) {
     char byte;
     return SSL_peek(ssl_.get(), &byte, 1);
   }
-  const int n = SSL_read(ssl_.get(), ahead_.get(), kAhead);
+  const int n = SSL_read(ssl_.get(), room.data(), static_cast<int>(room.size()));
   if (n <= 0) return n;
-  ahead_from_ = 0;
-  ahead_to_ = static_cast<std::uint16_t>(n);
-  messages_.count_data(static_cast<std::uint64_t>(n));
+  ahead_.filled(static_cast<std::size_t>(n));
+  peer.count_data(static_cast<std::size_t>(n));
   return n;
-}
-
-void Engine::make_ahead() noexcept {
-  if (!ahead_) ahead_.reset(static_cast<char*>(OPENSSL_malloc(kAhead)));
-}
-
-std::size_t Engine::take_ahead(void* buffer, std::size_t size) noexcept {
-  size = std::min<std::size_t>(size, ahead_to_ - ahead_from_);
-  std::memcpy(buffer, ahead_.get() + ahead_from_, size);
-  ahead_from_ = static_cast<std::uint16_t>(ahead_from_ + size);
-  return size;
 }
 
 ssize_t Engine::write(const void* buffer, std::size_t size) {
   if (failed()) return -1;
-  if (!holds() && !flush()) {
+  if (!channel_.output.holds() && !flush()) {
     errno = EAGAIN;
     return -1;
   }
@@ -330,13 +276,13 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
   if (n > 0 && !wire_failed()) {
-    messages_.count_data(static_cast<std::uint64_t>(n));
+    peer.count_data(static_cast<std::size_t>(n));
     return n;
   }
   switch (wire_failed() ? SSL_ERROR_SYSCALL : error_of(n)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
-      if (sending_ == Sending::kOpen) move_to(Sending::kBlocked);
+      if (progress_.sending() == Sending::kOpen) progress_.move_to(Sending::kBlocked);
       errno = EAGAIN;
       return -1;
     default:
@@ -351,8 +297,8 @@ bool Engine::send_gathered() {
 }
 
 bool Engine::write_needs_read() const {
-  return (sending_ == Sending::kBlocked || sending_ == Sending::kCloseOwed) && !failed() &&
-         SSL_in_init(ssl_.get()) != 0;
+  return (progress_.sending() == Sending::kBlocked || progress_.sending() == Sending::kCloseOwed) &&
+         !failed() && SSL_in_init(ssl_.get()) != 0;
 }
 
 /// The part of flush() for output that was kept, or for a write that has to wait for the peer.
@@ -367,29 +313,31 @@ bool Engine::flush_rest() {
       break;
   }
   resume_sending();
-  return unsent() == 0;
+  return channel_.output.unsent() == 0;
 }
 
 void Engine::close_notify() {
-  if (failed() || !established()) return;
-  if (sending_ == Sending::kOpen || sending_ == Sending::kBlocked) move_to(Sending::kCloseOwed);
+  if (failed() || !progress_.established()) return;
+  if (progress_.sending() == Sending::kOpen || progress_.sending() == Sending::kBlocked)
+    progress_.move_to(Sending::kCloseOwed);
   resume_sending();
 }
 
 /// Continues a write or a close_notify that had to wait until a handshake message of the peer was
 /// complete.
 void Engine::resume_sending() {
-  if (sending_ == Sending::kOpen || sending_ == Sending::kCloseSent) return;
+  if (progress_.sending() == Sending::kOpen || progress_.sending() == Sending::kCloseSent) return;
   if (SSL_in_init(ssl_.get()) != 0) return;
-  if (sending_ == Sending::kBlocked) {
-    move_to(Sending::kOpen);
+  if (progress_.sending() == Sending::kBlocked) {
+    progress_.move_to(Sending::kOpen);
     return;
   }
   if (failed()) return;
   ERR_clear_error();
   (void)SSL_shutdown(ssl_.get());
   ERR_clear_error();
-  if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0) move_to(Sending::kCloseSent);
+  if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0)
+    progress_.move_to(Sending::kCloseSent);
 }
 
 void Engine::on_wire_failure() {
@@ -399,59 +347,35 @@ void Engine::on_wire_failure() {
 
 void Engine::release_buffers() {
   (void)SSL_free_buffers(ssl_.get());
-  if (!has_ahead()) ahead_.reset();
+  ahead_.release_memory();
   channel_.output.release_memory();
 }
 
 // --- failures ------------------------------------------------------------------------------------
 
-void Engine::on_bad_certificate(X509_STORE_CTX* store) {
-  if (!bad_certificate_.empty()) return;
-  // text for the case that memory runs out in the next line; short enough to need no memory
-  bad_certificate_ = "a certificate";
-  bad_certificate_ = describe_bad_certificate(store, wanted_name);
-}
-
-void Engine::on_message(bool outgoing, int content_type, std::span<const unsigned char> message) {
-  if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established() || objection_) return;
-  if (messages_.count_message()) {
-    objection_ = {Errc::kTooManyMessages,
-                  "the peer sends handshake messages (KeyUpdate, tickets) without end"};
-  } else if (channel_.kernel.sends() && requests_key_update(message)) {
-    // OpenSSL would change its own key for sending and not the kernel's. The peer's keys may change
-    // at any time: in TLS 1.3 the kernel never decrypts (KernelTls::control).
-    objection_ = {Errc::kProtocol,
-                  "the peer asks for new keys (KeyUpdate), which ktls=yes cannot make: the kernel "
-                  "encrypts"};
-  }
-  if (objection_) channel_.supply.shut();
-}
-
-/// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
-/// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
-void Engine::refuse_plain_text() {
-  // A TLS record that contains the fatal alert unexpected_message (RFC 8446 6).
-  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
-  if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
-  (void)channel_.output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
+void Engine::on_message(bool outgoing, int content_type,
+                        std::span<const unsigned char> message) noexcept {
+  if (outgoing || content_type != SSL3_RT_HANDSHAKE || !progress_.established()) return;
+  peer.on_message(message, channel_.kernel.sends());
+  if (peer.objects()) channel_.supply.shut();
 }
 
 /// Records why OpenSSL or the wire failed. `result` is what the failed OpenSSL function returned.
 void Engine::fail(int result) {
   if (failed()) return;
   const CheckedWire& wire = channel_.wire;
-  const bool in_handshake = !established();
-  if (in_handshake) move_to(Receiving::kOver);
+  const bool in_handshake = !progress_.established();
+  if (in_handshake) progress_.move_to(Receiving::kOver);
   const unsigned long error = in_handshake ? take_reason() : std::exchange(reason_, 0);
   Failure why = judge({.error = error,
                        .result = error != 0 ? 0 : SSL_get_error(ssl_.get(), result),
                        .in_handshake = in_handshake,
-                       .peer_ended = ended(),
+                       .peer_ended = progress_.ended(),
                        .wire = wire,
-                       .bad_certificate = bad_certificate_});
-  if (in_handshake && !wire.failed() && !wire.ended() && bad_certificate_.empty() &&
+                       .bad_certificate = peer.bad_certificate()});
+  if (in_handshake && !wire.failed() && !wire.ended() && peer.bad_certificate().empty() &&
       is_plain_text(error))
-    refuse_plain_text();
+    refuse_plain_text(ssl_.get(), channel_.output);
   ERR_clear_error();
   failure_ = std::move(why);
 }

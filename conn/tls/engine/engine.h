@@ -18,10 +18,10 @@
 #include "conn/error.h"
 #include "conn/tls/engine/channel.h"
 #include "conn/tls/engine/errc.h"
-#include "conn/tls/engine/loan.h"
-#include "conn/tls/engine/message_limit.h"
 #include "conn/tls/engine/openssl.h"
+#include "conn/tls/engine/peer_check.h"
 #include "conn/tls/engine/phases.h"
+#include "conn/tls/engine/read_ahead_bytes.h"
 #include "conn/tls/engine/role.h"
 #include "conn/tls/engine/wire.h"
 
@@ -57,10 +57,9 @@ class Engine {
   void run_step() noexcept;  ///< calls OpenSSL; on any thread
   Step end_step();           ///< sends what the step wrote; returns what handshake() would return
   /// Holds back the last flight of the handshake (tickets, or in TLS 1.2 its end) until the next
-  /// write(), close_notify() or flush(), to send both together. No effect with kernel TLS.
+  /// write(), close_notify() or flush(), to send both together; until then output().holds() is
+  /// true. No effect with kernel TLS.
   void hold_last_flight() noexcept { may_hold_ = !channel_.kernel.possible(); }
-  /// Whether the last messages of the handshake are held back, see hold_last_flight().
-  bool holds() const noexcept { return channel_.output.holds(); }
 
   // --- data --------------------------------------------------------------------------------------
   /// Reads decrypted data. Returns the number of bytes, 0 after the peer's close_notify, or -1:
@@ -71,15 +70,15 @@ class Engine {
   ssize_t read(void* buffer, std::size_t size, std::span<char> room = {});
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. Returns the
   /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
-  /// -1 with errno EAGAIN while unsent() is not 0 or write_needs_read(), or with failed() true.
+  /// -1 with errno EAGAIN while output().unsent() is not 0 or write_needs_read(), or with failed()
+  /// true.
   ssize_t write(const void* buffer, std::size_t size);
   /// Makes the write()s that follow put their records into `room`, to be offered to the wire
   /// together when it is full or by send_gathered(). To be called before each of them; no effect
   /// while other output waits. Nothing else may be called before send_gathered().
   void gather(std::span<char> room) noexcept { channel_.output.gather(room); }
-  bool gathers() const noexcept { return channel_.output.state() == Output::State::kGathering; }
   /// Writes the gathered TLS records to the connection below (the wire), and keeps what that does
-  /// not take as unsent() output. Returns false if the connection below or this engine has failed.
+  /// not take as unsent output. Returns false if the connection below or this engine has failed.
   bool send_gathered();
   /// Returns whether read() would return something other than EAGAIN, as far as is known (see
   /// only_maybe()). With `ask_wire` reads the wire if that is necessary to find out.
@@ -92,9 +91,9 @@ class Engine {
   /// Whether the engine is established and nothing is left to do: it can be written, nothing waits
   /// to be read or sent, and no direction has ended or failed.
   bool is_quiet() const {
-    return phase_ == Phase::kEstablished && receiving_ == Receiving::kOpen &&
-           sending_ == Sending::kOpen && channel_.output.state() == Output::State::kThrough &&
-           !readable();
+    return progress_.established() && progress_.receiving() == Receiving::kOpen &&
+           progress_.sending() == Sending::kOpen &&
+           channel_.output.state() == Output::State::kThrough && !readable();
   }
   /// Whether a write or close_notify waits for the rest of a message of the peer (a ticket, a
   /// KeyUpdate). While such a message is incomplete TLS can send nothing.
@@ -105,11 +104,10 @@ class Engine {
   /// send.
   bool flush() {
     const bool through = channel_.output.state() == Output::State::kThrough;
-    return (through && sending_ == Sending::kOpen) || flush_rest();
+    return (through && progress_.sending() == Sending::kOpen) || flush_rest();
   }
-  /// Returns the number of ciphertext bytes that the wire did not take yet; bytes that
-  /// hold_last_flight() holds back are not included.
-  std::size_t unsent() const noexcept { return channel_.output.unsent(); }
+  /// The ciphertext that the wire did not take yet, or was not offered.
+  const Output& output() const noexcept { return channel_.output; }
   /// Must be called when a write to the wire outside the engine (kernel TLS) has failed; errno must
   /// still hold the reason.
   void on_wire_failure();
@@ -117,76 +115,44 @@ class Engine {
   void release_buffers();
 
   // --- facts -------------------------------------------------------------------------------------
-  /// Whether the handshake has succeeded. Before that nothing of the peer is proven.
-  bool established() const noexcept { return phase_ == Phase::kEstablished; }
+  /// How far the handshake and both directions have come.
+  const Progress& progress() const noexcept { return progress_; }
   bool failed() const noexcept { return static_cast<bool>(failure_); }
-  /// Whether read() returns no more data, not even data that arrived before a failure.
-  bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
   /// Whether reading or writing ciphertext has failed.
   bool wire_failed() const noexcept { return channel_.wire.failed(); }
   const Failure& failure() const noexcept { return failure_; }
-  /// Whether the peer's close_notify was received: it sends no more data.
-  bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
   const KernelTls& kernel() const noexcept { return channel_.kernel; }
   SSL* ssl() const noexcept { return ssl_.get(); }
   static Engine& of(const SSL* ssl);
 
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
-  void on_bad_certificate(X509_STORE_CTX* store);
   /// `message`: the whole message, not empty.
-  void on_message(bool outgoing, int content_type, std::span<const unsigned char> message);
-  /// The server name that a client expects in the certificate, for error messages.
-  std::string wanted_name;
+  void on_message(bool outgoing, int content_type, std::span<const unsigned char> message) noexcept;
+  PeerCheck peer;  ///< what is known of the peer's certificate and messages
   /// The key under which a client stores the TLS sessions of this server.
   std::string session_name;
 
  private:
-  static constexpr std::size_t kAhead = 1024;
-  void move_to(Phase next) noexcept;
-  void move_to(Receiving next) noexcept;
-  void move_to(Sending next) noexcept;
   void fail(int result);
   int error_of(int result);
   bool goes_on(int result);
-  void refuse_plain_text();
   void settle();
   void resume_sending();
   bool surely_readable() const;
   int look_once();
-  void make_ahead() noexcept;
-  std::size_t take_ahead(void* buffer, std::size_t size) noexcept;
-  bool has_ahead() const noexcept { return ahead_from_ != ahead_to_; }
   bool flush_rest();
-  void begin_step();
-  void end_loan() noexcept;
-  void put_back(std::span<const char> bytes) noexcept;
 
   Channel channel_;
   SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
-  Phase phase_ = Phase::kNew;
-  Receiving receiving_ = Receiving::kOpen;
-  Sending sending_ = Sending::kOpen;
+  Progress progress_;
   bool may_hold_ = false;
   bool stepped_ = false;  // whether the last step completed the handshake
   // Whether read() or look() stopped early, to leave time for other connections, so that there may
   // be more data.
   bool maybe_more_ = false;
-  // The bytes of ahead_ that look() has read and read() has not returned yet. With them a message
-  // takes one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
-  std::uint16_t ahead_from_ = 0, ahead_to_ = 0;
-  // A wire in front of the real one that holds bytes read from it too early: in advance, for a
-  // handshake step on another thread, or by a read() that could not use them all. Null if there are
-  // no such bytes: the engine then reads the wire that it was made with.
-  std::unique_ptr<Loan> loan_;
-  // Allocated by OPENSSL_malloc(), like OpenSSL's own buffers, and freed together with these; null:
-  // there is none.
-  std::unique_ptr<char, FreeBytes> ahead_;
+  ReadAheadBytes ahead_;  // the data that look() has read and read() has not returned yet
   // The OpenSSL error that error_of() took from the queue of errors; 0: none.
   unsigned long reason_ = 0;
-  MessageLimit messages_;
-  // why a message that was received must end the connection; empty if none must
-  Failure objection_;
-  std::string bad_certificate_;
   Failure failure_;
 };
 

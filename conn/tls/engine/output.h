@@ -74,6 +74,7 @@ class Output {
     move_to(bytes_.empty() ? State::kThrough : complete ? State::kHeld : State::kUnsent);
     return state_ != State::kThrough;
   }
+  /// Whether the last messages of the handshake are held back.
   bool holds() const noexcept { return state_ == State::kHeld; }
 
   /// The largest record, its header included (RFC 5246 6.2.3).
@@ -90,6 +91,8 @@ class Output {
     gathered_ = 0;
     move_to(State::kGathering);
   }
+  /// Whether put() gathers: gather() was called, and send_gathered() was not.
+  bool gathers() const noexcept { return state_ == State::kGathering; }
   /// Ends what gather() began: offers the bytes to the wire, and keeps those that it does not take.
   /// Returns false if the wire has failed.
   bool send_gathered();

@@ -34,6 +34,7 @@
 //   kCloseOwed      must not be    as long as the message is unfinished
 //   kCloseSent      must not be    no
 
+#include <cassert>
 #include <cstdint>
 
 #include "ae/abi.h"
@@ -68,5 +69,35 @@ constexpr bool allowed(Sending from, Sending to) {
   return false;
 }
 static_assert(!allowed(Sending::kCloseSent, Sending::kOpen), "close_notify is the last record");
+
+/// The three states of one connection.
+class Progress {
+ public:
+  Phase phase() const noexcept { return phase_; }
+  Receiving receiving() const noexcept { return receiving_; }
+  Sending sending() const noexcept { return sending_; }
+  /// Whether the handshake has succeeded. Before that nothing of the peer is proven.
+  bool established() const noexcept { return phase_ == Phase::kEstablished; }
+  /// Whether the peer's close_notify was received: it sends no more data.
+  bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
+  /// Whether no more data can be read, not even data that arrived before a failure.
+  bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
+
+  // Change one state, which must be allowed().
+  void move_to(Phase next) noexcept { change(phase_, next); }
+  void move_to(Receiving next) noexcept { change(receiving_, next); }
+  void move_to(Sending next) noexcept { change(sending_, next); }
+
+ private:
+  template <class State>
+  static void change(State& state, State next) noexcept {
+    assert(allowed(state, next));
+    state = next;
+  }
+
+  Phase phase_ = Phase::kNew;
+  Receiving receiving_ = Receiving::kOpen;
+  Sending sending_ = Sending::kOpen;
+};
 
 }}}  // namespace conn::tls
