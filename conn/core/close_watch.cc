@@ -13,14 +13,14 @@ void unqueue(CloseWatch& watch) noexcept { watch.unqueue(); }
 
 void DropCloseWatch::operator()(CloseWatch* watch) const noexcept { delete watch; }
 
-bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
+bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_watch_->due(); }
 
-bool ConnectionCore::close_due() const noexcept {
-  return gone() && (close_watch_->when == CloseOn::kEnd || carrier_->why_ended());
+bool CloseWatch::due() const noexcept {
+  return connection_.gone() && (when == CloseOn::kEnd || connection_.carrier().why_ended());
 }
 
 void ConnectionCore::queue_close() noexcept {
-  if (!close_watch_ || set_ == nullptr || !close_due()) return;
+  if (!close_watch_ || set_ == nullptr || !close_watch_->due()) return;
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 

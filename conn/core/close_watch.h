@@ -16,6 +16,8 @@ class CloseWatch final : public ReadyItem {
   explicit CloseWatch(ConnectionCore& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
   CloseOn when = CloseOn::kEnd;
+  /// Whether the handler's event (the peer's end of stream, or a failure) has happened.
+  bool due() const noexcept;
 
  private:
   std::size_t run_ready() override;

@@ -6,6 +6,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/counting.h"
+#include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/probes.h"
 
@@ -16,7 +17,8 @@ namespace {
 /// 10.0.0.1:6379": the type and both addresses.
 std::string usual_path(const Carrier& carrier) {
   std::string line(carrier.type().name());
-  const std::string here = carrier.local_address(), there = carrier.peer_address();
+  const CarrierFacts& facts = carrier.facts();
+  const std::string here = facts.local_address(), there = facts.peer_address();
   if (!here.empty()) line.append(" ").append(here);
   // Both ends of a Unix socket have the same name, which is shown only once.
   if (there.empty() || there == here) return line;
@@ -62,7 +64,7 @@ bool ConnectionBase::wait_to_connect(const Endpoint& to, ae::TimePoint deadline)
   const int why = Interruption::ends() ? EINTR : ETIMEDOUT;
   if (state_ == State::kConnecting) fail(errno_failure(why, "connect to " + to.to_string()));
   if (state_ == State::kConnected) return true;
-  errno = why == EINTR ? EINTR : failed_errno();
+  errno = why == EINTR ? EINTR : errno_of(failure_);
   return false;
 }
 
@@ -144,7 +146,7 @@ void ConnectionBase::look_at_run(bool reads, std::uint64_t before) noexcept {
 std::string ConnectionBase::path_and_origin() const {
   const bool stood = state_ == State::kConnected || state_ == State::kClosed || lost_.established;
   if (!stood) return {};
-  std::string line = carrier_->path();
+  std::string line = carrier_->facts().path();
   if (line.empty()) line = usual_path(*carrier_);
   if (const Origin* const known = origin()) line += known->path;
   return printable(std::move(line));
@@ -153,7 +155,7 @@ std::string ConnectionBase::path_and_origin() const {
 std::vector<std::pair<std::string, std::string>> ConnectionBase::info_and_origin() const {
   std::vector<std::pair<std::string, std::string>> facts;
   if (const Origin* const known = origin()) facts = known->facts;
-  for (auto& fact : carrier_->info()) facts.push_back(std::move(fact));
+  for (auto& fact : carrier_->facts().info()) facts.push_back(std::move(fact));
   return facts;
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/core/connection_core.h"
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
-
 #include <cerrno>
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/idle_watch.h"
 #include "conn/core/in_place_state.h"
+#include "conn/core/path_watch.h"
 #include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -56,14 +55,6 @@ ConnectionCore::~ConnectionCore() {
   leave_set();
 }
 
-void ConnectionCore::unlink() noexcept {
-  if (set_link_ == nullptr) return;
-  *set_link_ = set_next_;
-  if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
-  set_link_ = nullptr;
-  set_next_ = nullptr;
-}
-
 void ConnectionCore::leave_set() noexcept {
   if (close_watch_) unqueue(*close_watch_);
   if (rare_ && rare_->path) unqueue(*rare_->path);
@@ -78,7 +69,7 @@ void ConnectionCore::drop_handlers() noexcept {
   wanted_.barrier = Barrier::kNo;
   wanted_.connected = false;
   if (rare_) rare_->on_connect.clear();
-  drop_path_handler();
+  if (rare_ && rare_->path) rare_->path->drop();
   put(on_read_, wanted_.read);
   put(on_write_, wanted_.write);
 }
@@ -89,7 +80,7 @@ void ConnectionCore::give_up() noexcept {
   count_close();
   drop_handlers();
   close_watch_.reset();
-  watch_idle();
+  IdleWatch::follow(*this);
   reserved_ = 0;
   // This is a call from inside abandon(), which completes the end of the connection itself.
   if (abandoned_ && loop_ != nullptr) return;
@@ -135,11 +126,11 @@ void ConnectionCore::abandon() noexcept {
 void ConnectionCore::carrier_changed() noexcept {
   // The connection is added to the set again, because the set groups connections by their carrier's
   // type, which has changed.
-  if (set_link_ != nullptr) {
+  if (listed()) {
     unlink();
     set_->add(*this);
   }
-  watch_idle();
+  IdleWatch::follow(*this);
   queue_close();
 }
 
@@ -164,15 +155,6 @@ void ConnectionCore::cut(const Failure& why) noexcept {
     fail(out_of_memory());
   }
   watch_or_fail();
-}
-
-std::size_t ConnectionCore::output_here() const noexcept {
-  std::size_t size = in_place_ != nullptr ? in_place_->output().waiting() : 0;
-  int queued = 0;
-  const int fd = carrier_->fd();
-  if (fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
-    size += static_cast<std::size_t>(queued);
-  return size;
 }
 
 std::string ConnectionCore::hand_over(ConnectionPtr connection, ConnectionBase& layer) {
@@ -241,7 +223,7 @@ void ConnectionCore::state_changed(State from) noexcept {
     case State::kAccepting:
       break;
   }
-  watch_idle();
+  IdleWatch::follow(*this);
   queue_close();
 }
 

@@ -17,6 +17,7 @@
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/core/connection_base.h"
+#include "conn/core/set_entry.h"
 #include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -40,7 +41,7 @@ class ConnectionSet;
 class InPlace;
 
 /// The implementation of a Connection of a program. To be used on the thread of its loop.
-class AECONN_API ConnectionCore final : public Connection, public ConnectionBase {
+class AECONN_API ConnectionCore final : public Connection, public ConnectionBase, public SetEntry {
  public:
   /// Creates a connection in state kNone and adds it to the loop's ConnectionSet. Throws
   /// std::bad_alloc.
@@ -113,7 +114,6 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   using CarrierHost::carrier_;
   using CarrierHost::Ending;
   using CarrierHost::ending_;
-  using CarrierHost::failed_errno;
   using CarrierHost::failure_;
   using CarrierHost::gone;
   using CarrierHost::id_;
@@ -144,7 +144,6 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     return closing() ? Alive::kGone : Alive::kYes;
   }
   void drop_handlers() noexcept;
-  void drop_path_handler() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
   /// Whether the carrier must be informed when the events that the connection waits for have
@@ -159,17 +158,9 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void give_up() noexcept;
   void leave_to_parent() noexcept;
   void abandon() noexcept;
-  void unlink() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
-  void watch_idle() noexcept;
-  void fail_idle(ae::Duration time) noexcept;
   void cut(const Failure& why) noexcept;
-  /// Number of output bytes that have not left this machine, as far as it is known: those that wait
-  /// above the carrier, and those that the kernel holds for a socket.
-  std::size_t output_here() const noexcept;
-  /// Whether the close handler's event (the peer's end of stream, or a failure) has happened.
-  bool close_due() const noexcept;
   void queue_close() noexcept;
 
   bool may_send() noexcept;
@@ -193,8 +184,6 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;
-  ConnectionCore* set_next_ = nullptr;  // next connection in the loop's ConnectionSet; null: none
-  ConnectionCore** set_link_ = nullptr;
 
  private:
   void state_changed(State from) noexcept override;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/core/connection_set.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -14,6 +17,12 @@ namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Every SetEntry in the lists is that of a ConnectionCore.
+ConnectionCore* first_of(SetEntry* head) noexcept { return static_cast<ConnectionCore*>(head); }
+ConnectionCore* next_of(const ConnectionCore& connection) noexcept {
+  return static_cast<ConnectionCore*>(connection.next());
+}
 
 // While the connections of an ending loop send their last data, each one waits for at most this
 // time before the others are served again.
@@ -33,6 +42,17 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
     }
   }
   return connection.carrier_->drain(until);
+}
+
+/// Returns the number of output bytes that have not left this machine, as far as it is known: those
+/// that wait above the carrier, and those that the kernel holds for a socket.
+std::size_t output_here(const ConnectionCore& connection) noexcept {
+  std::size_t size = connection.in_place_ != nullptr ? connection.in_place_->output().waiting() : 0;
+  int queued = 0;
+  const int fd = connection.carrier_->facts().fd();
+  if (fd >= 0 && ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
+    size += static_cast<std::size_t>(queued);
+  return size;
 }
 
 }  // namespace
@@ -78,11 +98,7 @@ ConnectionSet::~ConnectionSet() {
 }
 
 void ConnectionSet::add(ConnectionCore& connection) {
-  ConnectionCore*& head = kinds_[&connection.carrier().type()].head;
-  connection.set_next_ = head;
-  connection.set_link_ = &head;
-  if (head != nullptr) head->set_link_ = &connection.set_next_;
-  head = &connection;
+  connection.link(kinds_[&connection.carrier().type()].head);
 }
 
 void LoopEndWatcher::stop_watching() noexcept {
@@ -111,7 +127,7 @@ void ConnectionSet::after_fork() noexcept {
   // No connection is destroyed during this loop: released connections wait in the event loop's list
   // of deferred objects.
   for (const auto& [type, kind] : kinds_) {
-    for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
+    for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each)) {
       if (!each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased) continue;
       if (each->given_up()) {
         each->ending_ = ConnectionCore::Ending::kClosing;
@@ -135,11 +151,11 @@ void ConnectionSet::cut_served(const Failure& why, std::size_t& connections,
   // No connection is destroyed during this loop: no handler runs, and released connections wait in
   // the event loop's list of deferred objects.
   for (const auto& [type, kind] : kinds_) {
-    for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
+    for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each)) {
       if (!each->served_ || each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased)
         continue;
       ++connections;
-      bytes += each->output_here();
+      bytes += output_here(*each);
       each->cut(why);
     }
   }
@@ -161,7 +177,7 @@ bool ConnectionSet::abandon(Kind& kind) noexcept {
   const bool any = kind.head != nullptr;
   // Each round begins at the head of the list: abandoning one connection may destroy others, which
   // its handlers own.
-  while (kind.head != nullptr) kind.head->abandon();
+  while (kind.head != nullptr) first_of(kind.head)->abandon();
   return any;
 }
 
@@ -186,7 +202,8 @@ void ConnectionSet::drain() noexcept {
   const ae::TimePoint began = Clock::now();
   const auto for_each = [this](const auto& call) {
     for (const auto& [type, kind] : kinds_)
-      for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) call(*each);
+      for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each))
+        call(*each);
   };
   for (;;) {
     // The connections that have data left are marked and counted, not put in a list, which might

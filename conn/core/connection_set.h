@@ -23,6 +23,7 @@ class ConnectionCore;
 class DueToClose;
 class InPlacePool;
 class ReadyList;
+class SetEntry;
 
 /// An object that is notified once, just before the event loop ends, while everything on this loop
 /// still works.
@@ -103,7 +104,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   friend class Connection;
   struct Kind {  // the counters and the connections of one type on this loop
     LoopCounters counters;
-    ConnectionCore* head = nullptr;
+    SetEntry* head = nullptr;
   };
   void add(ConnectionCore& connection);
   /// Ends all connections of one type, because the event loop ends. Returns false if there were

@@ -42,14 +42,16 @@ const Failure& ConnectionFacts::why_ended() const noexcept {
   return ConnectionCore::of(*this).carrier_->why_ended();
 }
 
-int ConnectionFacts::fd() const noexcept { return ConnectionCore::of(*this).carrier_->fd(); }
+int ConnectionFacts::fd() const noexcept {
+  return ConnectionCore::of(*this).carrier_->facts().fd();
+}
 
 std::string ConnectionFacts::local_address() const {
-  return ConnectionCore::of(*this).carrier_->local_address();
+  return ConnectionCore::of(*this).carrier_->facts().local_address();
 }
 
 std::string ConnectionFacts::peer_address() const {
-  return ConnectionCore::of(*this).carrier_->peer_address();
+  return ConnectionCore::of(*this).carrier_->facts().peer_address();
 }
 
 Address ConnectionFacts::local_host_port() const { return split_address(local_address()); }
@@ -57,19 +59,19 @@ Address ConnectionFacts::local_host_port() const { return split_address(local_ad
 Address ConnectionFacts::peer_host_port() const { return split_address(peer_address()); }
 
 std::size_t ConnectionFacts::local_sockaddr(sockaddr_storage& to) const noexcept {
-  const SocketAddress address = ConnectionCore::of(*this).carrier_->local_sockaddr();
+  const SocketAddress address = ConnectionCore::of(*this).carrier_->facts().local_sockaddr();
   to = address.storage;
   return address.size;
 }
 
 std::size_t ConnectionFacts::peer_sockaddr(sockaddr_storage& to) const noexcept {
-  const SocketAddress address = ConnectionCore::of(*this).carrier_->peer_sockaddr();
+  const SocketAddress address = ConnectionCore::of(*this).carrier_->facts().peer_sockaddr();
   to = address.storage;
   return address.size;
 }
 
 std::optional<bool> ConnectionFacts::is_local() const {
-  return ConnectionCore::of(*this).carrier_->is_local();
+  return ConnectionCore::of(*this).carrier_->facts().is_local();
 }
 
 std::string ConnectionFacts::path() const { return ConnectionCore::of(*this).path_and_origin(); }
@@ -79,15 +81,15 @@ std::vector<std::pair<std::string, std::string>> ConnectionFacts::info() const {
 }
 
 std::string ConnectionFacts::peer_certificate() const {
-  return ConnectionCore::of(*this).carrier_->peer_certificate();
+  return ConnectionCore::of(*this).carrier_->facts().peer_certificate();
 }
 
 std::string ConnectionFacts::peer_user() const {
-  return ConnectionCore::of(*this).carrier_->peer_user();
+  return ConnectionCore::of(*this).carrier_->facts().peer_user();
 }
 
 std::optional<PeerCredentials> ConnectionFacts::peer_credentials() const {
-  return ConnectionCore::of(*this).carrier_->peer_credentials();
+  return ConnectionCore::of(*this).carrier_->facts().peer_credentials();
 }
 
 }}  // namespace conn

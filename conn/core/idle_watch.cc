@@ -19,8 +19,8 @@ Failure silence(const Carrier& carrier, ae::Duration time) {
   Failure why = out_of_memory();
   why.code = std::make_error_code(std::errc::timed_out);
   try {
-    why.text = "connection to " + carrier.peer_address() + ": nothing was read or written for " +
-               time_words(time);
+    why.text = "connection to " + carrier.facts().peer_address() +
+               ": nothing was read or written for " + time_words(time);
   } catch (const std::bad_alloc&) {
     // There is no memory for this text. The failure keeps the text of out_of_memory(), with the
     // right code.
@@ -56,37 +56,37 @@ ae::Duration IdleWatch::look() {
     quiet_ = 0;
   else if (++quiet_ == kSteps) {
     timer_ = 0;
-    connection_.fail_idle(time_);  // destroys this object
+    fail();  // destroys this object
     return ae::kNoMore;
   }
   return step_;
 }
 
-/// Begins or ends to watch for silence. Called after the state, the carrier or the loop has
-/// changed.
-void ConnectionCore::watch_idle() noexcept {
-  const bool watched = state_ == State::kConnected && events_wanted() && !given_up() && carrier_;
-  const ae::Duration time = watched ? carrier_->idle_timeout() : ae::Duration::zero();
+void IdleWatch::fail() noexcept {
+  ConnectionCore& c = connection_;
+  if (c.given_up() || c.inherited()) return;
+  c.fail(silence(c.carrier(), time_));
+  c.keep_unread();
+  c.watch_or_fail();
+}
+
+void IdleWatch::follow(ConnectionCore& c) noexcept {
+  const bool watched =
+      c.state_ == State::kConnected && c.events_wanted() && !c.given_up() && c.carrier_;
+  const ae::Duration time = watched ? c.carrier_->idle_timeout() : ae::Duration::zero();
   if (time <= ae::Duration::zero()) {
-    if (rare_) rare_->idle.reset();
+    if (c.rare_) c.rare_->idle.reset();
     return;
   }
-  if (rare_ && rare_->idle && rare_->idle->time() == time) return;
+  if (c.rare_ && c.rare_->idle && c.rare_->idle->time_ == time) return;
   try {
-    rare().idle.reset();
-    rare().idle.reset(new IdleWatch(*this, time));
+    c.rare().idle.reset();
+    c.rare().idle.reset(new IdleWatch(c, time));
   } catch (const std::bad_alloc&) {
     // There is no memory to watch the connection. It might then stay for ever, contrary to its
     // option.
-    fail(out_of_memory());
+    c.fail(out_of_memory());
   }
-}
-
-void ConnectionCore::fail_idle(ae::Duration time) noexcept {
-  if (given_up() || inherited()) return;
-  fail(silence(*carrier_, time));
-  keep_unread();
-  watch_or_fail();
 }
 
 }}  // namespace conn

@@ -22,10 +22,14 @@ class IdleWatch {
   IdleWatch(const IdleWatch&) = delete;
   IdleWatch& operator=(const IdleWatch&) = delete;
 
-  ae::Duration time() const noexcept { return time_; }  ///< idle-timeout of the connection
+  /// Begins or ends to watch `connection`, as its option and its state ask for. To be called after
+  /// the state, the carrier or the loop has changed. Without memory for the watch the connection
+  /// fails.
+  static void follow(ConnectionCore& connection) noexcept;
 
  private:
   ae::Duration look();
+  void fail() noexcept;
   std::uint64_t bytes() const noexcept;
 
   ConnectionCore& connection_;

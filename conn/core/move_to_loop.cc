@@ -10,7 +10,9 @@
 #include "conn/core/close_watch.h"
 #include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/idle_watch.h"
 #include "conn/core/in_place_state.h"
+#include "conn/kit/errno_of.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
@@ -28,7 +30,7 @@ bool Connection::join(ae::EventLoop& loop) {
   const bool stood = c.state_ != State::kError;
   c.arrive(loop);
   if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
-  errno = stood ? c.failed_errno() : ENOMEM;
+  errno = stood ? errno_of(c.failure_) : ENOMEM;
   return false;
 }
 
@@ -102,7 +104,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   }
   // This comes before carrier_->interest_changed(), which needs the carrier on its new loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
-  watch_idle();
+  IdleWatch::follow(*this);
   if (events_wanted()) watch_or_fail();
 }
 

@@ -18,6 +18,7 @@
 #include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/coded_error.h"
+#include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/probes.h"
 
@@ -107,7 +108,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
         errno = EALREADY;
         break;
       case State::kError:
-        errno = c.failed_errno();
+        errno = errno_of(c.failure_);
         break;
       default:
         errno = ENOTCONN;
@@ -128,7 +129,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
     c.fail(out_of_memory());
     throw;
   }
-  errno = c.failed_errno();
+  errno = errno_of(c.failure_);
   return false;
 }
 
@@ -274,7 +275,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
     c.close_watch_->when = when;
     c.queue_close();
   }
-  if (!c.events_wanted() || (c.close_watch_ && c.close_due())) return;
+  if (!c.events_wanted() || (c.close_watch_ && c.close_watch_->due())) return;
   try {
     c.carrier_->interest_changed();
   } catch (...) {

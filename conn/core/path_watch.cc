@@ -33,12 +33,6 @@ void ConnectionCore::path_changed() noexcept {
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*rare_->path);
 }
 
-void ConnectionCore::drop_path_handler() noexcept {
-  if (!rare_ || !rare_->path) return;
-  rare_->path->unqueue();
-  rare_->path->handler.clear();
-}
-
 /// Runs the path handler. Returns 1; or 0 if it may not run now.
 std::size_t PathWatch::run_ready() {
   ConnectionCore& connection = connection_;

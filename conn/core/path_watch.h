@@ -16,6 +16,11 @@ class PathWatch final : public ReadyItem {
  public:
   explicit PathWatch(ConnectionCore& connection) noexcept : connection_(connection) {}
   ae::HandlerSlot<void(Connection&)> handler;
+  /// Removes the handler, which then does not run even if it was due.
+  void drop() noexcept {
+    unqueue();
+    handler.clear();
+  }
 
  private:
   std::size_t run_ready() override;

@@ -85,7 +85,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
   std::optional<Fallback> fallback;
   try {
     Origin origin;
-    origin.facts = facts();
+    origin.facts = reasons();
     origin.facts.insert(origin.facts.begin(), {"carrier", std::string(taken.name())});
     if (!skipped_.empty()) {
       origin.path = "; " + describe(skipped_);
@@ -98,7 +98,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
   if (fallback) list().report(here, *fallback);
 }
 
-std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
+std::vector<std::pair<std::string, std::string>> ListCarrier::reasons() const {
   std::vector<std::pair<std::string, std::string>> all;
   for (const Skipped& each : skipped_) all.emplace_back("not-" + each.scheme, each.why.text);
   return all;

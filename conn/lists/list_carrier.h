@@ -39,14 +39,14 @@ class ListCarrier final : public Carrier {
   std::optional<bool> is_local() const override { return std::nullopt; }
   /// Returns, once all candidates have failed, one fact for each: named "not-rdma" or similar, with
   /// the reason as its value.
-  std::vector<std::pair<std::string, std::string>> info() const override { return facts(); }
+  std::vector<std::pair<std::string, std::string>> info() const override { return reasons(); }
 
  private:
   static ssize_t refused() noexcept;
   const FallbackType& list() const noexcept;
   void dialled(ConnectionPtr winner);
   void hand_over(ConnectionPtr winner);
-  std::vector<std::pair<std::string, std::string>> facts() const;
+  std::vector<std::pair<std::string, std::string>> reasons() const;
 
   std::unique_ptr<Dial> dial_;  // tries the candidates; null except while connecting
   std::string to_;              // the URL to connect to, without options

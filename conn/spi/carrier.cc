@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "conn/kit/errno_of.h"
 #include "conn/kit/resolver.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -115,18 +116,8 @@ void CarrierHost::watch_or_fail() noexcept {
   }
 }
 
-/// Returns the errno for the failure. Codes of other categories (verbs, resolver) are mapped by
-/// their default condition; without an errno, EIO.
-int CarrierHost::failed_errno() const noexcept {
-  const std::error_code& code = failure_.code;
-  if (code.category() == std::generic_category() || code.category() == std::system_category())
-    return code.value();
-  const std::error_condition condition = code.default_error_condition();
-  return condition.category() == std::generic_category() ? condition.value() : EIO;
-}
-
 ssize_t CarrierHost::no_more_unread() const noexcept {
-  errno = failed_errno();
+  errno = errno_of(failure_);
   return -1;
 }
 
@@ -138,7 +129,7 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
     return -1;
   }
   bool& told = reading ? lost_.read_told : lost_.write_told;
-  errno = state_ == State::kError && !told ? failed_errno() : ENOTCONN;
+  errno = state_ == State::kError && !told ? errno_of(failure_) : ENOTCONN;
   if (state_ == State::kError) told = true;
   return -1;
 }
@@ -147,6 +138,7 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
 
 CarrierBase::~CarrierBase() = default;
 
+CarrierFacts::~CarrierFacts() = default;
 SocketAddress CarrierFacts::local_sockaddr() const noexcept { return {}; }
 SocketAddress CarrierFacts::peer_sockaddr() const noexcept { return {}; }
 

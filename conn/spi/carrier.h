@@ -167,7 +167,6 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Returns the result of a read or a write that the state forbids. Like a socket, each direction
   /// reports the failure once, and fails with ENOTCONN afterwards.
   ssize_t refuse(ae::Mask direction) noexcept;
-  int failed_errno() const noexcept;  ///< returns the errno value that best matches failure()
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
   /// Moves the connection to `loop`, after leave(), and informs the place that occupy() has stored.
@@ -219,12 +218,43 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Quota::Place place_;            ///< the connection's slot of a quota, see occupy()
 };
 
-/// The members that every carrier has: its transport, and its host, which is the connection.
-class AECONN_API CarrierBase {
+/// What can be told about a connection; conn::ConnectionFacts has a function for each fact. A
+/// carrier hands it out with Carrier::facts(). The functions may be called in any state.
+class AECONN_API CarrierFacts {
+ public:
+  virtual ~CarrierFacts();
+  /// Address of this end of the connection; "", the default: unknown.
+  virtual std::string local_address() const { return {}; }
+  virtual std::string peer_address() const { return {}; }  ///< address of the peer; "": unknown
+  /// The addresses of both ends for socket calls (conn/kit/resolver.h); unset, the default:
+  /// unknown.
+  virtual SocketAddress local_sockaddr() const noexcept;
+  /// Address of the peer for socket calls; unset: unknown.
+  virtual SocketAddress peer_sockaddr() const noexcept;
+  /// Whether the peer is on this host; no value, the default: unknown.
+  virtual std::optional<bool> is_local() const { return std::nullopt; }
+  /// File descriptor that only this connection uses, or -1.
+  virtual int fd() const noexcept { return -1; }
+  /// The path to the peer, for a connection that is or was established. Empty: the host shows the
+  /// name of the transport and both addresses instead.
+  virtual std::string path() const { return {}; }
+  /// Details about the connection for logs, as pairs of a name and a value.
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
+  /// The peer's certificate in PEM format; "": none.
+  virtual std::string peer_certificate() const { return {}; }
+  /// The user that option peer-user has determined for the peer; "": none.
+  virtual std::string peer_user() const { return {}; }
+  /// The process at the other end; no value: unknown.
+  virtual std::optional<PeerCredentials> peer_credentials() const { return std::nullopt; }
+};
+
+/// The members that every carrier has: its transport, and its host, which is the connection. A
+/// carrier is also the CarrierFacts of its connection, unless its facts() returns another object.
+class AECONN_API CarrierBase : protected CarrierFacts {
  public:
   CarrierBase(const CarrierBase&) = delete;
   CarrierBase& operator=(const CarrierBase&) = delete;
-  virtual ~CarrierBase();
+  ~CarrierBase() override;
   // make_connection() (conn/core/make_connection.h) creates a carrier together with its connection,
   // in one block of memory.
   static void* operator new(std::size_t) = delete;
@@ -263,42 +293,11 @@ class AECONN_API CarrierBase {
   const ConnectionType& type_;
 };
 
-/// The facts that a carrier reports; conn::ConnectionFacts has a function for each of them.
-class AECONN_API CarrierFacts : public CarrierBase {
- public:
-  /// Address of this end of the connection; "": unknown.
-  virtual std::string local_address() const = 0;
-  virtual std::string peer_address() const = 0;  ///< address of the peer; "": unknown
-  /// The addresses of both ends for socket calls (conn/kit/resolver.h); unset, the default:
-  /// unknown.
-  virtual SocketAddress local_sockaddr() const noexcept;
-  /// Address of the peer for socket calls; unset: unknown.
-  virtual SocketAddress peer_sockaddr() const noexcept;
-  /// Whether the peer is on this host; no value: unknown.
-  virtual std::optional<bool> is_local() const = 0;
-  /// File descriptor that only this connection uses, or -1.
-  virtual int fd() const noexcept { return -1; }
-  /// The path to the peer, for a connection that is or was established. Empty: the host shows the
-  /// name of the transport and both addresses instead.
-  virtual std::string path() const { return {}; }
-  /// Details about the connection for logs, as pairs of a name and a value.
-  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  /// The peer's certificate in PEM format; "": none.
-  virtual std::string peer_certificate() const { return {}; }
-  /// The user that option peer-user has determined for the peer; "": none.
-  virtual std::string peer_user() const { return {}; }
-  /// The process at the other end; no value: unknown.
-  virtual std::optional<PeerCredentials> peer_credentials() const { return std::nullopt; }
-
- protected:
-  using CarrierBase::CarrierBase;
-};
-
 /// Carries the bytes of one connection; a transport derives from it. Each function implements the
 /// operation of conn::Connection with the same name unless its comment says otherwise; the core has
 /// already checked the state and the arguments. Functions that may block say so; no other function
 /// does.
-class AECONN_API Carrier : public CarrierFacts {
+class AECONN_API Carrier : public CarrierBase {
  public:
   // --- what every carrier implements -------------------------------------------------------------
   /// Begins to connect to `to`, which check() of the type has accepted. The carrier must call
@@ -342,6 +341,10 @@ class AECONN_API Carrier : public CarrierFacts {
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
+  /// The object that tells the facts of the connection. The default is this carrier, which then
+  /// overrides the functions of CarrierFacts. A carrier with many facts may have an object for
+  /// them, which must be the same one, and must exist, as long as the carrier does.
+  virtual const CarrierFacts& facts() const noexcept { return *this; }
   /// Writes one piece of at least one byte, as writev() does. The default calls writev().
   virtual ssize_t write(const void* buffer, std::size_t size);
   /// Reads into several buffers like readv(2). The default calls read() for each of them.
@@ -433,7 +436,7 @@ class AECONN_API Carrier : public CarrierFacts {
   virtual void host_changed() noexcept {}
 
  protected:
-  using CarrierFacts::CarrierFacts;
+  using CarrierBase::CarrierBase;
 };
 
 }}  // namespace conn
