@@ -76,42 +76,41 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   }
 }
 
-Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done)
+Linger::Linger(ae::EventLoop& loop, int fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done)
     : loop_(loop),
-      fd_(std::move(fd)),
+      fd_(fd),
       deadline_(std::chrono::steady_clock::now() + limit),
       ledger_(ledger),
       done_(std::move(done)),
       delay_(std::min(kFirstLook, limit)),
-      peer_sends_(unread_bytes(fd_.get()) > 0),
+      peer_sends_(unread_bytes(fd_) > 0),
       last_arrival_(std::chrono::steady_clock::now()) {}
 
 void Linger::start() {
-  ::shutdown(fd_.get(), SHUT_WR);
-  loop_.add_file_event(fd_.get(), ae::kReadable | ae::kTrusted,
-                       [this](int, ae::Mask) { readable(); });
+  ::shutdown(fd_, SHUT_WR);
+  loop_.add_file_event(fd_, ae::kReadable | ae::kTrusted, [this](int, ae::Mask) { readable(); });
   timer_ = loop_.add_time_event(delay_, [this] { return tick(); });
 }
 
-Linger::~Linger() { (void)give_back(); }
+Linger::~Linger() { stop(); }
 
-Fd Linger::give_back() noexcept {
-  if (fd_) loop_.remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
+void Linger::stop() noexcept {
+  if (std::exchange(over_, true)) return;
+  loop_.remove_file_event(fd_, ae::kReadable | ae::kWritable);
   if (timer_ != 0) loop_.remove_time_event(timer_);
   timer_ = 0;
-  return std::move(fd_);
 }
 
 void Linger::finish() {
-  Fd fd = give_back();
+  stop();
   const Done done = std::move(done_);
-  done(std::move(fd));  // the handler may destroy this Linger
+  done();  // the handler may destroy this Linger
 }
 
 void Linger::readable() {
-  if (ledger_ != nullptr) (void)read_completions(fd_.get(), *ledger_);
+  if (ledger_ != nullptr) (void)read_completions(fd_, *ledger_);
   std::size_t discarded = 0;
-  const Rest rest = discard(fd_.get(), kDiscardBudget, discarded);
+  const Rest rest = discard(fd_, kDiscardBudget, discarded);
   if (discarded != 0) {
     peer_sends_ = true;
     last_arrival_ = std::chrono::steady_clock::now();
@@ -120,7 +119,7 @@ void Linger::readable() {
     // If the socket were closed now, the kernel would finish delivery by itself, but it would read
     // lent memory for that long. So tick() waits until the peer has acknowledged everything.
     peer_ended_ = true;
-    loop_.remove_file_event(fd_.get(), ae::kReadable);
+    loop_.remove_file_event(fd_, ae::kReadable);
     return;
   }
   // After end of stream no further input can provoke a reset, so the kernel finishes delivery by
@@ -130,7 +129,7 @@ void Linger::readable() {
 
 ae::Duration Linger::tick() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  const bool delivered = unsent_bytes(fd_.get()) == 0;
+  const bool delivered = unsent_bytes(fd_) == 0;
   const bool quiet = peer_ended_ || !peer_sends_ || now - last_arrival_ >= kQuiet;
   if ((delivered && quiet) || now >= deadline_) {
     timer_ = 0;

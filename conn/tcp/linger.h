@@ -26,21 +26,18 @@ bool closes_clean(int fd, bool peer_done) noexcept;
 /// continues after the peer's end of stream, since the kernel still reads that memory.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
-/// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. `done`
-/// runs once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
-/// earlier closes the socket at once. `ledger` may be null; it has the same effect as in deliver()
-/// and must outlive this object.
+/// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. The
+/// socket `fd` must stay open as long as this object exists. `done` runs once, from the loop, and
+/// may destroy the Linger; it does not run if the Linger is destroyed earlier. `ledger` may be
+/// null; it has the same effect as in deliver() and must outlive this object.
 class Linger {
  public:
-  using Done = std::function<void(Fd)>;
-  Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done);
+  using Done = std::function<void()>;
+  Linger(ae::EventLoop& loop, int fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done);
   void start();
   /// Blocks as deliver() does, until the rest is delivered or `until` has passed; called when the
   /// loop ends. Returns true if waiting longer would change nothing.
-  bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
-  int fd() const noexcept { return fd_.get(); }
-  /// Stops lingering and returns the socket. `done` will not be called.
-  Fd give_back() noexcept;
+  bool drain(ae::TimePoint until) noexcept { return over_ || deliver(fd_, until, ledger_); }
   ~Linger();
   Linger(const Linger&) = delete;
   Linger& operator=(const Linger&) = delete;
@@ -48,10 +45,11 @@ class Linger {
  private:
   void readable();
   ae::Duration tick();
+  void stop() noexcept;
   void finish();
 
   ae::EventLoop& loop_;
-  Fd fd_;
+  const int fd_;
   ae::TimePoint deadline_;
   ZeroCopyLedger* ledger_;
   Done done_;
@@ -60,6 +58,7 @@ class Linger {
   bool peer_sends_ = false;  // whether there was unread input of the peer, or input was discarded
   // whether the peer's end of stream was read while the kernel still used lent memory
   bool peer_ended_ = false;
+  bool over_ = false;           // whether `done` has been called
   ae::TimePoint last_arrival_;  // when input was discarded last; at first, when lingering began
 };
 

@@ -24,6 +24,9 @@ bool is_cut(int fd) noexcept;
 
 class ZeroCopySender {
  public:
+  /// `given_up` is set when give_up() is called, or when the kernel has copied after all. It must
+  /// outlive this object.
+  explicit ZeroCopySender(bool& given_up) noexcept : given_up_(given_up) {}
   /// Enables zero-copy sending on `fd`, at the first call. Returns false if zero-copy sending is
   /// impossible; it is then impossible at later calls as well. Throws std::bad_alloc.
   bool begin(int fd);
@@ -65,7 +68,7 @@ class ZeroCopySender {
   std::unique_ptr<ZeroCopyLedger> ledger_;
   pid_t owner_ = 0;
   bool had_completions_ = false;
-  bool given_up_ = false;
+  bool& given_up_;
 };
 
 }}}  // namespace conn::tcp

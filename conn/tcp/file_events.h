@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The file events by which a connection's loop watches its socket for the program's handlers.
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
+
+class FileEvents {
+ public:
+  /// Has `loop` watch the descriptor `fd` for `wanted`, and for nothing else: kReadable calls
+  /// readable(), kWritable calls writable(), with kBarrier before readable(). stop() must be called
+  /// before the descriptor is closed or `loop` ends. Throws std::bad_alloc; `fd` is then watched
+  /// for some of what was and is wanted.
+  template <class Readable, class Writable>
+  void watch(ae::EventLoop& loop, int fd, ae::Mask wanted, Readable readable, Writable writable) {
+    constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;
+    if (wanted == watched_) return;
+    if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
+      if ((wanted & ae::kReadable) != 0) {
+        loop.add_file_event(fd, ae::kReadable | ae::kTrusted,
+                            [readable](int, ae::Mask) { readable(); });
+      } else {
+        loop.remove_file_event(fd, ae::kReadable);
+      }
+      // Recorded before the code below, which may throw.
+      watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);
+    }
+    if ((wanted & kWriting) != (watched_ & kWriting)) {
+      if ((watched_ & ae::kWritable) != 0) loop.remove_file_event(fd, kWriting);
+      watched_ = watched_ & ae::kReadable;
+      if ((wanted & ae::kWritable) != 0) {
+        loop.add_file_event(fd, (wanted & kWriting) | ae::kTrusted,
+                            [writable](int, ae::Mask) { writable(); });
+      }
+    }
+    watched_ = wanted;
+  }
+  /// Ends watching; no effect if nothing is watched.
+  void stop(ae::EventLoop& loop, int fd) noexcept {
+    if (watched_ != ae::kNone) loop.remove_file_event(fd, ae::kReadable | ae::kWritable);
+    watched_ = ae::kNone;
+  }
+  bool any() const noexcept { return watched_ != ae::kNone; }  ///< whether anything is watched
+
+ private:
+  ae::Mask watched_ = ae::kNone;
+};
+
+}}}  // namespace conn::tcp

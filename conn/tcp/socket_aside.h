@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What a few connections over sockets need besides reading and writing, allocated on demand: the
+// report of the peer's end while nothing is read, for a close handler; memory of the program that
+// send() lends to the kernel (zero-copy sending); and the delivery of output after close().
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "ae/abi.h"
+#include "conn/tcp/connected_socket.h"
+#include "conn/tcp/linger.h"
+#include "conn/tcp/socket_events.h"
+#include "conn/tcp/zero_copy_sender.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
+
+class SocketCarrier;
+
+/// Memory lent to the kernel comes back with the completions or when the socket is closed. In the
+/// latter case the socket must be reset, because the kernel would otherwise continue to read the
+/// memory.
+class SocketAside final : public SocketEvents::Item {
+ public:
+  /// `socket` is that of `carrier`; both must outlive this object.
+  SocketAside(SocketCarrier& carrier, ConnectedSocket& socket) noexcept
+      : carrier_(carrier), socket_(socket), sender_(socket.zero_copy_given_up) {}
+
+  /// Requests those events that are needed now: the peer's end, if a close handler waits for it,
+  /// and errors during zero-copy sending. Cancels what is no longer needed. Throws std::bad_alloc.
+  void watch();
+
+  // --- zero-copy sending -------------------------------------------------------------------------
+  /// Whether the kernel may be sent memory to read; false if that is given up.
+  bool begin() noexcept;
+  /// Whether send() has to continue a piece of memory that it has sent in part.
+  bool goes_on() const noexcept { return sender_.goes_on(); }
+  /// Sends bytes after begin(), or if goes_on(). Returns what send(2) returns.
+  ssize_t send(std::span<const std::byte> bytes) noexcept;
+  /// Reads the kernel's zero-copy completions, and reports them to the host. Returns true if there
+  /// were any.
+  bool take_completions() noexcept;
+  /// Reports the memory that the kernel does not need any more to the host. To be called when the
+  /// connection fails, too: the rest of a piece that was sent in part is then never sent.
+  void tell_done() noexcept;
+  /// Whether the socket is really readable (POLLIN) or writable (POLLOUT), as its event says. A
+  /// socket with zero-copy sending wakes the loop also for completions, as if it were both.
+  bool is_ready(short event) noexcept;
+  /// Returns whether the kernel may still read memory that was lent to it.
+  bool is_lent() noexcept;
+  /// Whether memory is lent by this process, see ZeroCopySender::is_ours().
+  bool is_ours() const noexcept { return sender_.is_ours(); }
+
+  // --- after Carrier::close() --------------------------------------------------------------------
+  /// Begins to deliver the rest of the output, see Linger. Throws std::bad_alloc; end_linger() must
+  /// then be called.
+  void linger(ae::Duration limit, Linger::Done done);
+  /// Ends what linger() began; no effect otherwise. To be called before the socket is closed.
+  void end_linger() noexcept { linger_.reset(); }
+  /// Whether linger() was called, and end_linger() was not.
+  bool lingers() const noexcept { return linger_ != nullptr; }
+  /// Blocks until the output is delivered: that of a connection that lingers, or else that in lent
+  /// memory. See Linger::drain() and deliver().
+  bool drain(ae::TimePoint until) noexcept {
+    return linger_ ? linger_->drain(until) : deliver(socket_.fd(), until, lent_memory());
+  }
+
+ private:
+  void on_socket_event(bool peer_gone, bool error) noexcept override;
+  ZeroCopyLedger* lent_memory() noexcept { return sender_.is_lent() ? sender_.ledger() : nullptr; }
+
+  SocketCarrier& carrier_;
+  ConnectedSocket& socket_;
+  ZeroCopySender sender_;
+  std::unique_ptr<Linger> linger_;  // uses the ledger of sender_; null: linger() was not called
+};
+
+}}}  // namespace conn::tcp
