@@ -4,7 +4,6 @@
 #include <linux/tls.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -20,14 +19,6 @@
 #endif
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
-namespace {
-
-// Carrier::wait_for() waits for one direction only. If both are needed, wait() waits for each
-// direction in turn for this long.
-constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
-
-}  // namespace
-
 Below::~Below() {
   if (exists() && !closing() && loop_ != nullptr) carrier_->abandon();
   carrier_.reset();
@@ -115,7 +106,7 @@ ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_
   header->cmsg_type = TLS_SET_RECORD_TYPE;
   header->cmsg_len = CMSG_LEN(sizeof type);
   std::memcpy(CMSG_DATA(header), &type, sizeof type);
-  return ::sendmsg(carrier_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return ::sendmsg(carrier_->facts().fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 ssize_t Below::write_plain(const iovec* vectors, int count) {
@@ -147,16 +138,6 @@ void Below::watch(ae::Mask wanted) {
     watches_close_ = watched_close;
     throw;
   }
-}
-
-void Below::wait(bool reading, bool writing, ae::TimePoint deadline) {
-  if (!reading || !writing) {
-    carrier_->wait_for(reading ? ae::kReadable : ae::kWritable, deadline);
-    return;
-  }
-  const ae::TimePoint soon = std::min(deadline, std::chrono::steady_clock::now() + kTurn);
-  carrier_->wait_for(ae::kReadable, soon);
-  carrier_->wait_for(ae::kWritable, std::min(deadline, std::chrono::steady_clock::now() + kTurn));
 }
 
 CarrierHost::Alive Below::run_connect_handler() {

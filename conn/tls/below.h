@@ -47,8 +47,6 @@ class Below final : public ConnectionBase, public Wire {
   /// Takes over the carrier and the state of `connection`, whose handlers are removed. Throws like
   /// ConnectionCore::hand_over(): Error if output waits, or std::bad_alloc.
   void take(ConnectionPtr connection);
-  /// Whether there is a carrier on which close() has not been called.
-  explicit operator bool() const noexcept { return carrier_ != nullptr && !closing(); }
   /// The carrier; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
   /// Whether there is a carrier that still works, perhaps lingering after close(). False once it
@@ -85,9 +83,6 @@ class Below final : public ConnectionBase, public Wire {
   /// Requests read and write events of the carrier, as `wanted` says. Also requests a report of the
   /// peer's end if the connection above waits for that. Throws std::bad_alloc.
   void watch(ae::Mask wanted);
-  /// Blocks until the carrier can read or write, as requested, at most until `deadline`. If both
-  /// are requested, waits for each in turn for a short time, so it may return early.
-  void wait(bool reading, bool writing, ae::TimePoint deadline);
 
   // Move the carrier to another loop like Carrier::leave() and join(); succeed without a carrier.
   bool can_move() const noexcept;

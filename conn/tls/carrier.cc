@@ -6,10 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/resolver.h"
+#include "conn/kit/errno_of.h"
 #include "conn/setup_trace.h"
-#include "conn/tls/facts.h"
-#include "conn/tls/peer_user.h"
 #include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -64,7 +62,7 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     return;
   }
   SetupTrace::end();
-  give_secret();
+  session_.give_secret();
   move_to(State::kConnected);
   Counters& counters = place_.state(type(), *loop()).counters;
   ++counters.handshakes;
@@ -75,27 +73,13 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   interest_changed();
 }
 
-// Gives the connection below a secret of this TLS session. With it, only the peer of this session
-// can give the connection a new path, and nobody who just knows what went over the wire.
-void TlsCarrier::give_secret() noexcept {
-  constexpr std::string_view kLabel = "EXPORTER-aeconn-resume";
-  std::array<unsigned char, 16> secret{};
-  Carrier* const below = session_.below().open();
-  if (below == nullptr ||
-      SSL_export_keying_material(session_.engine().ssl(), secret.data(), secret.size(),
-                                 kLabel.data(), kLabel.size(), nullptr, 0, 0) != 1)
-    return;
-  below->take_secret(std::as_bytes(std::span(secret)));
-  OPENSSL_cleanse(secret.data(), secret.size());
-}
-
 void TlsCarrier::handshake_over(Failure failure) {
   const Handshake::Keeper keeper = handshake_->keeper();
   handshake_.reset();
   LoopState& shared = place_.state(type(), *loop());
   if (!failure) {
     if (state() == State::kConnecting) SetupTrace::end();
-    give_secret();
+    session_.give_secret();
     move_to(State::kConnected);
     fresh_ = true;
     try {
@@ -154,7 +138,7 @@ void TlsCarrier::interest_changed() {
                        (host().wants_read() || fresh_ || session_.engine().write_needs_read());
     wanted = session_.wanted(reads, host().wants_write());
   }
-  if (Below& below = session_.below()) {
+  if (Below& below = session_.below(); below.open() != nullptr) {
     const Engine* const engine = connected ? &session_.engine() : nullptr;
     if (connected && (engine->progress().ended() || engine->failed() || below.gone()))
       host().peer_gone();
@@ -298,8 +282,7 @@ int TlsCarrier::report_failure(const char* what) {
     ++place_.state(type(), *loop()).counters.message_floods;
   fail(session_.why_failed(what));
   if (!session_.engine().progress().reading_over()) host().keep_unread();
-  const std::error_condition condition = host().failure().code.default_error_condition();
-  return condition.category() == std::generic_category() ? condition.value() : EIO;
+  return errno_of(host().failure());
 }
 
 bool TlsCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
@@ -309,7 +292,7 @@ bool TlsCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 }
 
 bool TlsCarrier::flush(ae::TimePoint until) noexcept {
-  if (!session_.begun() || !session_.below() || handshake_) return true;
+  if (!session_.begun() || session_.below().open() == nullptr || handshake_) return true;
   try {
     (void)session_.flush(until);
     if (!closing()) interest_changed();
@@ -357,7 +340,7 @@ void TlsCarrier::close() noexcept {
 }
 
 bool TlsCarrier::drain(ae::TimePoint until) noexcept {
-  if (session_.begun() && session_.below() && !handshake_) {
+  if (session_.begun() && session_.below().open() != nullptr && !handshake_) {
     (void)flush(until);
     if (session_.engine().output().unsent() != 0) return false;
     if (closing()) closing_.finish(host());  // from here on the connection below delivers the rest
@@ -402,71 +385,12 @@ bool TlsCarrier::leave(ae::EventLoop* to) {
 
 bool TlsCarrier::join(ae::EventLoop& loop) { return session_.below().join(loop); }
 
-// --- facts about the connection ------------------------------------------------------------------
-
-std::string TlsCarrier::local_address() const {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->local_address() : "";
-}
-
-std::string TlsCarrier::peer_address() const {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->peer_address() : "";
-}
-
-SocketAddress TlsCarrier::local_sockaddr() const noexcept {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->local_sockaddr() : SocketAddress{};
-}
-
-SocketAddress TlsCarrier::peer_sockaddr() const noexcept {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->peer_sockaddr() : SocketAddress{};
-}
-
-std::optional<bool> TlsCarrier::is_local() const {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->is_local() : std::nullopt;
-}
-
-std::optional<PeerCredentials> TlsCarrier::peer_credentials() const {
-  const Carrier* const below = session_.below().open();
-  return below != nullptr ? below->peer_credentials() : std::nullopt;
-}
-
 /// Returns why the connection has ended. While this connection itself has not failed, returns the
 /// reason that the connection below knows.
 const Failure& TlsCarrier::why_ended() const noexcept {
   const Carrier* const below = session_.below().open();
   const bool established = below != nullptr && state() == State::kConnected && !handshake_;
   return established ? below->why_ended() : Carrier::why_ended();
-}
-
-std::vector<std::pair<std::string, std::string>> TlsCarrier::info() const {
-  std::vector<std::pair<std::string, std::string>> facts;
-  if (session_.begun() && (state() == State::kConnected || state() == State::kClosed))
-    facts = facts_of(session_.engine());
-  if (session_.below()) {
-    for (auto& fact : session_.below().info_and_origin()) facts.push_back(std::move(fact));
-  }
-  return facts;
-}
-
-std::string TlsCarrier::path() const {
-  std::string line = session_.begun() ? path_of(session_.engine()) : "tls";
-  if (session_.below()) line.append(" over ").append(session_.below().path_and_origin());
-  return line;
-}
-
-std::string TlsCarrier::peer_certificate() const {
-  X509* const certificate =
-      session_.begun() ? SSL_get0_peer_certificate(session_.engine().ssl()) : nullptr;
-  return certificate == nullptr ? std::string() : to_pem(certificate);
-}
-
-std::string TlsCarrier::peer_user() const {
-  if (!session_.begun() || !session_.engine().progress().established()) return {};
-  return peer_user_of(session_.engine().ssl(), session_.settings().peer_user);
 }
 
 }}}  // namespace conn::tls

@@ -15,6 +15,7 @@
 #include "conn/endpoint.h"
 #include "conn/spi/queued_carrier.h"
 #include "conn/tls/closing.h"
+#include "conn/tls/facts.h"
 #include "conn/tls/handshake.h"
 #include "conn/tls/loop_place.h"
 #include "conn/tls/session.h"
@@ -36,19 +37,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Handshake& begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
                    const std::string& name, const Handshake::Keeper& keeper);
 
-  int fd() const noexcept override {
-    const Carrier* const below = session_.below().open();
-    return below != nullptr ? below->fd() : -1;
-  }
-  std::string local_address() const override;
-  std::string peer_address() const override;
-  SocketAddress local_sockaddr() const noexcept override;
-  SocketAddress peer_sockaddr() const noexcept override;
-  std::optional<bool> is_local() const override;
-  std::optional<PeerCredentials> peer_credentials() const override;
-  std::vector<std::pair<std::string, std::string>> info() const override;
-  std::string peer_certificate() const override;
-  std::string peer_user() const override;
+  const CarrierFacts& facts() const noexcept override { return facts_; }
   const Failure& why_ended() const noexcept override;
 
   void connect(const Endpoint& to) override;
@@ -58,7 +47,6 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   ssize_t writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing&) const noexcept override { return false; }
   void interest_changed() override;
-  std::string path() const override;
   int shutdown() override;
   int shutdown_both() override;
   void close() noexcept override;
@@ -103,9 +91,9 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Handshake& new_handshake();
   int report_failure(const char* what);
   void leave_loop() noexcept;
-  void give_secret() noexcept;
 
   Session session_{this};
+  const TlsFacts facts_{*this, session_};
   LoopPlace place_;
   Closing closing_{session_};
   std::unique_ptr<Handshake> handshake_;  // the running handshake; null before and after it

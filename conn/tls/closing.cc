@@ -84,7 +84,7 @@ void Closing::finish(CarrierHost& host) noexcept {
   Below& below = session_.below();
   // After its close_notify the peer sends nothing more, so no input can provoke a reset and the
   // connection below need not wait for the peer.
-  if (below && session_.begun() && session_.engine().progress().ended())
+  if (below.open() != nullptr && session_.begun() && session_.engine().progress().ended())
     below.carrier().expect_no_more();
   session_.drop_engine();
   below.close(host.aborts());

@@ -4,7 +4,10 @@
 #include <array>
 #include <ctime>
 
+#include "conn/kit/resolver.h"
 #include "conn/tls/engine/openssl.h"
+#include "conn/tls/peer_user.h"
+#include "conn/tls/session.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -26,6 +29,9 @@ namespace {
 const char* group_of(SSL* ssl) {
   return SSL_group_to_name(ssl, static_cast<int>(SSL_get_negotiated_group(ssl)));
 }
+
+/// Whether a connection in this state is established.
+bool is_open(State state) noexcept { return state == State::kConnected || state == State::kClosed; }
 
 }  // namespace
 
@@ -67,6 +73,67 @@ std::string path_of(const Engine& engine) {
   if (kernel.works()) line.append(" ktls");
   if (kernel.sends() != kernel.receives()) line.append(kernel.sends() ? " send" : " receive");
   return line;
+}
+
+// --- the facts of a connection -------------------------------------------------------------------
+
+/// The facts of the connection below; null: there is none, or it is closed.
+const CarrierFacts* TlsFacts::below() const noexcept {
+  const Carrier* const carrier = session_.below().open();
+  return carrier != nullptr ? &carrier->facts() : nullptr;
+}
+
+std::string TlsFacts::local_address() const {
+  return below() != nullptr ? below()->local_address() : "";
+}
+
+std::string TlsFacts::peer_address() const {
+  return below() != nullptr ? below()->peer_address() : "";
+}
+
+SocketAddress TlsFacts::local_sockaddr() const noexcept {
+  return below() != nullptr ? below()->local_sockaddr() : SocketAddress{};
+}
+
+SocketAddress TlsFacts::peer_sockaddr() const noexcept {
+  return below() != nullptr ? below()->peer_sockaddr() : SocketAddress{};
+}
+
+std::optional<bool> TlsFacts::is_local() const {
+  return below() != nullptr ? below()->is_local() : std::nullopt;
+}
+
+int TlsFacts::fd() const noexcept { return below() != nullptr ? below()->fd() : -1; }
+
+std::optional<PeerCredentials> TlsFacts::peer_credentials() const {
+  return below() != nullptr ? below()->peer_credentials() : std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> TlsFacts::info() const {
+  std::vector<std::pair<std::string, std::string>> facts;
+  if (session_.begun() && is_open(carrier_.host().state())) facts = facts_of(session_.engine());
+  if (session_.below().open() != nullptr) {
+    for (auto& fact : session_.below().info_and_origin()) facts.push_back(std::move(fact));
+  }
+  return facts;
+}
+
+std::string TlsFacts::path() const {
+  std::string line = session_.begun() ? path_of(session_.engine()) : "tls";
+  if (session_.below().open() != nullptr)
+    line.append(" over ").append(session_.below().path_and_origin());
+  return line;
+}
+
+std::string TlsFacts::peer_certificate() const {
+  X509* const certificate =
+      session_.begun() ? SSL_get0_peer_certificate(session_.engine().ssl()) : nullptr;
+  return certificate == nullptr ? std::string() : to_pem(certificate);
+}
+
+std::string TlsFacts::peer_user() const {
+  if (!session_.begun() || !session_.engine().progress().established()) return {};
+  return peer_user_of(session_.engine().ssl(), session_.settings().peer_user);
 }
 
 }}}  // namespace conn::tls

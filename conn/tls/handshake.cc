@@ -224,7 +224,7 @@ void Handshake::evict() {
 // --- the sentences -------------------------------------------------------------------------------
 
 std::string Handshake::with_peer() const {
-  return "TLS handshake with " + session_.below().carrier().peer_address() + ": ";
+  return "TLS handshake with " + session_.below().carrier().facts().peer_address() + ": ";
 }
 
 /// Returns the failure that the result `step` of the engine stands for; empty if there is none.

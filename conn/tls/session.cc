@@ -4,9 +4,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <new>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "conn/kit/interruption.h"
@@ -24,6 +28,22 @@ bool is_tcp_socket(int fd) {
          protocol == IPPROTO_TCP;
 }
 
+// Carrier::wait_for() waits for one direction only. If both are needed, wait() waits for each
+// direction in turn for this long.
+constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
+
+/// Blocks until the carrier can read or write, as requested, at most until `deadline`. If both are
+/// requested, waits for each in turn for a short time, so it may return early.
+void wait(Carrier& carrier, bool reading, bool writing, ae::TimePoint deadline) {
+  if (!reading || !writing) {
+    carrier.wait_for(reading ? ae::kReadable : ae::kWritable, deadline);
+    return;
+  }
+  const ae::TimePoint soon = std::min(deadline, std::chrono::steady_clock::now() + kTurn);
+  carrier.wait_for(ae::kReadable, soon);
+  carrier.wait_for(ae::kWritable, std::min(deadline, std::chrono::steady_clock::now() + kTurn));
+}
+
 }  // namespace
 
 void Session::take(ConnectionPtr below, std::shared_ptr<const Context> context) {
@@ -33,12 +53,25 @@ void Session::take(ConnectionPtr below, std::shared_ptr<const Context> context) 
 
 void Session::make_engine(Role role, const std::string& peer_name) {
   SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
-  const int socket =
-      settings().ktls && is_tcp_socket(below_.carrier().fd()) ? below_.carrier().fd() : -1;
+  const int socket = settings().ktls && is_tcp_socket(below_.carrier().facts().fd())
+                         ? below_.carrier().facts().fd()
+                         : -1;
   engine_ = std::make_unique<Engine>(context, role, below_, socket);
   if (role == Role::kServer) engine_->hold_last_flight();
   if (role == Role::kClient)
-    context_->prepare_client(*engine_, peer_name, below_.carrier().peer_address());
+    context_->prepare_client(*engine_, peer_name, below_.carrier().facts().peer_address());
+}
+
+void Session::give_secret() noexcept {
+  constexpr std::string_view kLabel = "EXPORTER-aeconn-resume";
+  std::array<unsigned char, 16> secret{};
+  Carrier* const below = below_.open();
+  if (below == nullptr ||
+      SSL_export_keying_material(engine_->ssl(), secret.data(), secret.size(), kLabel.data(),
+                                 kLabel.size(), nullptr, 0, 0) != 1)
+    return;
+  below->take_secret(std::as_bytes(std::span(secret)));
+  OPENSSL_cleanse(secret.data(), secret.size());
 }
 
 ssize_t Session::write(const void* buffer, std::size_t size, LoopState& shared) {
@@ -92,7 +125,7 @@ bool Session::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   while (!(ready = satisfied()) && !engine_->failed()) {
     const bool last = Interruption::ends() || std::chrono::steady_clock::now() >= deadline;
     const bool reading = direction == ae::kReadable || engine_->write_needs_read();
-    below_.wait(reading, !all_sent(), deadline);
+    wait(below_.carrier(), reading, !all_sent(), deadline);
     below_.try_again();
     if (last) {
       ready = satisfied();
@@ -123,8 +156,9 @@ Failure Session::why_failed(const char* what) const noexcept {
   Failure why = out_of_memory();
   why.code = is_below ? below.code : own.code;
   try {
-    why = is_below ? below
-                   : Failure(own.code, what + below_.carrier().peer_address() + ": " + own.text);
+    why = is_below
+              ? below
+              : Failure(own.code, what + below_.carrier().facts().peer_address() + ": " + own.text);
   } catch (const std::bad_alloc&) {
     // if memory runs out, only the failure's text is lost; its code is set
   }

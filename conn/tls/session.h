@@ -33,6 +33,10 @@ class Session {
   /// Makes the engine; the connection below must be connected. A client checks the peer's
   /// certificate against `peer_name`. Throws Error if the context cannot serve the role.
   void make_engine(Role role, const std::string& peer_name);
+  /// Gives the connection below a secret of this TLS session, once the handshake has succeeded.
+  /// With it, only the peer of this session can give the connection a new path, and nobody who just
+  /// knows what went over the wire.
+  void give_secret() noexcept;
   bool has_context() const noexcept { return context_ != nullptr; }
   const Settings& settings() const noexcept { return context_->settings(); }
   /// Whether there is an engine. Without one, none of the functions for data may be called.
