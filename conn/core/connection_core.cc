@@ -5,9 +5,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
-#include "conn/core/idle_watch.h"
 #include "conn/core/in_place_state.h"
-#include "conn/core/path_watch.h"
 #include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -69,7 +67,7 @@ void ConnectionCore::drop_handlers() noexcept {
   wanted_.barrier = Barrier::kNo;
   wanted_.connected = false;
   if (rare_) rare_->on_connect.clear();
-  if (rare_ && rare_->path) rare_->path->drop();
+  if (rare_ && rare_->path) drop(*rare_->path);
   put(on_read_, wanted_.read);
   put(on_write_, wanted_.write);
 }
@@ -80,7 +78,7 @@ void ConnectionCore::give_up() noexcept {
   count_close();
   drop_handlers();
   close_watch_.reset();
-  IdleWatch::follow(*this);
+  follow_idle(*this);
   reserved_ = 0;
   // This is a call from inside abandon(), which completes the end of the connection itself.
   if (abandoned_ && loop_ != nullptr) return;
@@ -130,7 +128,7 @@ void ConnectionCore::carrier_changed() noexcept {
     unlink();
     set_->add(*this);
   }
-  IdleWatch::follow(*this);
+  follow_idle(*this);
   queue_close();
 }
 
@@ -223,7 +221,7 @@ void ConnectionCore::state_changed(State from) noexcept {
     case State::kAccepting:
       break;
   }
-  IdleWatch::follow(*this);
+  follow_idle(*this);
   queue_close();
 }
 

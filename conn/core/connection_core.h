@@ -30,10 +30,14 @@ struct DropCloseWatch {
 };
 class PathWatch;
 void unqueue(PathWatch& watch) noexcept;
+void drop(PathWatch& watch) noexcept;  // calls watch.drop()
 struct DropPathWatch {
   void operator()(PathWatch* watch) const noexcept;
 };
+class ConnectionCore;
 class IdleWatch;
+// Calls IdleWatch::follow(connection).
+void follow_idle(ConnectionCore& connection) noexcept;
 struct DropIdleWatch {
   void operator()(IdleWatch* watch) const noexcept;
 };

@@ -30,6 +30,8 @@ Failure silence(const Carrier& carrier, ae::Duration time) {
 
 }  // namespace
 
+void follow_idle(ConnectionCore& connection) noexcept { IdleWatch::follow(connection); }
+
 void DropIdleWatch::operator()(IdleWatch* watch) const noexcept { delete watch; }
 
 IdleWatch::IdleWatch(ConnectionCore& connection, ae::Duration time)

@@ -10,7 +10,6 @@
 #include "conn/core/close_watch.h"
 #include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
-#include "conn/core/idle_watch.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/errno_of.h"
 
@@ -104,7 +103,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   }
   // This comes before carrier_->interest_changed(), which needs the carrier on its new loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
-  IdleWatch::follow(*this);
+  follow_idle(*this);
   if (events_wanted()) watch_or_fail();
 }
 

@@ -11,6 +11,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 void unqueue(PathWatch& watch) noexcept { watch.unqueue(); }
 
+void drop(PathWatch& watch) noexcept { watch.drop(); }
+
 void DropPathWatch::operator()(PathWatch* watch) const noexcept { delete watch; }
 
 void Connection::set_path_handler(Handler handler) {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Includes point downwards only: ae/ and conn/ are compared with the list of rooms (layers:
 # tests/scripts/rooms), and docs/architecture.md has a line for each room. conn/connection.h is
-# short, and only for users.
+# short, and only for users. Classes have at most 40 functions and 8 bools, but for those that
+# tests/scripts/class_sizes lists.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -58,4 +59,43 @@ is "conn/connection.h includes nothing of spi, kit or core" '' \
 must=$(sed -nE '/^class AECONN_API Carrier(Base|Facts)? /,/^};/p' conn/spi/carrier.h | grep -c '= 0;')
 is "a carrier must implement at most 14 functions" yes \
   "$([ "$must" -gt 5 ] && [ "$must" -le 14 ] && echo yes || echo "$must")"
+
+# --- the sizes of classes
+if ctags --version 2>/dev/null | grep -q '^Universal Ctags'; then
+  said=$(tests/scripts/class_sizes.py) || said+=' (failed)'
+  is 'no class has more than 40 functions or 8 bools, but the listed' '' "$(sed '$d' <<<"$said")"
+  sed '$!d' <<<"$said"
+
+  # Detects one class too large, and judges the list's rows.
+  sizes() {  # FUNCTIONS BOOLS [ROW of the list]
+    rm -rf "$work/sizes"
+    mkdir -p "$work/sizes/ae" "$work/sizes/conn"
+    {
+      echo 'namespace conn { inline namespace AECONN_ABI { class Large final : public Base {'
+      echo ' public:'
+      for ((i = 3; i <= $1; ++i)); do echo "  int f$i() const { return $i; }"; done
+      echo '  Large(); struct Inner { void f(); bool b; }; private: int g() override;'
+      for ((i = 1; i <= $2; ++i)); do echo "  bool b$i = false;"; done
+      echo '}; }}'
+    } >"$work/sizes/conn/large.h"
+    echo "${3-}" >"$work/list"
+    tests/scripts/class_sizes.py "$work/sizes" "$work/list" | sed '$d'
+  }
+  is 'a class of 40 functions and 8 bools is well' '' "$(sizes 40 8)"
+  is 'one of 41 functions is not' 'conn/large.h: Large has 41 functions and 8 bools, more than 40 or 8' "$(sizes 41 8)"
+  is 'nor is one of 9 bools' 'conn/large.h: Large has 40 functions and 9 bools, more than 40 or 8' "$(sizes 40 9)"
+  is 'one in the list is' '' "$(sizes 41 8 'conn/large.h | Large | 41 | 8')"
+  is 'but not if it has grown' "conn/large.h: Large has 42 functions and 8 bools, more than the list's 41 and 8" \
+    "$(sizes 42 8 'conn/large.h | Large | 41 | 8')"
+  is 'and the list follows if it has shrunk' \
+    'conn/large.h: Large has 41 functions and 8 bools, fewer than in the list: change the list' \
+    "$(sizes 41 8 'conn/large.h | Large | 42 | 8')"
+  is 'one that is no longer above leaves the list' \
+    'conn/large.h: Large has 40 functions and 8 bools: it can leave the list' \
+    "$(sizes 40 8 'conn/large.h | Large | 41 | 8')"
+  is 'and so does one that is gone' 'conn/gone.h has no class Gone: it can leave the list' \
+    "$(sizes 40 8 'conn/gone.h | Gone | 41 | 8')"
+else
+  is 'Universal Ctags is installed (tools/packages test)' yes no
+fi
 total
