@@ -40,7 +40,8 @@ TEST_CASE("tcp file events: the loop watches what is wanted, and nothing else", 
   FileEvents events;
   std::string calls;
   const auto want = [&](ae::Mask wanted) {
-    events.watch(loop, fd, wanted, [&] { calls += 'r'; }, [&] { calls += 'w'; });
+    events.watch(
+        loop, fd, wanted, [&] { calls += 'r'; }, [&] { calls += 'w'; });
     REQUIRE(events.any() == (wanted != ae::kNone));
     REQUIRE(loop.file_events(fd) == wanted);
   };
