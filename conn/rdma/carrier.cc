@@ -11,6 +11,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/kit/interruption.h"
+#include "conn/rdma/acceptance.h"
 #include "conn/rdma/device/reject_reason.h"
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
@@ -30,9 +31,11 @@ void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
       link_.state().settings().get(Settings::from(type_here.options_for(to)));
   link_.stage.move(Phase::kResolving);
   link_.configure(std::move(settings));
-  if (link_.settings().resume) target_ = std::make_unique<Endpoint>(to);
-  renew_stream();
-  set_up(to, clock_now() + std::min(limit, link_.settings().connect_timeout));
+  if (link_.settings().resume) recovery_ = std::make_unique<PathRecovery>(around(), to);
+  link_.renew_stream(host().id());
+  const Setup::Around with{link_, deadline_, host(), *this, recovery_.get(), type_here.addresses()};
+  setup_ = std::make_unique<Setup>(
+      with, to, clock_now() + std::min(limit, link_.settings().connect_timeout), 0);
   link_.state().on_spin_wish(link_.settings().spin);
 }
 
@@ -51,7 +54,7 @@ struct RdmaCarrier::Attempt {
       carrier.setup_.reset();
       carrier.finish();
     } else if (carrier.link_.stage.in_use()) {
-      carrier.begin_disconnect(kFailurePatience);
+      carrier.begin_disconnect(Ending::kFailurePatience);
     }
   }
 };
@@ -108,7 +111,19 @@ void RdmaCarrier::accept(std::span<const std::byte> private_data) {
   const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
   const std::optional<Hello> asked = decode_hello(private_data, HelloKind::kRequest);
-  accept_path({asked, [&](Hello& ours) { return answer_hello(asked, ours); }});
+  const auto begin = [&] {
+    link_.renew_stream(host().id());
+    if (asked) link_.stream.on_hello(*asked);
+  };
+  const auto answer = [&](Hello& ours) {
+    posting_.on_accepting();
+    if (!asked || !link_.settings().resume || (asked->flags & Hello::kResumes) == 0 ||
+        link_.path.iwarp())
+      return PrivateData(encode(ours, HelloKind::kAnswer));
+    recovery_ = std::make_unique<PathRecovery>(around());
+    return recovery_->grant(*asked, ours);
+  };
+  accept_request(link_, {asked, begin, answer});
   move_to(State::kAccepting);
   link_.state().on_spin_wish(link_.settings().spin);
   if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
@@ -128,7 +143,7 @@ bool RdmaCarrier::is_read_due() const {
 
 // Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
 std::size_t RdmaCarrier::run_ready() {
-  if (!straight_ || !only_reads()) return QueuedCarrier::run_ready();
+  if (!posting_.goes_straight() || !only_reads()) return QueuedCarrier::run_ready();
   struct Requeue {  // the destructor queues the carrier again, even if the handler throws
     RdmaCarrier& carrier;
     ~Requeue() {
@@ -164,7 +179,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
   } else if (link_.stream.at_end()) {
     read_ended_ = true;
     // Over an open connection the program can still write, also while it has no path.
-    const Phase phase = keeps_unsent() ? session_->resumes_as() : link_.stage.phase();
+    const Phase phase = keeps_unsent() ? session()->resumes_as() : link_.stage.phase();
     if (phase != Phase::kOpen) move_to(State::kClosed);
     return 0;
   }
@@ -173,7 +188,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
 }
 
 ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
-  if (straight_ && !reader_.has_view() && !inherited()) [[likely]] {
+  if (posting_.goes_straight() && !reader_.has_view() && !inherited()) [[likely]] {
     reader_.renew(link_.state().turn(), link_.settings().read_budget);
     const std::size_t n =
         reader_.take_straight(link_.stream.inbound(), static_cast<std::byte*>(buffer), size);
@@ -195,7 +210,7 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
 // --- writing -------------------------------------------------------------------------------------
 
 bool RdmaCarrier::writable() const {
-  if (keeps_unsent()) return has_room_for_unsent();
+  if (keeps_unsent()) return recovery_->has_room();
   // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
   // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
   // the next scheme (conn/lists/dial.h).
@@ -203,7 +218,7 @@ bool RdmaCarrier::writable() const {
 }
 
 ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
-  if (straight_ && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
+  if (posting_.goes_straight() && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
       link_.sender.append_straight(buffer, size, [this] { return link_.state().now(); }))
       [[likely]] {
     link_.state().statistics().bytes_copied_out += size;
@@ -215,7 +230,7 @@ ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) [[unlikely]]
-    return keeps_unsent() ? write_unsent(vectors, count) : refuse_write();
+    return keeps_unsent() ? recovery_->write(vectors, count) : refuse_write();
   if (inherited()) {
     errno = EAGAIN;
     return -1;
@@ -223,7 +238,7 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   const std::size_t done = link_.sender.append(vectors, count, link_.settings().limit(),
                                                [this] { return link_.state().now(); });
   if (done == 0) {
-    if (link_.sender.wants_memory()) wait_for_memory(1);
+    if (link_.sender.wants_memory()) posting_.wait_for_memory(1);
     errno = EAGAIN;
     return -1;
   }
@@ -276,7 +291,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 int RdmaCarrier::shutdown() {
   if (keeps_unsent()) {
     if (read_ended_) move_to(State::kClosed);
-    if (session_->resumes_as() == Phase::kOpen) session_->resume_as(Phase::kHalfClosed);
+    if (session()->resumes_as() == Phase::kOpen) session()->resume_as(Phase::kHalfClosed);
     return 0;
   }
   if (!link_.stream.peer().tells_end()) {
@@ -300,7 +315,7 @@ int RdmaCarrier::shutdown_both() {
   pending_failure_ = {};
   move_to(State::kClosed);
   if (keeps_unsent())
-    close_later();
+    recovery_->close_later();
   else if (link_.stage.in_use())
     begin_close();
   update_ready();
@@ -310,7 +325,7 @@ int RdmaCarrier::shutdown_both() {
 void RdmaCarrier::close() noexcept {
   drop_kept();
   if (ending_.at() != EndStep::kQuieting) deadline_.clear(loop());
-  if (keeps_unsent()) return close_later();
+  if (keeps_unsent()) return recovery_->close_later();
   if (aborts() && link_.stage.open()) return begin_abort();
   switch (link_.stage.phase()) {
     case Phase::kResolving:
@@ -321,20 +336,20 @@ void RdmaCarrier::close() noexcept {
     case Phase::kIdle:
       return finish();
     case Phase::kAccepting:
-      return begin_disconnect(kFailurePatience);
+      return begin_disconnect(Ending::kFailurePatience);
     case Phase::kOpen:
     case Phase::kHalfClosed:
       return begin_close();
     case Phase::kClosing:  // shutdown_both() was called before and has begun to close
-      if (!deadline_.set(close_deadline_ - clock_now(), Deadline::Of::kLinger))
-        begin_disconnect(kFailurePatience);
+      if (!deadline_.set(ending_.close_by() - clock_now(), Deadline::Of::kLinger))
+        begin_disconnect(Ending::kFailurePatience);
       return;
     case Phase::kDisconnecting:
-      if (!deadline_.set(kFailurePatience, Deadline::Of::kDisconnect)) finish();
+      if (!deadline_.set(Ending::kFailurePatience, Deadline::Of::kDisconnect)) finish();
       return;
     case Phase::kResending:
     case Phase::kLost:
-      return;  // close_later() was called above
+      return;  // PathRecovery::close_later() was called above
     case Phase::kDead:
       if (ending_.at() == EndStep::kGone) host().release();
       return;
@@ -345,25 +360,28 @@ void RdmaCarrier::close() noexcept {
 // a completion only means that the local stream has taken the bytes, and only the end of the stream
 // shows that they arrived; so this function ends the stream, as close() does.
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
-  const auto has_left = [this, until] {
-    if (has_undelivered()) return false;
-    if (closing() && can_ask_to_forget()) return link_.stage.ended();
+  const auto asks = [this] {
+    return closing() && recovery_ != nullptr && recovery_->can_ask_to_forget();
+  };
+  const auto has_left = [this, asks, until] {
+    if (posting_.has_undelivered()) return false;
+    if (asks()) return link_.stage.ended();
     if (link_.context() == nullptr) return true;
     const bool iwarp = link_.path.iwarp();
-    if (link_.stage.in_use() && (finishes() || (iwarp && link_.sender.wrote()))) {
+    if (link_.stage.in_use() && (posting_.finishes() || (iwarp && link_.sender.wrote()))) {
       link_.stage.move(Phase::kClosing);
-      close_deadline_ = until;
+      ending_.set_close_by(until);
       post_due();
-      if (has_undelivered()) return false;
+      if (posting_.has_undelivered()) return false;
     }
     continue_close();
     return !iwarp || !link_.sender.wrote() || ending_.delivery_settled();
   };
-  if (has_undelivered()) {
-    delivering_ = true;
+  if (posting_.has_undelivered()) {
+    posting_.prove_delivery();
     post_due();
   }
-  if (closing() && can_ask_to_forget()) ask_without_loop();
+  if (asks()) recovery_->ask_without_loop();
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
@@ -375,11 +393,11 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
 
 void RdmaCarrier::abandon() noexcept {
   drop_kept();
-  end_session();
-  ending_.abandon(has_undelivered());
+  if (recovery_ != nullptr) recovery_->end();
+  ending_.abandon(posting_.has_undelivered());
   deadline_.clear(loop());
   setup_.reset();
-  if (!moving_) {
+  if (recovery_ == nullptr || !recovery_->moving()) {
     link_.state().forget(*this);
     detach_list();
   }
@@ -388,23 +406,16 @@ void RdmaCarrier::abandon() noexcept {
 
 // --- moving to another loop ----------------------------------------------------------------------
 
-// The objects of the path belong to the old loop. So the connection leaves its path; it goes on
-// over a new path on the new loop.
 bool RdmaCarrier::leave(ae::EventLoop*) {
-  if (pending_failure_ || link_.sender.queue().referred() != 0) {
-    errno = pending_failure_ ? ENOTCONN : EAGAIN;
+  errno = pending_failure_ ? ENOTCONN : EAGAIN;
+  if (pending_failure_ || link_.sender.queue().referred() != 0 || link_.sender.queue().reserving())
     return false;
-  }
-  if (!leave_path_now()) {
+  (void)end_view();
+  if (!recovery_->leave_loop()) {
     errno = EAGAIN;
     return false;
   }
-  LoopState& state = link_.state();
-  state.forget(*this);
-  --state.statistics().lost;
   detach_list();
-  session_->entry.move_to({});
-  moving_ = true;
   return true;
 }
 
@@ -415,13 +426,8 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     link_.move_to(state);
     deadline_.move_to(state);
     attach_list(state.ready());
-    session_->entry.move_to({&loop, state.shared_cm(), this});
-    moving_ = false;
-    ++state.statistics().lost;
     state.on_spin_wish(link_.settings().spin);
-    state.look_at(*this, clock_now());
-    state.want_reap(*this);
-    if (closing()) close_later();
+    recovery_->join_loop(loop);
     return true;
   } catch (const VerbsError& error) {
     fail(error.failure());
@@ -469,10 +475,10 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"unproven-messages", text(stream.outbound().proof().unproven())},
       {"send-buffer", text(sender.buffer_size())},
       {"send-queue", text(sender.requests_in_flight())}};
-  facts.emplace_back("resume", session_ == nullptr ? "no" : "yes");
-  if (session_ != nullptr) {
-    facts.emplace_back("path-state", keeps_unsent() && session_->lost() ? "lost" : "up");
-    facts.emplace_back("resumes", text(session_->resumes()));
+  facts.emplace_back("resume", session() == nullptr ? "no" : "yes");
+  if (session() != nullptr) {
+    facts.emplace_back("path-state", keeps_unsent() && lost() ? "lost" : "up");
+    facts.emplace_back("resumes", text(session()->resumes()));
   }
   const Route& way = link_.read_route();
   link_.path.add_facts(facts);

@@ -74,9 +74,9 @@ class RdmaCarrier final : public LinkedCarrier {
   }
   void abandon() noexcept override;
   void take_secret(std::span<const std::byte> secret) noexcept override {
-    if (session_ != nullptr) session_->take_secret(secret);
+    if (session() != nullptr) session()->take_secret(secret);
   }
-  bool can_move() const noexcept override { return session_ != nullptr && !link_.stage.ended(); }
+  bool can_move() const noexcept override { return session() != nullptr && !link_.stage.ended(); }
   bool leave(ae::EventLoop* to) override;
   bool join(ae::EventLoop& loop) override;
   void host_changed() noexcept override { link_.stream.outbound().set_connection(host().id()); }

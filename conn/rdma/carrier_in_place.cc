@@ -53,7 +53,7 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
   const std::span<std::byte> found =
       link_.sender.reserve(size, link_.settings().limit(), link_.state().now());
   if (found.empty() && link_.sender.wants_memory()) {
-    wait_for_memory(size);
+    posting_.wait_for_memory(size);
     errno = EAGAIN;
   }
   return found;

@@ -8,20 +8,33 @@
 // Invariants: the step fits the connection's phase (fits()); from step kUntold on the queue pair is
 // stopped, except after a clean end on iWARP.
 
+#include <chrono>
+
 #include "ae/abi.h"
+#include "ae/time.h"
 #include "conn/rdma/link.h"
 #include "conn/rdma/protocol/end_step.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// What happens to received bytes that are unread when the connection ends: kept so that the program
+/// can still read them, or dropped.
+enum class Unread : bool { kKeep, kDrop };
+
 class Ending {
  public:
+  /// How long we wait, after a failure, for the peer to answer our disconnect.
+  static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
+
   /// Stores a reference to `link`, which must outlive this object.
   explicit Ending(Link& link) noexcept : link_(link) {}
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
 
   EndStep at() const noexcept { return at_; }
+  /// Time at which phase kClosing ends, even if not all bytes are delivered.
+  ae::TimePoint close_by() const noexcept { return close_by_; }
+  void set_close_by(ae::TimePoint at) noexcept { close_by_ = at; }
 
   // --- facts about the reason for the end --------------------------------------------------------
   /// Records that the peer has received all bytes that the user wrote, without an error.
@@ -73,6 +86,7 @@ class Ending {
   bool disconnect() noexcept;
 
   Link& link_;
+  ae::TimePoint close_by_{};
   EndStep at_ = EndStep::kNone;
   bool delivered_ = false, unreachable_ = false;
 };

@@ -32,10 +32,10 @@ constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
 }  // namespace
 
 Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role,
-           const Users& users)
+           LinkUser& user)
     : state_(&state),
       settings_(std::move(settings)),
-      users_(users),
+      user_(user),
       role_(role),
       stream(settings_->stream(role, 0), std::chrono::steady_clock::now()),
       sender(stream, *settings_) {}
@@ -74,7 +74,7 @@ void Link::make() {
 // so that a failure costs no slow device call.
 void Link::set_up() {
   context_ = state_->devices().context(id_, *settings_);
-  state_->add(users_.loop);
+  state_->add(user_);
   Device& device = context_->device();
   const auto open_first_window = [this] {
     manage_windows();
@@ -132,7 +132,7 @@ void Link::set_up() {
   rings_ = pin_rings(cap);
   sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_->inline_data)},
                &domain_->local(), settings_->limit());
-  context_->attach(qp_->qp_num, &users_.queue_pair);
+  context_->attach(qp_->qp_num, &user_);
   qp_to_init(id_.get(), qp_.get(), settings_->fabric);
   if (receives_ != nullptr) {
     receives_->attach(qp_.get());
@@ -238,7 +238,7 @@ bool Link::keys_work() {
 // --- while the connection is open ----------------------------------------------------------------
 
 void Link::manage_windows() {
-  LoopConnection& user = users_.loop;
+  LoopConnection& user = user_;
   if (windows.manage({domain_.get(), settings_->limit(), state_->statistics(), was_connected()},
                      state_->now()))
     state_->want_flush(user);

@@ -45,23 +45,25 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// The connection that has a Link: it is called when the loop, the device or rdma_cm reports
+/// something about it.
+class LinkUser : public LoopConnection, public QueuePairUser, public CmUser {
+ protected:
+  ~LinkUser() override = default;
+};
+
 class Link {
  public:
-  /// The objects that are called when the loop or the device reports something about the
-  /// connection.
-  struct Users {
-    LoopConnection& loop;
-    QueuePairUser& queue_pair;
-  };
   enum class QueuePair : std::uint8_t { kNone, kMade, kConnected, kDiscarded, kStopped };
 
-  Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, const Users& users);
+  Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, LinkUser& user);
 
   // --- properties --------------------------------------------------------------------------------
   LoopState& state() const noexcept { return *state_; }
   /// Makes the link use another loop. At that time it must have no objects of rdma_cm or of a
   /// device.
   void move_to(LoopState& state) noexcept { state_ = &state; }
+  LinkUser& user() const noexcept { return user_; }
   const Settings& settings() const noexcept { return *settings_; }
   Role role() const noexcept { return role_; }
   /// Returns true in a child of fork(): all rdma_cm and verbs objects belong to the parent process
@@ -174,7 +176,7 @@ class Link {
 
   LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
-  const Users users_;
+  LinkUser& user_;
   const ae::MadeHere made_here_;
   const Role role_;
   QueuePair state_of_pair_ = QueuePair::kNone;

@@ -9,6 +9,8 @@
 
 #include "conn/kit/probes.h"
 #include "conn/rdma/linked_carrier.h"
+#include "conn/rdma/type.h"
+#include "conn/rdma/work_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -17,44 +19,38 @@ namespace {
 // which normally takes microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
-Failure describe(ibv_wc_status status, bool was_send) {
-  const auto made = [](std::errc code, std::string text) {
-    return Failure{std::make_error_code(code), std::move(text)};
-  };
-  switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-      return made(std::errc::timed_out,
-                  "the peer does not answer any more (transport retries "
-                  "exhausted)");
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-      return made(std::errc::timed_out, "the peer posts no receives any more");
-    case IBV_WC_REM_ACCESS_ERR:
-      return made(std::errc::protocol_error,
-                  "the peer's device refused our write: the window it offered is not writable");
-    case IBV_WC_WR_FLUSH_ERR:
-      return made(std::errc::connection_reset, "the connection was reset");
-    default:
-      return made(std::errc::io_error, fmt::format("{} failed: {}", was_send ? "send" : "receive",
-                                                   ibv_wc_status_str(status)));
-  }
-}
-
 }  // namespace
 
-void LinkedCarrier::name_peer(Failure& failure) const noexcept {
-  try {
-    const std::string peer = link_.path.peer().to_string();
-    if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
-  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's address
+// --- the path ------------------------------------------------------------------------------------
+
+PathRecovery::Around LinkedCarrier::around() noexcept {
+  const auto& type_here = static_cast<const RdmaType&>(type());
+  return {link_,  deadline_, ending_, posting_, reader_, setup_, *this, type_here.addresses(),
+          *this, *this};
+}
+
+void LinkedCarrier::end_path(Failure failure) noexcept {
+  if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
+  if (lost()) return recovery_->on_attempt_failed(std::move(failure));
+  if (recovery_ == nullptr || !recovery_->lose_path(failure)) end_with(std::move(failure));
+}
+
+void LinkedCarrier::on_peer_closed_without_path(Failure missed) noexcept {
+  if (!closing()) {
+    if (missed) pending_failure_ = std::move(missed);
+    host().peer_gone();
   }
+  finish();
+  update_ready();
 }
 
 // --- failures ------------------------------------------------------------------------------------
 
 void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
   if (was_send &&
-      link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()))
-    on_memory_back();
+      link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()) &&
+      posting_.on_memory_back(host()))
+    update_ready();
   if (link_.stage.ended()) {  // the connection is ending already, so its remaining requests fail
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
     return;
@@ -74,7 +70,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
   // was a close.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
-    if (ending_.stream_over() && !deadline_.set(kFailurePatience, Deadline::Of::kStreamOver))
+    if (ending_.stream_over() && !deadline_.set(Ending::kFailurePatience, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
     return;
   }
@@ -88,30 +84,52 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   // A disconnect without a route would put Soft-RoCE's queue pair for connection management into
   // its error state, from which it does not return.
   if (status == IBV_WC_LOC_QP_OP_ERR && device.asks_port_first()) link_.on_no_route();
-  switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:  // Soft-RoCE reports it without a link or a route
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_GENERAL_ERR:
-      return end_path(describe(status, was_send));
-    default:
-      return end_with(describe(status, was_send));
-  }
+  if (may_be_the_path(status)) return end_path(describe_work_failure(status, was_send));
+  end_with(describe_work_failure(status, was_send));
 }
 
-// Handles the report that a queue pair with shared receives is in its error state. If nothing else
-// explains that, the peer accessed what it may not on this device, or broke a rule of the
-// transport. (A close by the peer is reported by rdma_cm and does not cause this event.)
-void LinkedCarrier::on_last_receive() {
-  link_.on_last_receive();
-  if (link_.stage.phase() == Phase::kLost) {
-    if (link_.quiet()) link_.state().want_reap(*this);
-    return;
+void LinkedCarrier::on_event(const QueuePairEvent& event) {
+  using enum QueuePairEvent::Kind;
+  const Phase phase = link_.stage.phase();
+  switch (event.kind) {
+    // This may come before rdma_cm has read the peer's last handshake message, so the connection is
+    // established here too.
+    case kDataBeforeEstablished:
+      if (phase == Phase::kAccepting) on_set_up();
+      return;
+    case kRefusal:
+      return on_refusal();
+    // A queue pair with shared receives is in its error state. If nothing else explains that, the
+    // peer accessed what it may not on this device, or broke a rule of the transport. (A close by
+    // the peer is reported by rdma_cm and does not cause this event.)
+    case kLastReceive:
+      link_.on_last_receive();
+      if (phase == Phase::kLost) {
+        if (link_.quiet()) link_.state().want_reap(*this);
+        return;
+      }
+      if (phase != Phase::kDead) return on_refusal();
+      if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
+      return;
+    case kFailed:
+      return on_device_failed(*event.what);
+    // Ends the path if its port has been down for longer than the device's retries last. A shorter
+    // loss of the link ends nothing.
+    case kPortDown: {
+      const CmId& id = link_.id();
+      if (!id || id->port_num != event.port || event.since < link_.patience()) return;
+      ending_.set_unreachable();
+      return on_device_failed(link_.context()->name() + ": the port has no link");
+    }
+    case kAddresses: {
+      const SocketAddress local = link_.path.local();
+      const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local); };
+      if (phase == Phase::kLost || local.size == 0 || std::ranges::any_of(*event.present, is_ours))
+        return;
+      return end_path({std::make_error_code(std::errc::address_not_available),
+                       "the address " + local.host() + " is no longer on this machine"});
+    }
   }
-  if (link_.stage.phase() != Phase::kDead) return on_refusal();
-  if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
 }
 
 // Ends the connection because the device stopped the queue pair for an error of the peer. Some
@@ -127,7 +145,7 @@ void LinkedCarrier::on_refusal() {
                         link_.context()->name())});
 }
 
-void LinkedCarrier::on_device_event(const std::string& what) {
+void LinkedCarrier::on_device_failed(const std::string& what) {
   DeviceContext* const context = link_.context();
   if (link_.stage.open() && context != nullptr && !context->lost())
     // Reads the completion queue: the completion of a failed work request may say more about the
@@ -144,30 +162,11 @@ void LinkedCarrier::on_device_event(const std::string& what) {
 
 void LinkedCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
 
-// Ends the connection if its port has been down (`since`) for longer than the device's retries
-// last. A shorter loss of the link ends nothing.
-void LinkedCarrier::on_port_down(int port, ae::Duration since) {
-  const CmId& id = link_.id();
-  if (!id || id->port_num != port || since < link_.patience()) return;
-  ending_.set_unreachable();
-  on_device_event(link_.context()->name() + ": the port has no link");
-}
-
-void LinkedCarrier::on_address_change(const std::vector<SocketAddress>& present) {
-  const SocketAddress local = link_.path.local();
-  const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local); };
-  if (link_.stage.phase() == Phase::kLost) return;
-  if (local.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
-    end_path({std::make_error_code(std::errc::address_not_available),
-              "the address " + local.host() + " is no longer on this machine"});
-}
-
 void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
-  const bool lost = session_ != nullptr && session_->lost();
-  const bool was_open = link_.stage.open() || lost;
+  const bool was_open = link_.stage.open() || lost();
   if (!closing()) {
-    if (was_open && !lost) name_peer(failure);  // if lost, lose_path() has done that
+    if (was_open && !lost()) link_.path.name_peer(failure);  // if lost, lose_path() has done that
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
@@ -179,14 +178,14 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
       link_.stage.phase() == Phase::kLost)
     finish();
   else
-    begin_disconnect(kFailurePatience);
+    begin_disconnect(Ending::kFailurePatience);
   update_ready();
 }
 
 void LinkedCarrier::peer_closed() {
   link_.stage.advance(Handshake::kGone);
   if (link_.stage.phase() == Phase::kDisconnecting) return finish();
-  if (session_ != nullptr && session_->lost())
+  if (lost())
     return end_path({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   // On iWARP rdma_cm reports DISCONNECTED even if the device ended the stream. The device's own
   // event says why, and is handled first.
@@ -202,7 +201,7 @@ void LinkedCarrier::peer_closed() {
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
     // A peer that closes first says that it reads no more. This one has not: it has lost its path.
-    if (session_ != nullptr && !link_.stream.peer_end().leaves())
+    if (session() != nullptr && !link_.stream.peer_leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
     link_.stream.on_peer_closed();
@@ -215,7 +214,7 @@ void LinkedCarrier::peer_closed() {
   } else if (link_.stage.phase() == Phase::kAccepting) {
     fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   }
-  begin_disconnect(kFailurePatience);
+  begin_disconnect(Ending::kFailurePatience);
   update_ready();
 }
 
@@ -235,14 +234,14 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       if (phase != Phase::kClosing && phase != Phase::kResending) return;
       // The remaining data is lost. The peer must not take what it received for the whole stream,
       // so it is told of the abort.
-      if (!link_.stream.outbound().end().aborted() && has_undelivered()) return begin_abort();
-      return begin_disconnect(kFailurePatience);
+      if (!link_.stream.aborted() && posting_.has_undelivered()) return begin_abort();
+      return begin_disconnect(Ending::kFailurePatience);
     case Deadline::Of::kDisconnect:
       if (phase != Phase::kDisconnecting) return;
       ending_.on_no_answer();
       return finish();
     case Deadline::Of::kStreamOver:
-      return end_with(describe(IBV_WC_WR_FLUSH_ERR, false));
+      return end_with(describe_work_failure(IBV_WC_WR_FLUSH_ERR, false));
     case Deadline::Of::kQuiet:
       deadline_.clear(loop());
       return link_.state().want_reap(*this);
@@ -255,14 +254,13 @@ void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
   // After shutdown() nothing is left to send. But the peer would take a disconnect for the loss of
   // the path, so it is told first that this end reads no more.
-  if (linger == ae::Duration::zero() && session_ != nullptr &&
-      link_.stream.outbound().end().finished(false))
-    linger = kFailurePatience;
+  if (linger == ae::Duration::zero() && session() != nullptr && link_.stream.finished(false))
+    linger = Ending::kFailurePatience;
   deadline_.clear(loop());
-  if (linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
+  if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailurePatience);
   link_.stage.move(Phase::kClosing);
-  close_deadline_ = std::chrono::steady_clock::now() + linger;
-  if (!deadline_.set(linger, Deadline::Of::kLinger)) return begin_disconnect(kFailurePatience);
+  ending_.set_close_by(std::chrono::steady_clock::now() + linger);
+  if (!deadline_.set(linger, Deadline::Of::kLinger)) return begin_disconnect(Ending::kFailurePatience);
   link_.state().want_flush(*this);
   continue_close();
 }
@@ -272,19 +270,19 @@ void LinkedCarrier::begin_close() noexcept {
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
-  if (!link_.stream.outbound().abort() || !deadline_.set(kFailurePatience, Deadline::Of::kLinger))
-    return begin_disconnect(kFailurePatience);
-  close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
+  if (!link_.stream.abort() || !deadline_.set(Ending::kFailurePatience, Deadline::Of::kLinger))
+    return begin_disconnect(Ending::kFailurePatience);
+  ending_.set_close_by(std::chrono::steady_clock::now() + Ending::kFailurePatience);
   link_.state().want_flush(*this);
 }
 
 void LinkedCarrier::continue_close() noexcept {
   if (link_.stage.phase() != Phase::kClosing || link_.sender.requests_in_flight() != 0) return;
-  if (link_.stream.outbound().end().aborted() || finishes() ? has_undelivered()
-                                                            : link_.sender.queue().held() != 0)
-    return;
+  const bool counts_end = link_.stream.aborted() || posting_.finishes();
+  if (counts_end ? posting_.has_undelivered() : link_.sender.queue().held() != 0) return;
   ending_.set_delivered();
-  begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
+  begin_disconnect(std::max(Ending::kFailurePatience,
+                            ending_.close_by() - std::chrono::steady_clock::now()));
 }
 
 // --- disconnecting and tearing down --------------------------------------------------------------
@@ -292,7 +290,7 @@ void LinkedCarrier::continue_close() noexcept {
 void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
   LoopState& state = link_.state();
   deadline_.clear(loop());
-  pace_.clear(loop());
+  posting_.clear_pace(loop());
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
   const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
@@ -308,16 +306,16 @@ void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
 void LinkedCarrier::finish() noexcept {
   if (link_.stage.phase() == Phase::kDead) return;
   deadline_.clear(loop());
-  pace_.clear(loop());
+  posting_.clear_pace(loop());
   link_.state().remove(*this);
-  end_session();
+  if (recovery_ != nullptr) recovery_->end();
   ending_.finish();
   link_.state().want_reap(*this);
   if (listener_ != nullptr && state() != State::kConnected) listener_->on_lost(*this);
 }
 
 void LinkedCarrier::reap() {
-  if (link_.stage.phase() == Phase::kLost) return go_on_without_path();
+  if (link_.stage.phase() == Phase::kLost) return recovery_->go_on();
   if (!link_.stage.ended()) return;  // queued for a lost path; a new one is being set up
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();
@@ -334,7 +332,7 @@ void LinkedCarrier::reap() {
 }
 
 void LinkedCarrier::tear_down() noexcept {
-  pace_.clear(loop());
+  posting_.clear_pace(loop());
   link_.destroy_queue_pair();
   // Copies unread bytes out of the windows, which are about to be freed, so that the user can still
   // read them.
@@ -352,9 +350,10 @@ void LinkedCarrier::tear_down() noexcept {
       if (copy == nullptr) pending_failure_ = out_of_memory();
     }
     link_.stream.inbound().leave_windows(copy.get());
-    keep_left_over(std::move(copy));
+    std::unique_ptr<std::byte[]> before = reader_.exchange_copy(std::move(copy));
+    if (recovery_ != nullptr) recovery_->keep_viewed(std::move(before));
   }
-  tell_references();
+  posting_.tell_references(host());
   link_.sender.drop_all();
   const std::error_code why = pending_failure_ ? pending_failure_.code : host().failure().code;
   if (const std::size_t count = link_.sender.queue().take_done(); count != 0)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <string_view>
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -11,6 +12,14 @@ std::optional<bool> Path::is_local() const noexcept {
   const SocketAddress to = peer();
   if (to.size == 0) return std::nullopt;
   return local().same_host(to);
+}
+
+void Path::name_peer(Failure& failure) const noexcept {
+  try {
+    const std::string name = peer().to_string();
+    if (!name.empty()) failure.text = fmt::format("rdma {}: {}", name, failure.text);
+  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's address
+  }
 }
 
 void Path::set_device(const Device& device, int port) {

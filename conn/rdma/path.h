@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "conn/error.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/device/fabric.h"
@@ -28,6 +29,8 @@ class Path {
     peer_ = CompactAddress(peer);
   }
   std::optional<bool> is_local() const noexcept;
+  /// Puts the peer's address before the text of `failure`. Without memory it stays as it is.
+  void name_peer(Failure& failure) const noexcept;
 
   /// Records the RDMA device, and its port, on which the queue pair of the connection is created.
   void set_device(const Device& device, int port);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "ae/abi.h"
@@ -84,6 +85,14 @@ class Reader {
   }
   void want_anything() noexcept { together_ = 1; }
 
+  // --- unread bytes without a path ---------------------------------------------------------------
+  /// Keeps `copy`, which has the unread bytes since the receive windows were freed; null: there is
+  /// none. Returns the copy that was kept before.
+  [[nodiscard]] std::unique_ptr<std::byte[]> exchange_copy(
+      std::unique_ptr<std::byte[]> copy) noexcept {
+    return std::exchange(copy_, std::move(copy));
+  }
+
  private:
   std::uint64_t turn_ = 0;
   std::size_t left_ = 0;
@@ -91,6 +100,7 @@ class Reader {
   // byte.
   std::size_t together_ = 1;
   std::size_t shown_ = 0;
+  std::unique_ptr<std::byte[]> copy_;  // see exchange_copy()
   bool viewed_ = false;
 };
 

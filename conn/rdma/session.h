@@ -5,7 +5,7 @@
 // that the peer may not have. docs/resume.md describes the steps.
 //
 //     on a path    the bytes are in the send buffer (Sender) and in the receive windows
-//     lost         the path is left: unsent() has our bytes, LinkedCarrier has the unread ones
+//     lost         the path is left: unsent() has our bytes, Reader has the unread ones
 //     on a path    the peer has said how many bytes it counted: unsent() begins there, and is sent
 //                  before anything else
 

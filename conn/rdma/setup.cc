@@ -31,8 +31,8 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std:
     : link_(around.link),
       deadline_(around.deadline),
       host_(around.host),
-      events_(around.events),
       user_(around.user),
+      hellos_(around.hellos),
       book_(around.book),
       target_(to.to_string()),
       port_(to.port),
@@ -139,7 +139,7 @@ void Setup::try_address(const SocketAddress& address) {
   const Settings& settings = link_.settings();
   link_.path.set_peer(address);
   CmId& id = link_.id();
-  id = link_.state().cm().create_id(&events_);
+  id = link_.state().cm().create_id(static_cast<CmUser*>(&link_.user()));
   if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
   // Each address but the last may use half of the time that is left, so that some time is left for
   // the later addresses.
@@ -173,7 +173,10 @@ void Setup::on_address_failed(Failure why) {
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
-  user_.renew_stream();
+  if (hellos_ != nullptr)
+    hellos_->renew_stream();
+  else
+    link_.renew_stream(host_.id());
 }
 
 void Setup::on_deadline() {
@@ -256,7 +259,8 @@ void Setup::request_connection() {
   if (!link_.path.iwarp()) mtu_.offer(id, fabric);
   Hello ours = link_.stream.hello();
   mtu_.tell(ours);
-  const SetupUser::Request ask = user_.request(ours);
+  const PrivateData ask =
+      hellos_ != nullptr ? hellos_->request(ours) : PrivateData(encode(ours, HelloKind::kRequest));
   if (fabric.ece) offer_ece(id, link_.queue_pair());
   rdma_conn_param request = link_.parameters(ask.data());
   SetupTrace::begin("connect");
@@ -265,9 +269,16 @@ void Setup::request_connection() {
   link_.stage.move(Phase::kConnecting);
 }
 
+std::optional<Hello> Setup::take_answer(std::span<const std::byte> data) {
+  if (hellos_ != nullptr) return hellos_->take_answer(data);
+  std::optional<Hello> hello = decode_hello(data, HelloKind::kAnswer);
+  if (hello) link_.stream.on_hello(*hello);
+  return hello;
+}
+
 void Setup::finish_request(const CmEvent& event) {
   rdma_cm_id* const id = link_.id().get();
-  const std::optional<Hello> hello = user_.take_answer(event.data());
+  const std::optional<Hello> hello = take_answer(event.data());
   if (!link_.path.iwarp()) mtu_.take_answer(id, link_.settings().fabric, hello ? hello->mtu : 0);
   link_.connect(mtu_.agreed());
   const bool works = link_.keys_work();

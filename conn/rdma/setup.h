@@ -3,7 +3,7 @@
 // The set-up of an outgoing connection. Names are resolved one after the other; then their
 // addresses are tried in turn, each with new objects in the link, until a connection is established
 // or no address is left. The connection destroys this object afterwards. (An accepting side knows
-// its address and makes only one attempt: RdmaCarrier::accept().)
+// its address and makes only one attempt: conn/rdma/acceptance.h.)
 //
 //   look_up_next() -> try_next_address() -> address resolved -> route resolved -> rdma_connect()
 //                       ^                                                            |       |
@@ -31,6 +31,7 @@
 #include "conn/rdma/deadline.h"
 #include "conn/rdma/link.h"
 #include "conn/rdma/mtu.h"
+#include "conn/rdma/private_data.h"
 #include "conn/rdma/protocol/resume_message.h"
 #include "conn/spi/carrier.h"
 
@@ -39,28 +40,6 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Interface of the connection that is being set up, as Setup calls it.
 class SetupUser {
  public:
-  /// Bytes to send in the private data of a connection request.
-  class Request {
-   public:
-    /// Copies `data`, which is at most as long as the longest hello or message of a resume.
-    explicit Request(std::span<const std::byte> data) noexcept : size_(data.size()) {
-      std::copy(data.begin(), data.end(), bytes_.begin());
-    }
-    std::span<const std::byte> data() const noexcept { return std::span(bytes_).first(size_); }
-
-   private:
-    static_assert(sizeof(ResumeBytes) >= Hello::kAnswerSize);
-    ResumeBytes bytes_{};
-    std::size_t size_;
-  };
-  /// Returns what the connection request says. `hello`: what our stream and path state. Throws
-  /// VerbsError if the device cannot do what the connection's options ask for.
-  virtual Request request(Hello hello) = 0;
-  /// Takes the private data of the peer's answer, and gives the stream what it states; no value:
-  /// the peer sent no hello. Throws VerbsError if the answer does not fit the request.
-  virtual std::optional<Hello> take_answer(std::span<const std::byte> data) = 0;
-  /// Prepares the stream for another attempt.
-  virtual void renew_stream() = 0;
   /// Called when the peer has accepted the connection and the queue pair is ready to send and
   /// receive.
   virtual void on_set_up() = 0;
@@ -72,14 +51,29 @@ class SetupUser {
   ~SetupUser() = default;
 };
 
+/// What the two ends tell each other when a path is set up, for a connection that states more than
+/// what its stream and path do.
+class HelloExchange {
+ public:
+  virtual ~HelloExchange() = default;
+  /// Prepares the stream for another attempt.
+  virtual void renew_stream() = 0;
+  /// Returns what the connection request says. `hello`: what our stream and path state. Throws
+  /// VerbsError if the device cannot do what the connection's options ask for.
+  virtual PrivateData request(Hello hello) = 0;
+  /// Takes the private data of the peer's answer, and gives the stream what it states; no value:
+  /// the peer sent no hello. Throws VerbsError if the answer does not fit the request.
+  virtual std::optional<Hello> take_answer(std::span<const std::byte> data) = 0;
+};
+
 class Setup {
  public:
   struct Around {  ///< objects that Setup works with; Setup owns none of them
     Link& link;
     Deadline& deadline;
     CarrierHost& host;
-    CmUser& events;
     SetupUser& user;
+    HelloExchange* hellos;  ///< null: only the hellos of the stream and the path are exchanged
     AddressBook& book;
   };
   /// Requires that the phase is kResolving and that the link has its settings. At time `until` the
@@ -125,6 +119,7 @@ class Setup {
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
   void drop_link();
+  std::optional<Hello> take_answer(std::span<const std::byte> data);
   bool try_again_after(const CmEvent& event);
   void try_again();
   void resolve_route();
@@ -135,8 +130,8 @@ class Setup {
   Link& link_;
   Deadline& deadline_;
   CarrierHost& host_;
-  CmUser& events_;
   SetupUser& user_;
+  HelloExchange* const hellos_;
   AddressBook& book_;
   const std::string target_;
   const std::uint16_t port_;

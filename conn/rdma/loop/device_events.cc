@@ -23,7 +23,8 @@ void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
       continue;
     }
     if (since == ae::TimePoint{}) since = now;
-    users_.tell_all([&](QueuePairUser& each) { each.on_port_down(port, now - since); });
+    const QueuePairEvent event{.kind = QueuePairEvent::Kind::kPortDown, .port = port, .since = now - since};
+    users_.tell_all([&](QueuePairUser& each) { each.on_event(event); });
   }
 }
 
@@ -34,7 +35,8 @@ void DeviceEvents::look_at_addresses() noexcept {
   try {
     const std::vector<SocketAddress> present = local_addresses();
     if (present.empty()) return;  // the addresses could not be read
-    users_.tell_all([&](QueuePairUser& each) { each.on_address_change(present); });
+    const QueuePairEvent event{.kind = QueuePairEvent::Kind::kAddresses, .present = &present};
+    users_.tell_all([&](QueuePairUser& each) { each.on_event(event); });
     addresses_changed_ = false;
   } catch (const std::bad_alloc&) {
   }
@@ -75,29 +77,34 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       return {};
     }
   };
+  using enum QueuePairEvent::Kind;
+  const auto tell = [&](const QueuePairEvent& event) {
+    if (user != nullptr) QueuePairUsers::tell(*user, [&](auto& one) { one.on_event(event); });
+  };
   switch (type) {
     case IBV_EVENT_COMM_EST:
-      if (user != nullptr)
-        QueuePairUsers::tell(*user, [](auto& one) { one.on_communication_established(); });
+      tell({.kind = kDataBeforeEstablished});
       break;
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      if (user != nullptr) QueuePairUsers::tell(*user, [](auto& one) { one.on_last_receive(); });
+      tell({.kind = kLastReceive});
       break;
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-      if (user != nullptr) QueuePairUsers::tell(*user, [](auto& one) { one.on_refusal(); });
+      tell({.kind = kRefusal});
       break;
     case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_PATH_MIG_ERR:
-      if (user != nullptr)
-        QueuePairUsers::tell(*user, [&](auto& one) { one.on_device_event(words()); });
+    case IBV_EVENT_PATH_MIG_ERR: {
+      const std::string text = words();
+      tell({.kind = kFailed, .what = &text});
       break;
+    }
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR: {
       lost_ = true;
       const std::string text = words();
-      users_.tell_all([&](QueuePairUser& each) { each.on_device_event(text); });
+      const QueuePairEvent failed{.kind = kFailed, .what = &text};
+      users_.tell_all([&](QueuePairUser& each) { each.on_event(failed); });
       break;
     }
     case IBV_EVENT_PORT_ACTIVE:

@@ -22,6 +22,23 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ReceiveQueue;
 
+/// What a device or the kernel reports about a queue pair, its port or its addresses.
+struct QueuePairEvent {
+  enum class Kind : std::uint8_t {
+    kDataBeforeEstablished,  ///< data has arrived before rdma_cm has reported the connection
+    kRefusal,                ///< the peer sent a request that the device does not permit
+    kLastReceive,  ///< the queue pair is in the error state and consumes no more shared receives
+    kFailed,       ///< the connection cannot continue, for the reason `what`
+    kPortDown,     ///< port number `port` of the device has been down for the time `since`
+    kAddresses,    ///< the device's GID table has changed; `present` are the machine's addresses
+  };
+  Kind kind;
+  const std::string* what = nullptr;  ///< the text is empty if there was no memory for it
+  int port = 0;
+  ae::Duration since{};
+  const std::vector<SocketAddress>* present = nullptr;
+};
+
 /// Interface of the owner of a queue pair, which receives its events. These functions must not run
 /// a user's handler.
 class QueuePairUser {
@@ -35,21 +52,10 @@ class QueuePairUser {
   /// A work request failed, and the queue pair can no longer be used. `sequence` is the number of
   /// the failed send; 0 for a receive.
   virtual void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) = 0;
-  /// The device or the kernel reports that the connection cannot continue; `what` is the reason, or
-  /// empty if there was no memory for it.
-  virtual void on_device_event(const std::string& what) = 0;
+  /// The device or the kernel reports something about the queue pair.
+  virtual void on_event(const QueuePairEvent& event) = 0;
   /// There was no memory to process an event of this queue pair.
   virtual void on_no_memory() noexcept = 0;
-  /// Data from the peer has arrived before rdma_cm has reported the connection as established.
-  virtual void on_communication_established() = 0;
-  /// The peer sent a request that the device does not permit.
-  virtual void on_refusal() = 0;
-  /// The queue pair is in the error state and consumes no more shared receives.
-  virtual void on_last_receive() = 0;
-  /// Port number `port` of the device has been down for the time `since`.
-  virtual void on_port_down(int port, ae::Duration since) = 0;
-  /// The device's GID table has changed; `present` are the machine's addresses now.
-  virtual void on_address_change(const std::vector<SocketAddress>& present) = 0;
   /// Returns the queue pair's own receive queue, or the shared one of its domain.
   virtual ReceiveQueue* receives() noexcept = 0;
 

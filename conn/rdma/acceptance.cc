@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/acceptance.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "conn/rdma/mtu.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+void accept_request(Link& link, const Acceptance& how) {
+  CmId& id = link.id();
+  const Settings& settings = link.settings();
+  const Phase phase = link.stage.phase();
+  Mtu mtu;
+  for (;;) {
+    how.begin();
+    link.make();
+    if (!link.path.iwarp())
+      mtu.agree(id.get(), settings.fabric, how.asked ? how.asked->mtu : 0,
+                link.context()->device().active_mtu(id->port_num, link.state().now()),
+                link.path.device());
+    link.connect(mtu.agreed());
+    if (link.keys_work()) break;
+    CmId kept = std::move(id);
+    link.tear_down();
+    id = std::move(kept);
+  }
+  // Events of the device that were read meanwhile may have ended the attempt.
+  if (link.stage.phase() != phase) throw VerbsError("the device failed", ENODEV);
+  if (!link.path.iwarp() && settings.fabric.ece) answer_ece(id.get(), link.queue_pair());
+  Hello ours = link.stream.hello();
+  mtu.tell(ours);
+  const PrivateData data = how.data(ours);
+  rdma_conn_param parameters = link.parameters(data.data());
+  if (rdma_accept(id.get(), &parameters) != 0) throw VerbsError("rdma_accept", errno);
+  link.stage.advance(Handshake::kUnderWay);
+  link.stage.move(Phase::kAccepting);
+}
+
+}}}  // namespace conn::rdma

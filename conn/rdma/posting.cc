@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/posting.h"
+
+#include <chrono>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// How long to wait before posting again when the device reports a full send queue although fewer
+// requests are in flight than it should hold.
+constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
+
+void count(Stall stall, LoopStatistics& statistics) noexcept {
+  statistics.stalls_window += stall == Stall::kWindow ? 1 : 0;
+  statistics.stalls_receives += stall == Stall::kReceives ? 1 : 0;
+  statistics.stalls_send_queue += stall == Stall::kSendQueue ? 1 : 0;
+}
+
+}  // namespace
+
+void Posting::on_first_message() noexcept {
+  if (!std::exchange(waits_for_first_message_, false)) return;
+  straight_ = may_go_straight_;
+  link_.state().want_flush(link_.user());
+}
+
+// --- posting -------------------------------------------------------------------------------------
+
+Failure Posting::post_due(CarrierHost& host) {
+  Failure failure;
+  if (waits_for_first_message_) return failure;
+  while (post_chain(host, failure)) {
+  }
+  // The end of the stream follows its last byte.
+  if (!failure && link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
+      finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
+      link_.stream.finish(link_.stage.phase() == Phase::kClosing))
+    while (post_chain(host, failure)) {
+    }
+  if (!failure) keep_pace();
+  return failure;
+}
+
+void Posting::keep_pace() {
+  LoopState& state = link_.state();
+  if (link_.sender.has_idle_work()) count(link_.sender.on_idle(state.now()), state.statistics());
+  // No timer is needed for a key change that must be alone on the send queue: it holds back
+  // everything else, and its completion leads to the next call of post_due().
+  const bool key_goes_alone = link_.keys_go_alone() && link_.windows.has_key_to_change();
+  const std::optional<ae::TimePoint> retry =
+      key_goes_alone ? std::nullopt : link_.stream.retry_at(link_.sender.queue().staged());
+  pace_at_ = retry.value_or(ae::TimePoint::max());
+  if (link_.sender.was_refused()) pace_at_ = std::chrono::steady_clock::now() + kFullQueueRetry;
+  if (pace_at_ == ae::TimePoint::max() || timer_ != 0) return;
+  state.keep_pace_of(link_.user());
+  timer_ = state.loop().add_time_event(pace_at_, [this] {
+    timer_ = 0;
+    link_.state().want_flush(link_.user());
+    return ae::kNoMore;
+  });
+}
+
+// Posts one chain of the requests that are due. Returns true if another chain should be posted at
+// once; sets `failure` if the connection must end.
+bool Posting::post_chain(CarrierHost& host, Failure& failure) {
+  using How = Sender::Posted::How;
+  const bool prove = link_.stage.phase() != Phase::kOpen || delivering_;
+  const Sender::Posted posted = link_.sender.post(
+      link_.queue_pair(), link_.windows, link_.keys_go_alone(), prove, link_.state().now());
+  if (posted.how == How::kNothing) return false;
+  LoopStatistics& statistics = link_.state().statistics();
+  ++statistics.doorbells;
+  statistics.work_requests += posted.requests;
+  statistics.inline_sends += posted.inlined;
+  statistics.control_sent += posted.control;
+  AECONN_PROBE(post, host.id(), posted.bytes, posted.requests);
+  tell_references(host);
+  const ae::TimePoint ask_at = link_.sender.ask_at();
+  if (posted.asks && link_.user().due() > ask_at) link_.state().look_at(link_.user(), ask_at);
+  switch (posted.how) {
+    case How::kNothing:
+    case How::kDone:
+      return false;
+    case How::kMore:
+      return true;
+    case How::kKeyRefused:
+      if (link_.on_key_refused(*posted.window)) return true;
+      failure = bind_failure(*link_.context(), link_.settings(), EOPNOTSUPP);
+      return false;
+    case How::kFailed:
+      break;
+  }
+  // The driver does not say which request failed. If it may have been a key change, the device
+  // counts as unable to bind keys.
+  Device& device = link_.context()->device();
+  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
+  failure = errno_failure(posted.error, "posting to the send queue");
+  return false;
+}
+
+void Posting::clear_pace(ae::EventLoop* loop) noexcept {
+  if (timer_ != 0 && loop != nullptr) loop->remove_time_event(timer_);
+  timer_ = 0;
+  pace_at_ = ae::TimePoint::max();
+}
+
+bool Posting::has_undelivered() const noexcept {
+  if (!link_.stage.open()) return false;
+  if (link_.stage.phase() == Phase::kResending) return true;
+  if (link_.stream.aborted())
+    return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
+  if (link_.stage.phase() != Phase::kOpen && finishes() &&
+      (!link_.stream.finished(link_.stage.phase() == Phase::kClosing) ||
+       link_.sender.requests_in_flight() != 0))
+    return true;
+  return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
+}
+
+// --- memory to send from -------------------------------------------------------------------------
+
+void Posting::wait_for_memory(std::size_t size) {
+  link_.sender.starve(size, link_.state().now());
+  link_.state().wait_for_memory(link_.user());
+  if (link_.sender.requests_in_flight() != 0)
+    // Posting requests may lead to completions, which free memory that this connection's own
+    // requests hold.
+    link_.state().want_flush(link_.user());
+}
+
+bool Posting::secure_memory(const CarrierHost& host) noexcept {
+  return link_.sender.secure(link_.stage.phase() == Phase::kOpen && host.wants_write(),
+                             link_.settings().limit());
+}
+
+bool Posting::on_memory_back(CarrierHost& host) noexcept {
+  tell_references(host);
+  const bool secured = link_.sender.starved() && secure_memory(host);
+  link_.state().memory_came_back();
+  return secured;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The private data of a connection request or of its answer: a hello or a message of a resume.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "ae/abi.h"
+#include "conn/rdma/protocol/resume_message.h"
+#include "conn/rdma/protocol/wire.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class PrivateData {
+ public:
+  /// Copies `data`, which is at most as long as the longest hello or message of a resume.
+  explicit PrivateData(std::span<const std::byte> data) noexcept : size_(data.size()) {
+    std::copy(data.begin(), data.end(), bytes_.begin());
+  }
+  std::span<const std::byte> data() const noexcept { return std::span(bytes_).first(size_); }
+
+ private:
+  static_assert(sizeof(ResumeBytes) >= Hello::kAnswerSize);
+  ResumeBytes bytes_{};
+  std::size_t size_;
+};
+
+}}}  // namespace conn::rdma
