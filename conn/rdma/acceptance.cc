@@ -32,7 +32,7 @@ void accept_request(Link& link, const Acceptance& how) {
   Hello ours = link.stream.hello();
   mtu.tell(ours);
   const PrivateData data = how.data(ours);
-  rdma_conn_param parameters = link.parameters(data.data());
+  rdma_conn_param parameters = connection_parameters(link, data.data());
   if (rdma_accept(id.get(), &parameters) != 0) throw VerbsError("rdma_accept", errno);
   link.stage.advance(Handshake::kUnderWay);
   link.stage.move(Phase::kAccepting);

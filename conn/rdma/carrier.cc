@@ -214,12 +214,14 @@ bool RdmaCarrier::writable() const {
   // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
   // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
   // the next scheme (conn/lists/dial.h).
-  return link_.stage.phase() != Phase::kOpen || (!awaits_first_window() && link_.sender.has_room());
+  return link_.stage.phase() != Phase::kOpen ||
+         (!awaits_first_window() && link_.sender.buffer().has_room());
 }
 
 ssize_t RdmaCarrier::write(const void* buffer, std::size_t size) {
-  if (posting_.goes_straight() && link_.stage.phase() == Phase::kOpen && !pending_failure_ && !inherited() &&
-      link_.sender.append_straight(buffer, size, [this] { return link_.state().now(); }))
+  if (posting_.goes_straight() && link_.stage.phase() == Phase::kOpen && !pending_failure_ &&
+      !inherited() &&
+      link_.sender.buffer().append_straight(buffer, size, [this] { return link_.state().now(); }))
       [[likely]] {
     link_.state().statistics().bytes_copied_out += size;
     link_.state().want_flush(*this);
@@ -235,10 +237,10 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
     errno = EAGAIN;
     return -1;
   }
-  const std::size_t done = link_.sender.append(vectors, count, link_.settings().limit(),
-                                               [this] { return link_.state().now(); });
+  const std::size_t done = link_.sender.buffer().append(vectors, count, link_.settings().limit(),
+                                                        [this] { return link_.state().now(); });
   if (done == 0) {
-    if (link_.sender.wants_memory()) posting_.wait_for_memory(1);
+    if (link_.sender.buffer().wants_memory()) posting_.wait_for_memory(1);
     errno = EAGAIN;
     return -1;
   }
@@ -368,14 +370,15 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
     if (asks()) return link_.stage.ended();
     if (link_.context() == nullptr) return true;
     const bool iwarp = link_.path.iwarp();
-    if (link_.stage.in_use() && (posting_.finishes() || (iwarp && link_.sender.wrote()))) {
+    if (link_.stage.in_use() &&
+        (posting_.finishes() || (iwarp && link_.sender.requests().wrote()))) {
       link_.stage.move(Phase::kClosing);
       ending_.set_close_by(until);
       post_due();
       if (posting_.has_undelivered()) return false;
     }
     continue_close();
-    return !iwarp || !link_.sender.wrote() || ending_.delivery_settled();
+    return !iwarp || !link_.sender.requests().wrote() || ending_.delivery_settled();
   };
   if (posting_.has_undelivered()) {
     posting_.prove_delivery();
@@ -472,9 +475,9 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"unread", text(stream.inbound().unread_bytes())},
       {"unsent", text(sender.queue().staged())},
       {"unconfirmed", text(sender.queue().in_flight())},
-      {"unproven-messages", text(stream.outbound().proof().unproven())},
-      {"send-buffer", text(sender.buffer_size())},
-      {"send-queue", text(sender.requests_in_flight())}};
+      {"unproven-messages", text(stream.proof().unproven())},
+      {"send-buffer", text(sender.buffer().size())},
+      {"send-queue", text(sender.requests().count())}};
   facts.emplace_back("resume", session() == nullptr ? "no" : "yes");
   if (session() != nullptr) {
     facts.emplace_back("path-state", keeps_unsent() && lost() ? "lost" : "up");

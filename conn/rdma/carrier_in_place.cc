@@ -51,8 +51,8 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
   if (link_.stage.phase() != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
   const std::span<std::byte> found =
-      link_.sender.reserve(size, link_.settings().limit(), link_.state().now());
-  if (found.empty() && link_.sender.wants_memory()) {
+      link_.sender.buffer().reserve(size, link_.settings().limit(), link_.state().now());
+  if (found.empty() && link_.sender.buffer().wants_memory()) {
     posting_.wait_for_memory(size);
     errno = EAGAIN;
   }

@@ -73,7 +73,7 @@ void Ending::finish() noexcept {
 }
 
 bool Ending::has_reports_to_come() noexcept {
-  if (link_.queue_pair() == nullptr || !link_.was_connected()) return false;
+  if (link_.queue_pair() == nullptr || !link_.pair.was_connected()) return false;
   // The deadline for the disconnect may have expired before reap() could stop the queue pair.
   link_.stop();
   if (at_ == EndStep::kQuieting) return false;

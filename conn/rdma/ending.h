@@ -17,8 +17,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// What happens to received bytes that are unread when the connection ends: kept so that the program
-/// can still read them, or dropped.
+/// What happens to received bytes that are unread when the connection ends: kept so that the
+/// program can still read them, or dropped.
 enum class Unread : bool { kKeep, kDrop };
 
 class Ending {

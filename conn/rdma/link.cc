@@ -13,26 +13,34 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr bool allowed(Link::QueuePair from, Link::QueuePair to) {
-  using enum Link::QueuePair;
-  switch (to) {  // no default, so that the compiler warns about a missing state
-    case kNone:
-      return true;
-    case kMade:
-      return from == kNone;
-    case kConnected:
-    case kDiscarded:
-      return from == kMade;
-    case kStopped:
-      return from == kConnected;
-  }
-  return false;
+// Returns the time-outs of the queue pair. Assumes that the peer's device delays its
+// acknowledgements for as long as our own device does.
+QpTimeouts timeouts_on(const Device& device, const Settings& settings) noexcept {
+  QpTimeouts timeouts = settings.timeouts;
+  timeouts.ack_timeout = std::max(timeouts.ack_timeout,
+                                  std::min<std::uint8_t>(device.limits().local_ca_ack_delay, 31));
+  return timeouts;
+}
+
+// Returns the number of receives for a queue pair with a receive queue of its own. On iWARP a
+// message that finds no receive ends the connection, without a retry. A peer that is not aeconn
+// therefore gets at least as many as Valkey's programs post.
+std::uint32_t own_receives_wanted(const DeviceContext& context, const Settings& settings,
+                                  const PeerFacts& peer) noexcept {
+  const Device& device = context.device();
+  std::uint32_t wanted = settings.receive_queue;
+  if (peer.counts_receives() && context.queue_pairs() >= flow::kManyConnections)
+    wanted = std::min(wanted, flow::kFewReceives);
+  if (device.iwarp())
+    wanted = std::max(wanted, peer.is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
+  const std::uint32_t room =
+      device.max_cq() - std::min({settings.send_queue, device.max_send_queue(), device.max_cq()});
+  return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
 }  // namespace
 
-Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role,
-           LinkUser& user)
+Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, LinkUser& user)
     : state_(&state),
       settings_(std::move(settings)),
       user_(user),
@@ -40,16 +48,11 @@ Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role
       stream(settings_->stream(role, 0), std::chrono::steady_clock::now()),
       sender(stream, *settings_) {}
 
-void Link::set(QueuePair next) noexcept {
-  assert(allowed(state_of_pair_, next));
-  state_of_pair_ = next;
-}
-
 // --- set-up --------------------------------------------------------------------------------------
 
 void Link::configure(std::shared_ptr<const Settings> settings) {
   settings_ = std::move(settings);
-  sender.set_sizes(*settings_);
+  sender.buffer().set_sizes(*settings_);
 }
 
 void Link::renew_stream(std::uint64_t connection) {
@@ -89,13 +92,14 @@ void Link::set_up() {
                                          "up again, and there is no room for more",
                                          device.name())});
   const std::uint32_t sends = std::min(settings_->send_queue, device.max_send_queue());
-  domain_ = context_->domain(*settings_, own_receives_wanted());
-  const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
+  const std::uint32_t wanted = own_receives_wanted(*context_, *settings_, stream.peer());
+  domain_ = context_->domain(*settings_, wanted);
+  const std::uint32_t receives = domain_->srq() != nullptr ? 0 : wanted;
   const QueuePairShape shape{domain_.get(), sends, settings_->inline_data};
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
   if (prepared) state_->preparation().on_taken();
-  sender.use(&domain_->local(), &domain_->references());
+  sender.buffer().use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_->limit());
@@ -127,7 +131,7 @@ void Link::set_up() {
     qp_ = device.create_qp(domain_->pd(), attributes);
     cap = attributes.cap;
   }
-  set(QueuePair::kMade);
+  pair.move(PairState::At::kMade);
   if (device.keys_are_younger()) open_first_window();
   rings_ = pin_rings(cap);
   sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_->inline_data)},
@@ -140,58 +144,16 @@ void Link::set_up() {
   }
 }
 
-// Returns the number of receives for a queue pair with a receive queue of its own. On iWARP a
-// message that finds no receive ends the connection, without a retry. A peer that is not aeconn
-// therefore gets at least as many as Valkey's programs post.
-std::uint32_t Link::own_receives_wanted() const noexcept {
-  const Device& device = context_->device();
-  std::uint32_t wanted = settings_->receive_queue;
-  if (stream.peer().counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
-    wanted = std::min(wanted, flow::kFewReceives);
-  if (device.iwarp())
-    wanted =
-        std::max(wanted, stream.peer().is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
-  const std::uint32_t room =
-      device.max_cq() - std::min({settings_->send_queue, device.max_send_queue(), device.max_cq()});
-  return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
-}
-
-// Returns the time-outs of the queue pair. Assumes that the peer's device delays its
-// acknowledgements for as long as our own device does.
-QpTimeouts Link::timeouts() const noexcept {
-  QpTimeouts timeouts = settings_->timeouts;
-  timeouts.ack_timeout =
-      std::max(timeouts.ack_timeout,
-               std::min<std::uint8_t>(context_->device().limits().local_ca_ack_delay, 31));
-  return timeouts;
-}
-
 void Link::connect(ibv_mtu mtu) {
-  set(QueuePair::kConnected);
+  pair.move(PairState::At::kConnected);
   if (path.iwarp()) return;
   if (settings_->fabric.ece) take_ece(id_.get(), qp_.get());
   path.set_route(
       qp_to_ready(id_.get(), qp_.get(),
-                  {.timeouts = timeouts(),
+                  {.timeouts = timeouts_on(context_->device(), *settings_),
                    .fabric = settings_->fabric,
                    .mtu = mtu,
                    .infiniband = context_->device().infiniband(id_->port_num, state_->now())}));
-}
-
-rdma_conn_param Link::parameters(std::span<const std::byte> hello) const {
-  rdma_conn_param parameters{};
-  parameters.private_data = hello.data();
-  parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
-  // The protocol has no RDMA READ, but rdma_cm requires that at least one may be outstanding in
-  // each direction.
-  parameters.responder_resources = 1;
-  parameters.initiator_depth = 1;
-  parameters.flow_control = 1;
-  parameters.retry_count = settings_->timeouts.retry_count;
-  parameters.rnr_retry_count = settings_->timeouts.rnr_retry_count;
-  parameters.srq = qp_->srq != nullptr ? 1 : 0;
-  parameters.qp_num = qp_->qp_num;
-  return parameters;
 }
 
 // Posts the key changes of the windows. Called once the queue pair can send, so that a device that
@@ -224,7 +186,7 @@ bool Link::keys_work() {
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
-  const bool failed = device.binding() == Device::Binding::kNo && sender.failed();
+  const bool failed = device.binding() == Device::Binding::kNo && sender.requests().failed();
   proving_ = false;
   if (!failed) return true;
   // Reads the device's pending events now: the next queue pair may get the same number, and events
@@ -239,8 +201,9 @@ bool Link::keys_work() {
 
 void Link::manage_windows() {
   LoopConnection& user = user_;
-  if (windows.manage({domain_.get(), settings_->limit(), state_->statistics(), was_connected()},
-                     state_->now()))
+  if (windows.manage(
+          {domain_.get(), settings_->limit(), state_->statistics(), pair.was_connected()},
+          state_->now()))
     state_->want_flush(user);
   // The next tick may now be due earlier than planned, either to detect that windows are idle or to
   // ask again for a window.
@@ -248,7 +211,7 @@ void Link::manage_windows() {
 }
 
 void Link::on_keys_changed() {
-  const WindowMemory::Changed changed = windows.on_done(sender.done(), domain_.get());
+  const WindowMemory::Changed changed = windows.on_done(sender.requests().done(), domain_.get());
   if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
   // A window whose key was invalidated is freed, so another window may be created in its place.
   if (changed != WindowMemory::Changed::kNone) manage_windows();
@@ -264,7 +227,7 @@ bool Link::on_key_refused(ReceiveWindow& window) {
 }
 
 ae::Duration Link::patience() const noexcept {
-  const QpTimeouts now = timeouts();
+  const QpTimeouts now = timeouts_on(context_->device(), *settings_);
   return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
          (now.retry_count + 1);
 }
@@ -273,13 +236,13 @@ ae::Duration Link::patience() const noexcept {
 
 void Link::stop() noexcept {
   if (!qp_ || inherited()) return;
-  if (state_of_pair_ != QueuePair::kMade && state_of_pair_ != QueuePair::kConnected) return;
-  set(was_connected() ? QueuePair::kStopped : QueuePair::kDiscarded);
+  if (!pair.can_stop()) return;
+  pair.move(pair.after_stop());
   qp_to_error(qp_.get());
 }
 
 void Link::stop_and_report() noexcept {
-  if (state_of_pair_ == QueuePair::kConnected && !inherited() && context_ && !context_->lost())
+  if (pair.at() == PairState::At::kConnected && !inherited() && context_ && !context_->lost())
     sender.post_last(qp_.get());
   stop();
 }
@@ -288,8 +251,8 @@ void Link::stop_and_report() noexcept {
 // destroyed: mlx5, bnxt_re and hns drop its remaining completions, and receives of other queue
 // pairs with them; irdma still accesses the queue pair afterwards.
 bool Link::quiet() const noexcept {
-  if (!qp_ || !was_connected() || !context_ || context_->lost()) return true;
-  return sender.requests_in_flight() == 0 && (qp_->srq == nullptr || last_receive_);
+  if (!qp_ || !pair.was_connected() || !context_ || context_->lost()) return true;
+  return sender.requests().count() == 0 && (qp_->srq == nullptr || pair.took_last_receive());
 }
 
 bool Link::can_disconnect() const noexcept {
@@ -346,15 +309,14 @@ void Link::release(bool viewed) noexcept {
     state_->memory_came_back();
     if (sender.queue().reserving()) reserved_ = domain_;
   }
-  if (!sender.queue().reserving()) sender.use(nullptr, nullptr);
+  if (!sender.queue().reserving()) sender.buffer().use(nullptr, nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();
   const long own = viewed_ == reserved_ ? 2 : 1;
   for (const std::shared_ptr<Domain>* kept : {&viewed_, &reserved_})
     if (*kept && kept->use_count() == own) (*kept)->leave_device();
-  set(QueuePair::kNone);
-  last_receive_ = false;
+  pair.move(PairState::At::kNone);
   if (!inherited() && id_ && context_) {
     const bool wait = stage.handshake() == Handshake::kUnderWay && path.iwarp();
     if (wait || !can_disconnect()) {
@@ -379,10 +341,26 @@ void Link::release_kept(bool viewed) noexcept {
     viewed_.reset();
   }
   if (reservation_ends) {
-    if (!domain_) sender.use(nullptr, nullptr);
+    if (!domain_) sender.buffer().use(nullptr, nullptr);
     reserved_.reset();
   }
   state_->memory_came_back();
+}
+
+rdma_conn_param connection_parameters(const Link& link, std::span<const std::byte> hello) {
+  rdma_conn_param parameters{};
+  parameters.private_data = hello.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
+  // The protocol has no RDMA READ, but rdma_cm requires that at least one may be outstanding in
+  // each direction.
+  parameters.responder_resources = 1;
+  parameters.initiator_depth = 1;
+  parameters.flow_control = 1;
+  parameters.retry_count = link.settings().timeouts.retry_count;
+  parameters.rnr_retry_count = link.settings().timeouts.rnr_retry_count;
+  parameters.srq = link.queue_pair()->srq != nullptr ? 1 : 0;
+  parameters.qp_num = link.queue_pair()->qp_num;
+  return parameters;
 }
 
 }}}  // namespace conn::rdma

@@ -11,16 +11,6 @@
 // If an address fails during connect(), the objects are destroyed and created again for the next
 // address; nothing else is lost. Memory that the user still looks at in place outlives the other
 // objects (release_kept()).
-//
-// States of the queue pair:
-//   state         what is true                                        next state
-//   kNone         there is no queue pair                              kMade
-//   kMade         INIT: receives are posted                           kConnected, kDiscarded
-//   kConnected    RTS, or about to be: work may be posted             kStopped
-//   kDiscarded    put into its error state before it was connected    -
-//   kStopped      put into its error state; the device may still      -
-//                 report completions of earlier work: see quiet()
-//   any           destroyed                                           kNone
 
 #include <cstdint>
 #include <memory>
@@ -37,6 +27,7 @@
 #include "conn/rdma/memory/completion_queues.h"
 #include "conn/rdma/memory/domain.h"
 #include "conn/rdma/memory/receive_queue.h"
+#include "conn/rdma/pair_state.h"
 #include "conn/rdma/path.h"
 #include "conn/rdma/protocol/stage.h"
 #include "conn/rdma/protocol/stream.h"
@@ -54,8 +45,6 @@ class LinkUser : public LoopConnection, public QueuePairUser, public CmUser {
 
 class Link {
  public:
-  enum class QueuePair : std::uint8_t { kNone, kMade, kConnected, kDiscarded, kStopped };
-
   Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, LinkUser& user);
 
   // --- properties --------------------------------------------------------------------------------
@@ -111,14 +100,13 @@ class Link {
   /// if keys_work() was waiting for the result of a bind; the failure must then not end the
   /// connection.
   bool take_proving() noexcept { return std::exchange(proving_, false); }
-  rdma_conn_param parameters(std::span<const std::byte> hello) const;
 
   // --- while the connection is open --------------------------------------------------------------
   /// Takes back windows that the stream no longer uses and provides those that it wants. Call after
   /// every input to the stream.
   void manage_windows();
-  /// Call when the requests on the send queue up to number sender.done() are complete: records
-  /// which changes of window keys have been carried out by them.
+  /// Call when the requests on the send queue up to number sender.requests().done() are complete:
+  /// records which changes of window keys have been carried out by them.
   void on_keys_changed();
   /// Call when the device refused to bind or invalidate the key of `window`. Returns false if the
   /// connection cannot continue.
@@ -140,15 +128,9 @@ class Link {
   /// Does what stop() does, in a way that quiet() becomes true soon: the device reports each
   /// request of the send queue.
   void stop_and_report() noexcept;
-  void on_last_receive() noexcept { last_receive_ = true; }
   /// Returns true if the device has no more completions to report for the queue pair, so that
   /// destroying it loses none.
   bool quiet() const noexcept;
-  bool was_connected() const noexcept {
-    return state_of_pair_ == QueuePair::kConnected || state_of_pair_ == QueuePair::kStopped;
-  }
-  /// Returns true after stop(), until the queue pair is destroyed.
-  bool stopped() const noexcept { return state_of_pair_ == QueuePair::kStopped; }
   /// Returns false if the port is known to be down, so that a disconnect could not be sent.
   bool can_disconnect() const noexcept;
   /// Queries the state of the device's port and records it, because a port may go down without an
@@ -170,19 +152,12 @@ class Link {
  private:
   void set_up();
   void post_keys();
-  std::uint32_t own_receives_wanted() const noexcept;
-  QpTimeouts timeouts() const noexcept;
-  void set(QueuePair next) noexcept;
 
   LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
   LinkUser& user_;
   const ae::MadeHere made_here_;
   const Role role_;
-  QueuePair state_of_pair_ = QueuePair::kNone;
-  // True once the device has reported, with event LAST_WQE_REACHED, that the stopped queue pair
-  // takes no more receives from the shared receive queue.
-  bool last_receive_ = false;
   // True while keys_work() waits for the device to report the result of a bind.
   bool proving_ = false;
 
@@ -203,11 +178,16 @@ class Link {
   Qp qp_;
 
  public:
+  PairState pair;
   Stage stage;
   Stream stream;
   WindowMemory windows{stream};
   Sender sender;
   Path path;
 };
+
+/// Returns the parameters of a connection request, or of its answer, whose private data is `hello`.
+/// `link` must have a queue pair.
+rdma_conn_param connection_parameters(const Link& link, std::span<const std::byte> hello);
 
 }}}  // namespace conn::rdma

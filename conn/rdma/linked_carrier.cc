@@ -196,7 +196,7 @@ void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   if (link_.sender.retire(sequence, now, link_.settings().limit()) &&
       posting_.on_memory_back(host()))
     update_ready();
-  if (link_.stage.phase() == Phase::kLost && link_.stopped()) return;
+  if (link_.stage.phase() == Phase::kLost && link_.pair.stopped()) return;
   link_.stream.liveness().on_confirmed(now);
   link_.on_keys_changed();
   if (!link_.stage.open()) return;

@@ -160,8 +160,6 @@ class LinkedCarrier : public QueuedCarrier,
 
  private:
   void peer_closed();
-  void on_refusal();
-  void on_device_failed(const std::string& what);
 
   // The listener that owns this connection; null if the connection was handed over to the user, or
   // if this side connected.

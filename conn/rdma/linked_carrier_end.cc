@@ -25,7 +25,7 @@ constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
 PathRecovery::Around LinkedCarrier::around() noexcept {
   const auto& type_here = static_cast<const RdmaType&>(type());
-  return {link_,  deadline_, ending_, posting_, reader_, setup_, *this, type_here.addresses(),
+  return {link_, deadline_, ending_, posting_, reader_, setup_, *this, type_here.addresses(),
           *this, *this};
 }
 
@@ -55,7 +55,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
     return;
   }
-  if (link_.stage.phase() == Phase::kLost && link_.stopped()) {
+  if (link_.stage.phase() == Phase::kLost && link_.pair.stopped()) {
     if (link_.quiet()) link_.state().want_reap(*this);
     return;
   }
@@ -70,7 +70,8 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
   // was a close.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
-    if (ending_.stream_over() && !deadline_.set(Ending::kFailurePatience, Deadline::Of::kStreamOver))
+    if (ending_.stream_over() &&
+        !deadline_.set(Ending::kFailurePatience, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
     return;
   }
@@ -97,29 +98,53 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
     case kDataBeforeEstablished:
       if (phase == Phase::kAccepting) on_set_up();
       return;
-    case kRefusal:
-      return on_refusal();
+    // The device stopped the queue pair for an error of the peer. Some devices report that in a
+    // separate event. On iWARP this event is the only report, as the stream just ends.
+    case kRefusal: {
+      const auto concerns = [this] {
+        return link_.stage.open() || link_.stage.phase() == Phase::kAccepting;
+      };
+      if (!concerns()) return;
+      link_.drain();  // the completion of a failed work request says more about the reason
+      if (!concerns()) return;
+      return end_with({std::make_error_code(std::errc::protocol_error),
+                       fmt::format("{} stopped the queue pair: the peer wrote where it may not, or "
+                                   "broke a rule of the transport",
+                                   link_.context()->name())});
+    }
     // A queue pair with shared receives is in its error state. If nothing else explains that, the
     // peer accessed what it may not on this device, or broke a rule of the transport. (A close by
     // the peer is reported by rdma_cm and does not cause this event.)
     case kLastReceive:
-      link_.on_last_receive();
+      link_.pair.on_last_receive();
       if (phase == Phase::kLost) {
         if (link_.quiet()) link_.state().want_reap(*this);
         return;
       }
-      if (phase != Phase::kDead) return on_refusal();
+      if (phase != Phase::kDead) return on_event({.kind = kRefusal});
       if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
       return;
-    case kFailed:
-      return on_device_failed(*event.what);
+    case kFailed: {
+      DeviceContext* const context = link_.context();
+      // The completion of a failed work request may say more about the reason than this event.
+      if (link_.stage.open() && context != nullptr && !context->lost()) link_.drain();
+      Failure failure{std::make_error_code(std::errc::network_down), {}};
+      try {
+        failure.text = *event.what;
+      } catch (const std::bad_alloc&) {  // if memory is lacking, the failure stays without a text
+      }
+      end_path(std::move(failure));
+      if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
+      return;
+    }
     // Ends the path if its port has been down for longer than the device's retries last. A shorter
     // loss of the link ends nothing.
     case kPortDown: {
       const CmId& id = link_.id();
       if (!id || id->port_num != event.port || event.since < link_.patience()) return;
       ending_.set_unreachable();
-      return on_device_failed(link_.context()->name() + ": the port has no link");
+      const std::string what = link_.context()->name() + ": the port has no link";
+      return on_event({.kind = kFailed, .what = &what});
     }
     case kAddresses: {
       const SocketAddress local = link_.path.local();
@@ -130,34 +155,6 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
                        "the address " + local.host() + " is no longer on this machine"});
     }
   }
-}
-
-// Ends the connection because the device stopped the queue pair for an error of the peer. Some
-// devices report that in a separate event. On iWARP this event is the only report, as the stream
-// just ends.
-void LinkedCarrier::on_refusal() {
-  if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
-  link_.drain();  // reads completions: that of a failed work request says more about the reason
-  if (!link_.stage.open() && link_.stage.phase() != Phase::kAccepting) return;
-  end_with({std::make_error_code(std::errc::protocol_error),
-            fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
-                        "rule of the transport",
-                        link_.context()->name())});
-}
-
-void LinkedCarrier::on_device_failed(const std::string& what) {
-  DeviceContext* const context = link_.context();
-  if (link_.stage.open() && context != nullptr && !context->lost())
-    // Reads the completion queue: the completion of a failed work request may say more about the
-    // reason than this event.
-    link_.drain();
-  Failure failure{std::make_error_code(std::errc::network_down), {}};
-  try {
-    failure.text = what;
-  } catch (const std::bad_alloc&) {  // if memory is lacking, the failure stays without a text
-  }
-  end_path(std::move(failure));
-  if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
 }
 
 void LinkedCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
@@ -260,7 +257,8 @@ void LinkedCarrier::begin_close() noexcept {
   if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailurePatience);
   link_.stage.move(Phase::kClosing);
   ending_.set_close_by(std::chrono::steady_clock::now() + linger);
-  if (!deadline_.set(linger, Deadline::Of::kLinger)) return begin_disconnect(Ending::kFailurePatience);
+  if (!deadline_.set(linger, Deadline::Of::kLinger))
+    return begin_disconnect(Ending::kFailurePatience);
   link_.state().want_flush(*this);
   continue_close();
 }
@@ -277,12 +275,12 @@ void LinkedCarrier::begin_abort() noexcept {
 }
 
 void LinkedCarrier::continue_close() noexcept {
-  if (link_.stage.phase() != Phase::kClosing || link_.sender.requests_in_flight() != 0) return;
+  if (link_.stage.phase() != Phase::kClosing || link_.sender.requests().count() != 0) return;
   const bool counts_end = link_.stream.aborted() || posting_.finishes();
   if (counts_end ? posting_.has_undelivered() : link_.sender.queue().held() != 0) return;
   ending_.set_delivered();
-  begin_disconnect(std::max(Ending::kFailurePatience,
-                            ending_.close_by() - std::chrono::steady_clock::now()));
+  begin_disconnect(
+      std::max(Ending::kFailurePatience, ending_.close_by() - std::chrono::steady_clock::now()));
 }
 
 // --- disconnecting and tearing down --------------------------------------------------------------

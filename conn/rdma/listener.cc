@@ -34,7 +34,7 @@ class ListenerCore::Port final : private CmUser {
 
   /// Creates the rdma_cm id, binds it to the address of this Port, and listens. Throws VerbsError.
   void open() {
-    id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
+    id_ = core_.state_->cm()->create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
       // Restricts the id to IPv6, so that "*" and "::" are separate addresses, as with sockets.
       int only = 1;
@@ -82,7 +82,7 @@ class ListenerCore::Port final : private CmUser {
   /// an id at the device that it was bound to. Returns false if no device has the address now.
   bool follow() {
     if (!id_ || id_->verbs == nullptr) return true;
-    CmId probe = core_.state_->cm().create_id(static_cast<CmUser*>(this));
+    CmId probe = core_.state_->cm()->create_id(static_cast<CmUser*>(this));
     SocketAddress any_port = address_;
     any_port.set_port(0);
     if (rdma_bind_addr(probe.get(), any_port.get()) != 0) return false;
@@ -302,7 +302,7 @@ void ListenerCore::on_request(const CmEvent& event) {
   // Watches the device, so that its removal is noticed even if this request is refused.
   state_->devices().watch_removal(id);
   try {
-    auto request = std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data());
+    auto request = std::make_unique<RdmaPending>(state_->cm(), std::move(id), event.data());
     if (const auto resume = decode_resume(event.data())) {
       const BoundAddress bound = bound_address(request->id().peer());
       using Passed = SessionTable::Passed;
@@ -490,7 +490,7 @@ RdmaLoopAcceptor::RdmaLoopAcceptor(const ConnectionType& type, LoopState& state,
                                    const Settings& settings, AcceptHandler accepted)
     : core_(std::make_unique<ListenerCore>(type, state, settings,
                                            ListenTo{.accepted = std::move(accepted)})),
-      handoff_(std::make_shared<const RdmaHandoff>(state.shared_cm())) {}
+      handoff_(std::make_shared<const RdmaHandoff>(state.cm())) {}
 RdmaLoopAcceptor::~RdmaLoopAcceptor() { let_go(std::move(core_)); }
 
 void RdmaLoopAcceptor::arrive(PendingConnectionPtr arrival) {

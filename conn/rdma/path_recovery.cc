@@ -86,8 +86,7 @@ void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_millise
 }
 
 void PathRecovery::renew_stream() {
-  if (lost())
-    return link_.stream.begin_path(session_->confirmed(), clock_now());
+  if (lost()) return link_.stream.begin_path(session_->confirmed(), clock_now());
   session_.reset();  // left by an attempt to connect that failed after the peer's answer
   link_.renew_stream(host().id());
 }
@@ -144,8 +143,7 @@ std::optional<Hello> PathRecovery::take_answer(std::span<const std::byte> data) 
 }
 
 PrivateData PathRecovery::grant(const Hello& asked, Hello& ours) {
-  auto [grant, entry] =
-      SessionTable::of_process().add({&state().loop(), state().shared_cm(), this});
+  auto [grant, entry] = SessionTable::of_process().add({&state().loop(), state().cm(), this});
   begin_session(grant, asked.resume_ms);
   session_->entry = std::move(entry);
   ours.flags |= Hello::kResumes | Hello::kForgets;
@@ -163,8 +161,7 @@ void PathRecovery::end() noexcept {
 // --- the loss of the path ------------------------------------------------------------------------
 
 bool PathRecovery::lose_path(Failure& failure) noexcept {
-  if (session_ == nullptr || !link_.stage.open() || !user_.is_handed_over() ||
-      host().inherited() ||
+  if (session_ == nullptr || !link_.stage.open() || !user_.is_handed_over() || host().inherited() ||
       link_.stream.aborted() || link_.stream.failure() != nullptr)
     return false;
   LoopState& loop = state();
@@ -319,7 +316,7 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
 }
 
 void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
-                                      const ResumeMessage& message) {
+                                     const ResumeMessage& message) {
   if (host().inherited() || link_.stage.ended() || !user_.is_handed_over())
     return request->refuse(text_of(Refused::kOver));
   if (!session_->take_generation(message.generation)) return;
@@ -398,12 +395,12 @@ bool PathRecovery::on_new_path() {
 
 std::size_t PathRecovery::room() const noexcept {
   const std::size_t held = session_->unsent().size() + link_.sender.queue().buffered();
-  return link_.sender.buffer_size() - std::min<std::size_t>(held, link_.sender.buffer_size());
+  return link_.sender.buffer().size() - std::min<std::size_t>(held, link_.sender.buffer().size());
 }
 
 bool PathRecovery::has_room() const noexcept {
   return session_->resumes_as() != Phase::kOpen ||
-         room() >= std::max(1u, link_.sender.buffer_size() / 4);
+         room() >= std::max(1u, link_.sender.buffer().size() / 4);
 }
 
 ssize_t PathRecovery::write(const iovec* vectors, int count) {
@@ -475,7 +472,7 @@ bool PathRecovery::leave_loop() {
 }
 
 void PathRecovery::join_loop(ae::EventLoop& loop) noexcept {
-  session_->entry.move_to({&loop, state().shared_cm(), this});
+  session_->entry.move_to({&loop, state().cm(), this});
   moving_ = false;
   ++state().statistics().lost;
   state().look_at(link_.user(), clock_now());

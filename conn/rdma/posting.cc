@@ -109,33 +109,33 @@ bool Posting::has_undelivered() const noexcept {
   if (!link_.stage.open()) return false;
   if (link_.stage.phase() == Phase::kResending) return true;
   if (link_.stream.aborted())
-    return link_.sender.requests_in_flight() != 0 || link_.stream.next_control(link_.state().now());
+    return link_.sender.requests().count() != 0 || link_.stream.next_control(link_.state().now());
   if (link_.stage.phase() != Phase::kOpen && finishes() &&
       (!link_.stream.finished(link_.stage.phase() == Phase::kClosing) ||
-       link_.sender.requests_in_flight() != 0))
+       link_.sender.requests().count() != 0))
     return true;
-  return link_.sender.queue().staged() != 0 || link_.sender.data_under_way();
+  return link_.sender.queue().staged() != 0 || link_.sender.requests().data_under_way();
 }
 
 // --- memory to send from -------------------------------------------------------------------------
 
 void Posting::wait_for_memory(std::size_t size) {
-  link_.sender.starve(size, link_.state().now());
+  link_.sender.buffer().starve(size, link_.state().now());
   link_.state().wait_for_memory(link_.user());
-  if (link_.sender.requests_in_flight() != 0)
+  if (link_.sender.requests().count() != 0)
     // Posting requests may lead to completions, which free memory that this connection's own
     // requests hold.
     link_.state().want_flush(link_.user());
 }
 
 bool Posting::secure_memory(const CarrierHost& host) noexcept {
-  return link_.sender.secure(link_.stage.phase() == Phase::kOpen && host.wants_write(),
-                             link_.settings().limit());
+  return link_.sender.buffer().secure(link_.stage.phase() == Phase::kOpen && host.wants_write(),
+                                      link_.settings().limit());
 }
 
 bool Posting::on_memory_back(CarrierHost& host) noexcept {
   tell_references(host);
-  const bool secured = link_.sender.starved() && secure_memory(host);
+  const bool secured = link_.sender.buffer().starved() && secure_memory(host);
   link_.state().memory_came_back();
   return secured;
 }

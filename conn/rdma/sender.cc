@@ -2,8 +2,6 @@
 #include "conn/rdma/sender.h"
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 #include <utility>
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -13,23 +11,20 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;
   signal_every_ = flow::signal_every(limits.requests);
-  if (tx_.held() == 0) tx_.use_cell(limits.inline_bytes);
-  ring_.assign(std::bit_ceil(limits.requests), Sent{});
-  posted_ = done_ = last_signaled_ = last_data_ = 0;
-  data_ = Data::kNone;
-  failed_ = false;
+  if (queue().held() == 0) queue().use_cell(limits.inline_bytes);
+  requests_.begin(limits.requests);
   if (limits.inline_bytes < kControlSize) get_control(pool, memory);
 }
 
 void Sender::keep_until_confirmed(RegisteredPool* pool, const MemoryLimit& memory) {
   if (limits_.inline_bytes >= kControlSize) get_control(pool, memory);
   limits_.inline_bytes = 0;
-  if (tx_.held() == 0) tx_.use_cell(0);
+  if (queue().held() == 0) queue().use_cell(0);
 }
 
 void Sender::get_control(RegisteredPool* pool, const MemoryLimit& memory) {
   Failure why;
-  control_ = pool->acquire(ring_.size() * kControlSize, memory, &why);
+  control_ = pool->acquire(requests_.places() * kControlSize, memory, &why);
   if (control_ == nullptr) throw VerbsError(std::move(why));
 }
 
@@ -37,42 +32,11 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
   if (control_ != nullptr) pool.release(std::exchange(control_, nullptr));
 }
 
-// --- accepting bytes -----------------------------------------------------------------------------
-
-std::span<std::byte> Sender::reserve(std::size_t size, const MemoryLimit& limit,
-                                     ae::TimePoint now) {
-  wants_memory_ = false;
-  if (tx_.held() == 0) buffer_.on_idle_write([now] { return now; });
-  const std::size_t left = room();
-  errno = EAGAIN;
-  // The space must be enough to call a waiting write handler, or for `size` bytes if that is less:
-  // the whole buffer may be shorter than `size`.
-  short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
-  if (short_of_room_) return {};
-  const std::span<std::byte> found = tx_.reserve(size, limit);
-  if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
-  wants_memory_ = tx_.held() != 0;
-  errno = wants_memory_ ? EAGAIN : EOPNOTSUPP;
-  return {};
-}
-
-void Sender::starve(std::size_t size, ae::TimePoint now) noexcept {
-  starved_for_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(size, 1, UINT32_MAX));
-  buffer_.on_refusal(now);
-}
-
-bool Sender::secure(bool writer_waits, const MemoryLimit& limit) noexcept {
-  const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
-  if (starved() && writer_waits && !tx_.reserving() && !tx_.secure(least, limit)) return false;
-  starved_for_ = 0;
-  return true;
-}
-
 // --- posting -------------------------------------------------------------------------------------
 
 Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove,
                             ae::TimePoint now) {
-  SendChain chain(limits_.requests - requests_in_flight(), posted_);
+  SendChain chain(limits_.requests - requests_.count(), requests_.posted());
   ChainPlan plan;
   plan.prove = prove;
   plan.now = now;
@@ -107,8 +71,8 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
   commit(plan, result.posted);
   // If only a part of the chain was posted, a request that asks for a completion may be missing, so
-  // last_signaled_ keeps its value.
-  if (result.posted == chain.size()) last_signaled_ = last_signaled;
+  // the number of the last one that asks keeps its value.
+  if (result.posted == chain.size()) requests_.set_last_signaled(last_signaled);
   if (key_refused) {
     posted.how = Posted::How::kKeyRefused;
     posted.window = plan.window[result.posted];
@@ -117,7 +81,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   posted.asks = ask_later(now);
   // A chain holds only one batch of data; the peer may have another window that takes the next
   // batch.
-  const bool more = plan.bytes != 0 && stream_.outbound().sendable(tx_.staged(), now) != 0;
+  const bool more = plan.bytes != 0 && stream_.sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
                    : Posted::How::kDone;
@@ -125,42 +89,42 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
 }
 
 void Sender::post_last(ibv_qp* qp) noexcept {
-  if (failed_ || last_signaled_ == posted_ || posted_ == done_) return;
-  SendChain chain(limits_.requests - requests_in_flight(), posted_);
+  if (requests_.failed() || requests_.last_is_signaled() || requests_.count() == 0) return;
+  SendChain chain(limits_.requests - requests_.count(), requests_.posted());
   if (chain.full()) return;
   chain.write_nothing(stream_.outbound().peer_windows().position(),
                       stream_.outbound().peer_windows().current().key);
   chain.signal(0);
   if (chain.post(qp).posted == 0) return;
-  ring_[++posted_ & (ring_.size() - 1)] = {};
-  last_signaled_ = posted_;
+  requests_.add(0, false);
+  requests_.set_last_signaled(requests_.posted());
 }
 
 SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
-  SendChain chain(limits_.requests, posted_);
+  SendChain chain(limits_.requests, requests_.posted());
   ChainPlan plan;
   plan_keys(chain, plan, windows);
   if (chain.size() == 0) return {0, 0, true};
   const std::uint32_t last_signaled = plan_signals(chain, plan);
   const SendChain::Result result = chain.post(qp);
   commit(plan, result.posted);
-  if (result.posted == chain.size()) last_signaled_ = last_signaled;
+  if (result.posted == chain.size()) requests_.set_last_signaled(last_signaled);
   return result;
 }
 
 Stall Sender::on_idle(ae::TimePoint now) noexcept {
-  const bool left = tx_.staged() != 0;
-  if (left) stream_.outbound().on_staged_left();
-  if (std::exchange(short_of_room_, false) && !left) buffer_.on_full(now);
+  const bool left = queue().staged() != 0;
+  if (left) stream_.on_staged_left();
+  buffer_.on_idle(now);
   return left ? find_stall(now) : Stall::kNone;
 }
 
 Stall Sender::find_stall(ae::TimePoint now) noexcept {
   const auto written = static_cast<std::uint32_t>(stream_.outbound().peer_windows().total());
   if (stalled_at_ == written) return Stall::kNone;
-  Stall stall = stream_.outbound().waits_for(now);
-  const bool full = requests_in_flight() + flow::kControlSlots >= limits_.requests;
-  if (stall == Stall::kNone && stream_.outbound().sendable(tx_.staged(), now) != 0 &&
+  Stall stall = stream_.waits_for(now);
+  const bool full = requests_.count() + flow::kControlSlots >= limits_.requests;
+  if (stall == Stall::kNone && stream_.sendable(queue().staged(), now) != 0 &&
       (full || post_again_))
     stall = Stall::kSendQueue;
   if (stall != Stall::kNone) stalled_at_ = written;
@@ -171,7 +135,7 @@ Stall Sender::find_stall(ae::TimePoint now) noexcept {
 // if no completion is needed. Returns true if a time was set and none was set before.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
-  if (last_signaled_ == posted_ || tx_.held() == 0) {
+  if (requests_.last_is_signaled() || queue().held() == 0) {
     ask_at_ = ae::TimePoint::max();
     return false;
   }
@@ -193,10 +157,9 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
 // must complete first; if none of them requests a completion, a write of zero bytes does. Later
 // requests wait for the key changes.
 void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows) {
-  if (posted_ == done_) return plan_keys(chain, plan, windows);
-  if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
-  chain.write_nothing(stream_.outbound().peer_windows().position(),
-                      stream_.outbound().peer_windows().current().key);
+  if (requests_.count() == 0) return plan_keys(chain, plan, windows);
+  if (windows.key_under_way() || requests_.last_is_signaled() || chain.full()) return;
+  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
   plan.signal_last = true;
 }
 
@@ -208,7 +171,7 @@ void Sender::plan_control(SendChain& chain, ChainPlan& plan) {
     if (control_ == nullptr) {
       chain.send_inline(bytes);
     } else {
-      const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
+      const std::size_t slot = requests_.place_of(chain.next_sequence());
       std::byte* at = control_->data + slot * kControlSize;
       std::copy(bytes.begin(), bytes.end(), at);
       chain.send(at, RegisteredPool::lkey(*control_));
@@ -222,22 +185,22 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   // Data sent in place uses no space in the send buffer, so its batch may be long. Not towards
   // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
-  const bool many_in_place = stream_.peer().is_aeconn() && tx_.referred() >= kLongBatch;
+  const bool many_in_place = stream_.peer().is_aeconn() && queue().referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
-  std::uint32_t n = stream_.outbound().sendable(tx_.staged(), plan.now, plan.control);
+  std::uint32_t n = stream_.sendable(queue().staged(), plan.now, plan.control);
   // A batch of data may be up to a quarter longer than planned if that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<StagingQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
   std::span<const StagingQueue::Segment> left(segments.data(),
-                                              tx_.segments(n, segments.data(), most));
+                                              queue().segments(n, segments.data(), most));
   // The first request has only one piece if that is in the cell.
-  if (!left.empty() && tx_.is_in_cell(left.front()))
+  if (!left.empty() && queue().is_in_cell(left.front()))
     left = left.first(std::min(left.size(), most - limits_.pieces + 1));
   while (!left.empty()) {
-    const std::size_t pieces = tx_.is_in_cell(left.front()) ? 1 : limits_.pieces;
+    const std::size_t pieces = queue().is_in_cell(left.front()) ? 1 : limits_.pieces;
     const auto together = left.first(std::min(left.size(), pieces));
     left = left.subspan(together.size());
     std::uint32_t bytes = 0;
@@ -256,12 +219,12 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
 // delivered, if such a proof is wanted: a write of zero bytes, unless the chain already has a
 // request.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
-  const bool prove = plan.prove && tx_.staged() == 0;
-  const bool waits_for_proof =
-      stream_.outbound().proof().is_exceeded(plan.control) && tx_.staged() != 0;
-  const bool asks = wants_memory_ || plan.now >= ask_at_;
-  const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
+  const bool prove = plan.prove && queue().staged() == 0;
+  const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && queue().staged() != 0;
+  const bool asks = buffer_.wants_memory() || plan.now >= ask_at_;
+  const bool nobody_asked =
+      chain.size() == 0 && requests_.count() != 0 && !requests_.last_is_signaled();
+  if (stream_.liveness().wants_probe() && requests_.count() != 0 && requests_.last_is_signaled())
     // A completion is already requested for the last request in flight; that completion serves as
     // the probe.
     stream_.liveness().on_probe_posted();
@@ -283,12 +246,12 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
 // asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
-                           stream_.outbound().proof().is_exceeded(plan.control) || wants_memory_ ||
-                           tx_.referred() != 0 || tx_.held() > buffer_.size() / 2 ||
-                           tx_.staged() > plan.bytes;
-  std::uint32_t signaled = last_signaled_;
+                           stream_.proof().is_exceeded(plan.control) || buffer_.wants_memory() ||
+                           queue().referred() != 0 || queue().held() > buffer_.size() / 2 ||
+                           queue().staged() > plan.bytes;
+  std::uint32_t signaled = requests_.last_signaled();
   for (std::size_t i = 0; i < chain.size(); ++i) {
-    const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
+    const std::uint32_t sequence = requests_.posted() + static_cast<std::uint32_t>(i) + 1;
     const bool last = i + 1 == chain.size();
     if (sequence - signaled < signal_every_ && !(last && signal_last)) continue;
     chain.signal(i);
@@ -300,68 +263,46 @@ std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
 void Sender::commit(ChainPlan& plan, std::size_t posted) {
   if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.liveness().on_probe_posted();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
-    plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
+    plan.window[i]->posted(requests_.posted() + static_cast<std::uint32_t>(i) + 1);
   for (std::size_t i = plan.keys_end; i < std::min(posted, plan.control_end); ++i)
     if (const auto message = stream_.next_control(plan.now))
       stream_.on_control_posted(*message, plan.now);
   if (plan.bytes != 0) {
-    const bool nothing_in_flight = tx_.in_flight() == 0;
-    stream_.outbound().on_write_posted(plan.bytes, plan.now);
-    tx_.on_posted(plan.bytes);
+    const bool nothing_in_flight = queue().in_flight() == 0;
+    stream_.on_write_posted(plan.bytes, plan.now);
+    queue().on_posted(plan.bytes);
     // The bytes of a single inline write were copied into its request. Their staging memory is free
     // at once if no older bytes are in flight; otherwise later, because memory is freed in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
     if (nothing_in_flight && one_request && plan.copied) {
-      tx_.on_completed(plan.bytes);
+      queue().on_completed(plan.bytes);
       plan.bytes_of[plan.control_end] = 0;
     }
   }
-  const std::size_t mask = ring_.size() - 1;
   for (std::size_t i = 0; i < posted; ++i) {
-    const bool is_control = i >= plan.keys_end && i < plan.control_end;
-    const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
-    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, is_control || immediate};
-    if (immediate) {
-      last_data_ = posted_;
-      data_ = Data::kUnderWay;
-    }
+    const std::uint32_t bytes = plan.bytes != 0 ? plan.bytes_of[i] : 0;
+    if (plan.bytes != 0 && i + 1 == plan.data_end)
+      requests_.add_data(bytes);
+    else
+      requests_.add(bytes, i >= plan.keys_end && i < plan.control_end);
   }
 }
 
 // --- completions ---------------------------------------------------------------------------------
 
 bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
-  // Ignores a sequence number that belongs to no request on the send queue.
-  if (sequence - done_ > posted_ - done_) return false;
-  if (failed_) {
-    done_ = sequence;
-    look_at_last_data();
-    return false;
-  }
-  std::size_t bytes = 0;
-  std::uint32_t messages = 0;
-  const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
-  while (done_ != sequence) {
-    const Sent sent = std::exchange(ring_[++done_ & mask], Sent{});
-    bytes += sent.bytes;
-    messages += sent.message ? 1 : 0;
-  }
-  stream_.outbound().proof().on_completed(messages);
-  look_at_last_data();
-  if (bytes == 0) return false;
-  buffer_.on_confirmed(bytes, now, limit);
-  tx_.on_completed(bytes);
+  const RequestsInFlight::Retired retired = requests_.retire(sequence);
+  stream_.on_messages_done(retired.messages);
+  if (retired.bytes == 0) return false;
+  buffer_.on_confirmed(retired.bytes, now, limit);
   return true;
 }
 
 bool Sender::retire_failed(std::uint32_t sequence, ae::TimePoint now,
                            const MemoryLimit& limit) noexcept {
-  // Ignores a sequence number that belongs to no request on the send queue.
-  if (sequence - done_ - 1 >= posted_ - done_) return false;
-  const bool came_back = !failed_ && retire(sequence - 1, now, limit);
-  failed_ = true;
-  done_ = sequence;
-  look_at_last_data();
+  if (!requests_.has(sequence)) return false;
+  const bool came_back = retire(sequence - 1, now, limit);
+  requests_.fail(sequence);
   return came_back;
 }
 

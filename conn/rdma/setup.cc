@@ -139,7 +139,7 @@ void Setup::try_address(const SocketAddress& address) {
   const Settings& settings = link_.settings();
   link_.path.set_peer(address);
   CmId& id = link_.id();
-  id = link_.state().cm().create_id(static_cast<CmUser*>(&link_.user()));
+  id = link_.state().cm()->create_id(static_cast<CmUser*>(&link_.user()));
   if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
   // Each address but the last may use half of the time that is left, so that some time is left for
   // the later addresses.
@@ -262,7 +262,7 @@ void Setup::request_connection() {
   const PrivateData ask =
       hellos_ != nullptr ? hellos_->request(ours) : PrivateData(encode(ours, HelloKind::kRequest));
   if (fabric.ece) offer_ece(id, link_.queue_pair());
-  rdma_conn_param request = link_.parameters(ask.data());
+  rdma_conn_param request = connection_parameters(link_, ask.data());
   SetupTrace::begin("connect");
   if (rdma_connect(id, &request) != 0) throw VerbsError("rdma_connect", errno);
   link_.stage.advance(Handshake::kUnderWay);

@@ -39,7 +39,7 @@ struct Driver : testing::PostSendDriver {
 
 struct Bed {
   explicit Bed(const Sender::Limits& limits = {16, 1, 128}) {
-    sender.use(nullptr, &references);
+    sender.buffer().use(nullptr, &references);
     sender.begin(limits, nullptr, {});
     bench.peer_registers(100000);
   }
@@ -70,7 +70,7 @@ TEST_CASE("rdma sender: a chain has all that is due, and its completion gives th
   Bed bed;
   bed.bench.settle();
   bed.stage(2000);
-  CHECK_FALSE(bed.sender.wrote());
+  CHECK_FALSE(bed.sender.requests().wrote());
   const Sender::Posted posted = bed.post();
   CHECK(posted.how == How::kDone);
   CHECK(posted.requests == 2);
@@ -81,20 +81,20 @@ TEST_CASE("rdma sender: a chain has all that is due, and its completion gives th
   CHECK(bed.due().empty());
   CHECK(bed.sender.queue().staged() == 0);
   CHECK(bed.sender.queue().in_flight() == 2000);
-  CHECK(bed.sender.data_under_way());
+  CHECK(bed.sender.requests().data_under_way());
 
   CHECK(bed.post().how == How::kNothing);
   CHECK(bed.driver.doorbells == 1);
 
   CHECK_FALSE(bed.sender.retire(3, bed.bench.now, {}));  // was not posted
   CHECK_FALSE(bed.sender.retire(1, bed.bench.now, {}));  // had no bytes
-  CHECK(bed.sender.data_under_way());
+  CHECK(bed.sender.requests().data_under_way());
   CHECK(bed.sender.retire(2, bed.bench.now, {}));
-  CHECK(bed.sender.requests_in_flight() == 0);
+  CHECK(bed.sender.requests().count() == 0);
   CHECK(bed.sender.queue().held() == 0);
   CHECK(bed.sender.queue().take_done() == 1);
-  CHECK_FALSE(bed.sender.data_under_way());
-  CHECK(bed.sender.wrote());
+  CHECK_FALSE(bed.sender.requests().data_under_way());
+  CHECK(bed.sender.requests().wrote());
 }
 
 // Whatever the device takes of a chain: the rest stays due, in the same order, and nothing is sent
@@ -115,8 +115,8 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(posted.requests == takes);
   CHECK(posted.control == takes);
   CHECK(bed.sender.was_refused());
-  CHECK(bed.sender.requests_in_flight() == takes);
-  CHECK(bed.bench.stream.outbound().proof().sent() == sent + takes);
+  CHECK(bed.sender.requests().count() == takes);
+  CHECK(bed.bench.stream.proof().sent() == sent + takes);
   CHECK(bed.due() ==
         std::vector<ControlMessage>(all.begin() + static_cast<long>(takes), all.end()));
   CHECK(bed.sender.queue().staged() == 2000);
@@ -144,7 +144,7 @@ TEST_CASE("rdma sender: a post that fails commits nothing", "[rdma][sender]") {
   CHECK(posted.how == How::kFailed);
   CHECK(posted.error == bed.driver.answer);
   CHECK_FALSE(posted.maybe_key);
-  CHECK(bed.sender.requests_in_flight() == 0);
+  CHECK(bed.sender.requests().count() == 0);
   CHECK(bed.sender.queue().staged() == 100);
   CHECK(bed.bench.stream.outbound().proof().sent() == sent);
   CHECK(bed.due() == std::vector<ControlMessage>{feature_message(7)});
@@ -156,7 +156,7 @@ TEST_CASE("rdma sender: a chain leaves requests to control messages", "[rdma][se
     bed.stage(10);
     (void)bed.post();
   }
-  CHECK(bed.sender.requests_in_flight() == 16 - flow::kControlSlots);
+  CHECK(bed.sender.requests().count() == 16 - flow::kControlSlots);
   CHECK(bed.sender.queue().staged() != 0);
   bed.bench.feature(Opcode::kGetServerFeature, 9);
   CHECK(bed.post().control == 1);
@@ -168,11 +168,11 @@ TEST_CASE("rdma sender: bytes in the cell take no request from control messages"
           "[rdma][sender]") {
   Bed bed({16, 3, 128});
   const char byte = 'c';
-  REQUIRE(bed.sender.append_straight(&byte, 1, [] { return ae::TimePoint(); }));
+  REQUIRE(bed.sender.buffer().append_straight(&byte, 1, [] { return ae::TimePoint(); }));
   for (int i = 0; i < 60; ++i) bed.stage(10);
   while (bed.post().how == How::kMore) {
   }
-  CHECK(bed.sender.requests_in_flight() == 16 - flow::kControlSlots);
+  CHECK(bed.sender.requests().count() == 16 - flow::kControlSlots);
   CHECK(bed.sender.queue().in_flight() == 1 + 10 * (3 * (16 - flow::kControlSlots - 1)));
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("rdma sender: what followed a failed request is given up with the queu
   bed.stage(500);
   REQUIRE(bed.post().bytes == 500);
   CHECK(bed.sender.retire_failed(2, bed.bench.now, {}));  // the first was carried out
-  CHECK(bed.sender.failed());
+  CHECK(bed.sender.requests().failed());
   CHECK(bed.sender.queue().take_done() == 1);
   CHECK(bed.sender.queue().in_flight() == 500);
   CHECK_FALSE(bed.sender.retire_failed(2, bed.bench.now, {}));

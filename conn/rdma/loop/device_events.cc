@@ -23,7 +23,8 @@ void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
       continue;
     }
     if (since == ae::TimePoint{}) since = now;
-    const QueuePairEvent event{.kind = QueuePairEvent::Kind::kPortDown, .port = port, .since = now - since};
+    const QueuePairEvent event{
+        .kind = QueuePairEvent::Kind::kPortDown, .port = port, .since = now - since};
     users_.tell_all([&](QueuePairUser& each) { each.on_event(event); });
   }
 }

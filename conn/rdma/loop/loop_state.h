@@ -53,10 +53,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Removes this object from the loop, which continues without it. The loop calls it in a child of
   /// fork().
   void after_fork() noexcept override;
-  CmChannel& cm() noexcept { return *cm_; }
   /// Returns the rdma_cm channel, shared with other threads that move ids to it; it may outlive
   /// this object.
-  const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
+  const std::shared_ptr<CmChannel>& cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
   IterationBudget& iteration() noexcept { return iteration_; }

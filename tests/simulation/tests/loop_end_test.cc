@@ -14,21 +14,26 @@
 
 using namespace simulation;
 using conn::rdma::LinkedCarrier;
+using conn::rdma::RequestsInFlight;
 using conn::rdma::Sender;
 
 namespace {
 
 // The request counters of a connection wrap around after 2^32 requests, more than a test can post.
+struct Requests {
+  using Type = RequestsInFlight Sender::*;
+  friend Type member(Requests);
+};
 struct Posted {
-  using Type = std::uint32_t Sender::*;
+  using Type = std::uint32_t RequestsInFlight::*;
   friend Type member(Posted);
 };
 struct Done {
-  using Type = std::uint32_t Sender::*;
+  using Type = std::uint32_t RequestsInFlight::*;
   friend Type member(Done);
 };
 struct Signaled {
-  using Type = std::uint32_t Sender::*;
+  using Type = std::uint32_t RequestsInFlight::*;
   friend Type member(Signaled);
 };
 struct LinkOf {
@@ -39,9 +44,10 @@ template <class Name, typename Name::Type kMember>
 struct Reach {
   friend typename Name::Type member(Name) { return kMember; }
 };
-template struct Reach<Posted, &Sender::posted_>;
-template struct Reach<Done, &Sender::done_>;
-template struct Reach<Signaled, &Sender::last_signaled_>;
+template struct Reach<Requests, &Sender::requests_>;
+template struct Reach<Posted, &RequestsInFlight::posted_>;
+template struct Reach<Done, &RequestsInFlight::done_>;
+template struct Reach<Signaled, &RequestsInFlight::last_signaled_>;
 template struct Reach<LinkOf, &LinkedCarrier::link_>;
 
 Sender& sender_of(conn::Connection& connection) {
@@ -51,14 +57,14 @@ Sender& sender_of(conn::Connection& connection) {
 
 // As if `more` further requests had been posted and completed.
 void post_on(conn::Connection& connection, std::uint32_t more) {
-  Sender& here = sender_of(connection);
+  RequestsInFlight& here = sender_of(connection).*member(Requests{});
   REQUIRE(here.*member(Posted{}) == here.*member(Done{}));
   here.*member(Posted{}) += more;
   here.*member(Done{}) += more;
   here.*member(Signaled{}) += more;
 }
 std::uint32_t posted(conn::Connection& connection) {
-  return sender_of(connection).*member(Posted{});
+  return sender_of(connection).requests().posted();
 }
 
 // Iterates both loops in turn, while time passes.

@@ -58,7 +58,7 @@ struct End {
   End(RegisteredPool& pool, Role role, const Sender::Limits& limits, bool goes_straight,
       const Settings& its_settings)
       : settings(its_settings), bench(config_for(role)), straight(goes_straight) {
-    sender.use(&pool, &references);
+    sender.buffer().use(&pool, &references);
     sender.begin(limits, &pool, {});
   }
   ~End() {
@@ -75,9 +75,10 @@ struct End {
     char* const data = const_cast<char*>(text.data());
     const iovec parts[] = {{data, half}, {data + half, text.size() - half}};
     const auto now = [this] { return bench.now; };
-    if (straight && !in_two && sender.append_straight(parts[0].iov_base, parts[0].iov_len, now))
+    if (straight && !in_two &&
+        sender.buffer().append_straight(parts[0].iov_base, parts[0].iov_len, now))
       return text.size();
-    return sender.append(parts, in_two ? 2 : 1, limit, now);
+    return sender.buffer().append(parts, in_two ? 2 : 1, limit, now);
   }
   void post() {
     if (straight && sender.post_straight(&driver, bench.now) != 0) {
@@ -96,14 +97,14 @@ struct End {
     return std::array<std::uint64_t, 15>{
         queue.staged(),
         queue.in_flight(),
-        sender.requests_in_flight(),
-        sender.done(),
+        sender.requests().count(),
+        sender.requests().done(),
         sender.was_refused(),
         sender.has_idle_work(),
-        sender.has_room(),
-        sender.wants_memory(),
-        sender.data_under_way(),
-        sender.wrote(),
+        sender.buffer().has_room(),
+        sender.buffer().wants_memory(),
+        sender.requests().data_under_way(),
+        sender.requests().wrote(),
         static_cast<std::uint64_t>(sender.ask_at().time_since_epoch().count()),
         proof.sent(),
         proof.unproven(),
@@ -164,7 +165,7 @@ TEST_CASE("rdma sender: one that posts straight sends what one does that plans e
           const MemoryLimit limit = pick(4) == 0 ? kNothingMore : MemoryLimit{};
           const std::size_t taken = ends[0].write(text, in_two, limit);
           REQUIRE(ends[1].write(text, in_two, limit) == taken);
-          refused += taken < size && ends[0].sender.wants_memory() ? 1 : 0;
+          refused += taken < size && ends[0].sender.buffer().wants_memory() ? 1 : 0;
           break;
         }
         case 4:
@@ -218,9 +219,10 @@ TEST_CASE("rdma sender: one that posts straight sends what one does that plans e
           }
           break;
         case 12: {  // the completion of a request
-          const std::uint32_t open = ends[0].sender.requests_in_flight();
+          const std::uint32_t open = ends[0].sender.requests().count();
           if (open == 0) break;
-          const auto sequence = ends[0].sender.done() + 1 + static_cast<std::uint32_t>(pick(open));
+          const auto sequence =
+              ends[0].sender.requests().done() + 1 + static_cast<std::uint32_t>(pick(open));
           const bool came = ends[0].sender.retire(sequence, ends[0].bench.now, {});
           REQUIRE(ends[1].sender.retire(sequence, ends[1].bench.now, {}) == came);
           break;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The bytes that one connection has accepted for its peer: how many more it takes, and which writer
+// waits for memory. The bytes are in a StagingQueue, which Sender posts from; SendBufferTuning
+// chooses the size.
+//
+// Invariant: while starved() is true, has_room() is false.
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/time.h"
+#include "conn/rdma/config/settings.h"
+#include "conn/rdma/memory/send_buffer_tuning.h"
+#include "conn/rdma/memory/staging_queue.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class SendBuffer {
+ public:
+  explicit SendBuffer(const Settings& settings)
+      : tuning_(settings.send_buffer, settings.max_send_buffer) {}
+
+  /// Replaces the sizes that were passed to the constructor. Must not be called after the first
+  /// queue pair is created.
+  void set_sizes(const Settings& settings) {
+    tuning_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
+  }
+  /// Sets the pools for staged bytes and for references to the user's memory. Null: bytes cannot be
+  /// staged.
+  void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
+  StagingQueue& queue() noexcept { return tx_; }
+  const StagingQueue& queue() const noexcept { return tx_; }
+  std::uint32_t size() const noexcept { return tuning_.size(); }
+
+  // --- accepting bytes ---------------------------------------------------------------------------
+  /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() says
+  /// whether the reason is a lack of memory or a full buffer. `now`: a function that returns the
+  /// time, which is called only if nothing was held before.
+  template <class Now>
+  std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, Now now);
+  /// Does what append() does for a few bytes that need no block (StagingQueue::append_to_cell()).
+  /// Returns false, and copies nothing, if they do.
+  template <class Now>
+  bool append_straight(const void* bytes, std::size_t size, Now now) {
+    if (!tx_.has_cell_for(size)) return false;
+    if (tx_.held() == 0) tuning_.on_idle_write(now);
+    if (size > room()) return false;
+    tx_.append_to_cell(bytes, size);
+    wants_memory_ = short_of_room_ = false;
+    return true;
+  }
+  /// Returns memory for about `size` bytes; they are sent by the queue's commit(). Empty with errno
+  /// EAGAIN if there is no space now (wants_memory() is true if memory is lacking), or with errno
+  /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
+  /// available.
+  std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
+  /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
+  /// so that the writer does not send tiny pieces.
+  bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
+  /// Returns true if the user's last write was cut short or refused because the buffer was full.
+  bool was_short_of_room() const noexcept { return short_of_room_; }
+
+  // --- memory ------------------------------------------------------------------------------------
+  /// Returns true if the last append() or reserve() got less space than the buffer size allows,
+  /// because memory is lacking.
+  bool wants_memory() const noexcept { return wants_memory_; }
+  /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
+  /// finds memory.
+  void starve(std::size_t size, ae::TimePoint now) noexcept;
+  bool starved() const noexcept { return starved_for_ != 0; }
+  /// Call when memory may have been freed. If `writer_waits`, allocates the memory at once, so that
+  /// the write handler is never called in vain; returns false if there is still none. If nothing is
+  /// staged or in flight, memory for one byte suffices: a reservation then uses a chunk lent by the
+  /// connection core, which is written through that memory in parts.
+  bool secure(bool writer_waits, const MemoryLimit& limit) noexcept;
+
+  // --- what Sender reports -----------------------------------------------------------------------
+  /// The oldest `bytes` bytes in flight are confirmed.
+  void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
+    tuning_.on_confirmed(bytes, now, limit);
+    tx_.on_completed(bytes);
+  }
+  /// All that can be posted for now is posted. If nothing is left although the buffer was full, it
+  /// may grow.
+  void on_idle(ae::TimePoint now) noexcept {
+    if (std::exchange(short_of_room_, false) && tx_.staged() == 0) tuning_.on_full(now);
+  }
+
+ private:
+  std::size_t room() const noexcept {
+    return tuning_.size() - std::min<std::size_t>(tx_.buffered(), tuning_.size());
+  }
+  std::size_t room_to_wait_for() const noexcept { return std::max(1u, tuning_.size() / 4); }
+
+  StagingQueue tx_;
+  SendBufferTuning tuning_;
+  // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
+  std::uint32_t starved_for_ = 0;
+  bool short_of_room_ = false;
+  bool wants_memory_ = false;
+};
+
+template <class Now>
+std::size_t SendBuffer::append(const iovec* vectors, int count, const MemoryLimit& limit, Now now) {
+  if (tx_.held() == 0) tuning_.on_idle_write(now);
+  std::size_t left = room();
+  std::size_t done = 0;
+  wants_memory_ = false;
+  short_of_room_ = left == 0;
+  for (int i = 0; i < count && left != 0; ++i) {
+    const std::size_t wanted = std::min(vectors[i].iov_len, left);
+    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
+    const std::size_t taken =
+        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, limit);
+    done += taken;
+    left -= taken;
+    wants_memory_ = taken < wanted;
+    if (wants_memory_) break;
+  }
+  return done;
+}
+
+}}}  // namespace conn::rdma
