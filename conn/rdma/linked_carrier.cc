@@ -223,7 +223,7 @@ void LinkedCarrier::post_due() noexcept {
   if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
   try {
     if (link_.stage.phase() == Phase::kResending) recovery_->resend();
-    if (Failure failure = posting_.post_due(host())) end_with(std::move(failure));
+    if (std::optional<Failure> failure = posting_.post_due(host())) end_with(*std::move(failure));
   } catch (const std::exception&) {
     end_with(out_of_memory());
   }

@@ -27,8 +27,8 @@ void Posting::on_first_message() noexcept {
 
 // --- posting -------------------------------------------------------------------------------------
 
-Failure Posting::post_due(CarrierHost& host) {
-  Failure failure;
+std::optional<Failure> Posting::post_due(CarrierHost& host) {
+  std::optional<Failure> failure;
   if (waits_for_first_message_) return failure;
   while (post_chain(host, failure)) {
   }
@@ -63,7 +63,7 @@ void Posting::keep_pace() {
 
 // Posts one chain of the requests that are due. Returns true if another chain should be posted at
 // once; sets `failure` if the connection must end.
-bool Posting::post_chain(CarrierHost& host, Failure& failure) {
+bool Posting::post_chain(CarrierHost& host, std::optional<Failure>& failure) {
   using How = Sender::Posted::How;
   const bool prove = link_.stage.phase() != Phase::kOpen || delivering_;
   const Sender::Posted posted = link_.sender.post(

@@ -47,7 +47,7 @@ class Posting {
   bool post_straight(const CarrierHost& host) noexcept;
   /// Posts all that is due, and plans the next call. Returns the failure if the device refused it;
   /// the connection must then end. Throws std::bad_alloc.
-  [[nodiscard]] Failure post_due(CarrierHost& host);
+  [[nodiscard]] std::optional<Failure> post_due(CarrierHost& host);
   /// When post_due() must be called even if no event occurs; no value: no such call is needed.
   std::optional<ae::TimePoint> pace_at() const noexcept {
     return pace_at_ == ae::TimePoint::max() ? std::nullopt : std::optional(pace_at_);
@@ -81,7 +81,7 @@ class Posting {
   }
 
  private:
-  bool post_chain(CarrierHost& host, Failure& failure);
+  bool post_chain(CarrierHost& host, std::optional<Failure>& failure);
   void keep_pace();
 
   Link& link_;
@@ -94,7 +94,7 @@ class Posting {
   bool delivering_ = false;           // see prove_delivery()
 };
 
-inline bool Posting::post_straight(const CarrierHost& host) noexcept {
+[[gnu::always_inline]] inline bool Posting::post_straight(const CarrierHost& host) noexcept {
   if (!straight_ || link_.stage.phase() != Phase::kOpen || delivering_ ||
       link_.windows.may_have_key_to_change())
     return false;

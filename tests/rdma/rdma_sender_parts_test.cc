@@ -161,9 +161,8 @@ TEST_CASE("rdma queue pair: its states follow each other as the table says", "[r
 }
 
 TEST_CASE("rdma: which failures of a request may be the path's", "[rdma][states]") {
-  for (const auto status :
-       {IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_LOC_QP_OP_ERR,
-        IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR})
+  for (const auto status : {IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_RESP_TIMEOUT_ERR,
+                            IBV_WC_LOC_QP_OP_ERR, IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR})
     CHECK(may_be_the_path(status));
   for (const auto status : {IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
                             IBV_WC_LOC_PROT_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_REM_INV_REQ_ERR})
