@@ -475,7 +475,7 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"unread", text(stream.inbound().unread_bytes())},
       {"unsent", text(sender.queue().staged())},
       {"unconfirmed", text(sender.queue().in_flight())},
-      {"unproven-messages", text(stream.proof().unproven())},
+      {"unproven-messages", text(stream.outbound().proof().unproven())},
       {"send-buffer", text(sender.buffer().size())},
       {"send-queue", text(sender.requests().count())}};
   facts.emplace_back("resume", session() == nullptr ? "no" : "yes");

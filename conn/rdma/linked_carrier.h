@@ -111,7 +111,7 @@ class LinkedCarrier : public QueuedCarrier,
   /// Returns true until the peer has offered a window, which it must do at once on its first path.
   /// On a later one it may have none to offer: its reader is behind, or we have ended our stream.
   bool awaits_first_window() const noexcept {
-    return !link_.stream.peer_windows().any() &&
+    return !link_.stream.outbound().peer_windows().any() &&
            (session() == nullptr || session()->resumes() == 0);
   }
 

@@ -198,7 +198,7 @@ void LinkedCarrier::peer_closed() {
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
     // A peer that closes first says that it reads no more. This one has not: it has lost its path.
-    if (session() != nullptr && !link_.stream.peer_leaves())
+    if (session() != nullptr && !link_.stream.peer_end().leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
     link_.stream.on_peer_closed();
@@ -231,7 +231,8 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       if (phase != Phase::kClosing && phase != Phase::kResending) return;
       // The remaining data is lost. The peer must not take what it received for the whole stream,
       // so it is told of the abort.
-      if (!link_.stream.aborted() && posting_.has_undelivered()) return begin_abort();
+      if (!link_.stream.outbound().end().aborted() && posting_.has_undelivered())
+        return begin_abort();
       return begin_disconnect(Ending::kFailurePatience);
     case Deadline::Of::kDisconnect:
       if (phase != Phase::kDisconnecting) return;
@@ -251,7 +252,8 @@ void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
   // After shutdown() nothing is left to send. But the peer would take a disconnect for the loss of
   // the path, so it is told first that this end reads no more.
-  if (linger == ae::Duration::zero() && session() != nullptr && link_.stream.finished(false))
+  if (linger == ae::Duration::zero() && session() != nullptr &&
+      link_.stream.outbound().end().finished(false))
     linger = Ending::kFailurePatience;
   deadline_.clear(loop());
   if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailurePatience);
@@ -268,7 +270,8 @@ void LinkedCarrier::begin_close() noexcept {
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
-  if (!link_.stream.abort() || !deadline_.set(Ending::kFailurePatience, Deadline::Of::kLinger))
+  if (!link_.stream.outbound().abort() ||
+      !deadline_.set(Ending::kFailurePatience, Deadline::Of::kLinger))
     return begin_disconnect(Ending::kFailurePatience);
   ending_.set_close_by(std::chrono::steady_clock::now() + Ending::kFailurePatience);
   link_.state().want_flush(*this);
@@ -276,7 +279,7 @@ void LinkedCarrier::begin_abort() noexcept {
 
 void LinkedCarrier::continue_close() noexcept {
   if (link_.stage.phase() != Phase::kClosing || link_.sender.requests().count() != 0) return;
-  const bool counts_end = link_.stream.aborted() || posting_.finishes();
+  const bool counts_end = link_.stream.outbound().end().aborted() || posting_.finishes();
   if (counts_end ? posting_.has_undelivered() : link_.sender.queue().held() != 0) return;
   ending_.set_delivered();
   begin_disconnect(

@@ -79,7 +79,7 @@ PathRecovery::PathRecovery(const Around& around, const Endpoint& to) : PathRecov
 
 void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_milliseconds) {
   link_.sender.keep_until_confirmed(&link_.domain()->local(), link_.settings().limit());
-  link_.stream.set_resumes();
+  link_.stream.outbound().set_resumes();
   session_ = std::make_unique<Session>(
       grant, std::min<ae::Duration>(link_.settings().resume_time,
                                     std::chrono::milliseconds(peers_milliseconds)));
@@ -162,7 +162,7 @@ void PathRecovery::end() noexcept {
 
 bool PathRecovery::lose_path(Failure& failure) noexcept {
   if (session_ == nullptr || !link_.stage.open() || !user_.is_handed_over() || host().inherited() ||
-      link_.stream.aborted() || link_.stream.failure() != nullptr)
+      link_.stream.outbound().end().aborted() || link_.stream.failure() != nullptr)
     return false;
   LoopState& loop = state();
   if (loop.statistics().lost >= kMostLost) return false;

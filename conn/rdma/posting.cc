@@ -35,7 +35,7 @@ std::optional<Failure> Posting::post_due(CarrierHost& host) {
   // The end of the stream follows its last byte.
   if (!failure && link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
       finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
-      link_.stream.finish(link_.stage.phase() == Phase::kClosing))
+      link_.stream.outbound().finish(link_.stage.phase() == Phase::kClosing))
     while (post_chain(host, failure)) {
     }
   if (!failure) keep_pace();
@@ -49,7 +49,8 @@ void Posting::keep_pace() {
   // everything else, and its completion leads to the next call of post_due().
   const bool key_goes_alone = link_.keys_go_alone() && link_.windows.has_key_to_change();
   const std::optional<ae::TimePoint> retry =
-      key_goes_alone ? std::nullopt : link_.stream.retry_at(link_.sender.queue().staged());
+      key_goes_alone ? std::nullopt
+                     : link_.stream.outbound().retry_at(link_.sender.queue().staged());
   pace_at_ = retry.value_or(ae::TimePoint::max());
   if (link_.sender.was_refused()) pace_at_ = std::chrono::steady_clock::now() + kFullQueueRetry;
   if (pace_at_ == ae::TimePoint::max() || timer_ != 0) return;
@@ -108,10 +109,10 @@ void Posting::clear_pace(ae::EventLoop* loop) noexcept {
 bool Posting::has_undelivered() const noexcept {
   if (!link_.stage.open()) return false;
   if (link_.stage.phase() == Phase::kResending) return true;
-  if (link_.stream.aborted())
+  if (link_.stream.outbound().end().aborted())
     return link_.sender.requests().count() != 0 || link_.stream.next_control(link_.state().now());
   if (link_.stage.phase() != Phase::kOpen && finishes() &&
-      (!link_.stream.finished(link_.stage.phase() == Phase::kClosing) ||
+      (!link_.stream.outbound().end().finished(link_.stage.phase() == Phase::kClosing) ||
        link_.sender.requests().count() != 0))
     return true;
   return link_.sender.queue().staged() != 0 || link_.sender.requests().data_under_way();

@@ -58,7 +58,9 @@ class Posting {
   // --- what is to be delivered -------------------------------------------------------------------
   /// Returns true if the end of our stream is a message of its own, which must be delivered as
   /// bytes are; false towards a peer that knows only the end of the connection.
-  bool finishes() const noexcept { return link_.stream.can_finish() && !link_.stream.aborted(); }
+  bool finishes() const noexcept {
+    return link_.stream.peer().tells_end() && !link_.stream.outbound().end().aborted();
+  }
   bool has_undelivered() const noexcept;
   /// From now on completions are requested that prove that all bytes are delivered.
   void prove_delivery() noexcept { delivering_ = true; }

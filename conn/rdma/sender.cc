@@ -81,7 +81,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   posted.asks = ask_later(now);
   // A chain holds only one batch of data; the peer may have another window that takes the next
   // batch.
-  const bool more = plan.bytes != 0 && stream_.sendable(queue().staged(), now) != 0;
+  const bool more = plan.bytes != 0 && stream_.outbound().sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
                    : Posted::How::kDone;
@@ -114,7 +114,7 @@ SendChain::Result Sender::post_keys(ibv_qp* qp, WindowMemory& windows) {
 
 Stall Sender::on_idle(ae::TimePoint now) noexcept {
   const bool left = queue().staged() != 0;
-  if (left) stream_.on_staged_left();
+  if (left) stream_.outbound().on_staged_left();
   buffer_.on_idle(now);
   return left ? find_stall(now) : Stall::kNone;
 }
@@ -122,9 +122,9 @@ Stall Sender::on_idle(ae::TimePoint now) noexcept {
 Stall Sender::find_stall(ae::TimePoint now) noexcept {
   const auto written = static_cast<std::uint32_t>(stream_.outbound().peer_windows().total());
   if (stalled_at_ == written) return Stall::kNone;
-  Stall stall = stream_.waits_for(now);
+  Stall stall = stream_.outbound().waits_for(now);
   const bool full = requests_.count() + flow::kControlSlots >= limits_.requests;
-  if (stall == Stall::kNone && stream_.sendable(queue().staged(), now) != 0 &&
+  if (stall == Stall::kNone && stream_.outbound().sendable(queue().staged(), now) != 0 &&
       (full || post_again_))
     stall = Stall::kSendQueue;
   if (stall != Stall::kNone) stalled_at_ = written;
@@ -159,7 +159,8 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
 void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, WindowMemory& windows) {
   if (requests_.count() == 0) return plan_keys(chain, plan, windows);
   if (windows.key_under_way() || requests_.last_is_signaled() || chain.full()) return;
-  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
+  chain.write_nothing(stream_.outbound().peer_windows().position(),
+                      stream_.outbound().peer_windows().current().key);
   plan.signal_last = true;
 }
 
@@ -188,7 +189,7 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   const bool many_in_place = stream_.peer().is_aeconn() && queue().referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
-  std::uint32_t n = stream_.sendable(queue().staged(), plan.now, plan.control);
+  std::uint32_t n = stream_.outbound().sendable(queue().staged(), plan.now, plan.control);
   // A batch of data may be up to a quarter longer than planned if that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
@@ -220,7 +221,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
 // request.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && queue().staged() == 0;
-  const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && queue().staged() != 0;
+  const bool waits_for_proof =
+      stream_.outbound().proof().is_exceeded(plan.control) && queue().staged() != 0;
   const bool asks = buffer_.wants_memory() || plan.now >= ask_at_;
   const bool nobody_asked =
       chain.size() == 0 && requests_.count() != 0 && !requests_.last_is_signaled();
@@ -246,9 +248,9 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
 // asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
-                           stream_.proof().is_exceeded(plan.control) || buffer_.wants_memory() ||
-                           queue().referred() != 0 || queue().held() > buffer_.size() / 2 ||
-                           queue().staged() > plan.bytes;
+                           stream_.outbound().proof().is_exceeded(plan.control) ||
+                           buffer_.wants_memory() || queue().referred() != 0 ||
+                           queue().held() > buffer_.size() / 2 || queue().staged() > plan.bytes;
   std::uint32_t signaled = requests_.last_signaled();
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = requests_.posted() + static_cast<std::uint32_t>(i) + 1;
@@ -269,7 +271,7 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
       stream_.on_control_posted(*message, plan.now);
   if (plan.bytes != 0) {
     const bool nothing_in_flight = queue().in_flight() == 0;
-    stream_.on_write_posted(plan.bytes, plan.now);
+    stream_.outbound().on_write_posted(plan.bytes, plan.now);
     queue().on_posted(plan.bytes);
     // The bytes of a single inline write were copied into its request. Their staging memory is free
     // at once if no older bytes are in flight; otherwise later, because memory is freed in order.
@@ -292,7 +294,7 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
 
 bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
   const RequestsInFlight::Retired retired = requests_.retire(sequence);
-  stream_.on_messages_done(retired.messages);
+  stream_.outbound().proof().on_completed(retired.messages);
   if (retired.bytes == 0) return false;
   buffer_.on_confirmed(retired.bytes, now, limit);
   return true;

@@ -209,7 +209,7 @@ inline std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexce
   // the failure.
   if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
     return 0;
-  stream_.on_straight_posted(bytes, now);
+  stream_.outbound().on_straight_posted(bytes, now);
   const bool gone = copied && queue().in_flight() == 0;
   if (gone)
     queue().on_all_copied();

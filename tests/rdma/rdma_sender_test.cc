@@ -116,7 +116,7 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(posted.control == takes);
   CHECK(bed.sender.was_refused());
   CHECK(bed.sender.requests().count() == takes);
-  CHECK(bed.bench.stream.proof().sent() == sent + takes);
+  CHECK(bed.bench.stream.outbound().proof().sent() == sent + takes);
   CHECK(bed.due() ==
         std::vector<ControlMessage>(all.begin() + static_cast<long>(takes), all.end()));
   CHECK(bed.sender.queue().staged() == 2000);

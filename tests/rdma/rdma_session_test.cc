@@ -245,7 +245,7 @@ TEST_CASE("rdma stream: the silence of a path is no failure if the stream resume
   const bool resumes = GENERATE(true, false);
   Stream stream({.role = Role::kClient}, kStart);
   stream.on_hello({.flags = Hello::kSendsKeepalives, .keepalive_ms = 1000});
-  if (resumes) stream.set_resumes();
+  if (resumes) stream.outbound().set_resumes();
   stream.tick(kStart + 3200ms, false);
   CHECK(stream.liveness().dead() == nullptr);
   CHECK(stream.failure() == nullptr);
