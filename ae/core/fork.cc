@@ -19,12 +19,12 @@ constexpr auto kLetPass = 100ms;
 constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
-Mutex* first = nullptr;
+Mutex* first_mutex = nullptr;
 // The first mutex of the list that fork() has not locked, for lack of time; null: all mutexes are
 // locked.
 Mutex* not_taken = nullptr;
 std::atomic<bool> fork_waits{false};
-thread_local unsigned held = 0;  // number of ae::Mutex objects that this thread has locked
+thread_local unsigned locks_held = 0;  // number of ae::Mutex objects that this thread has locked
 
 void let_fork_pass() noexcept {
   const auto until = Clock::now() + kLetPass;
@@ -42,10 +42,10 @@ std::atomic<unsigned> fork_count{0};
 struct MutexList {
   static void add(Mutex& mutex) noexcept {
     const std::lock_guard lock(list_mutex);
-    mutex.next_ = first;
-    mutex.link_ = &first;
-    if (first != nullptr) first->link_ = &mutex.next_;
-    first = &mutex;
+    mutex.next_ = first_mutex;
+    mutex.link_ = &first_mutex;
+    if (first_mutex != nullptr) first_mutex->link_ = &mutex.next_;
+    first_mutex = &mutex;
   }
   static void remove(Mutex& mutex) noexcept {
     const std::lock_guard lock(list_mutex);
@@ -60,7 +60,7 @@ struct MutexList {
     fork_waits = true;
     for (;;) {
       list_mutex.lock();
-      not_taken = first;
+      not_taken = first_mutex;
       while (not_taken != nullptr && not_taken->mutex_.try_lock()) not_taken = not_taken->next_;
       if (not_taken == nullptr || Clock::now() >= until) break;
       unlock_taken();
@@ -80,7 +80,7 @@ struct MutexList {
 
  private:
   static void unlock_taken() {
-    for (Mutex* each = first; each != not_taken; each = each->next_) each->mutex_.unlock();
+    for (Mutex* each = first_mutex; each != not_taken; each = each->next_) each->mutex_.unlock();
   }
 };
 
@@ -93,19 +93,19 @@ Mutex::Mutex() noexcept { MutexList::add(*this); }
 Mutex::~Mutex() { MutexList::remove(*this); }
 
 void Mutex::lock() {
-  if (fork_waits.load(std::memory_order_relaxed) && held == 0) let_fork_pass();
+  if (fork_waits.load(std::memory_order_relaxed) && locks_held == 0) let_fork_pass();
   mutex_.lock();
-  ++held;
+  ++locks_held;
 }
 
 bool Mutex::try_lock() {
   const bool locked = mutex_.try_lock();
-  if (locked) ++held;
+  if (locked) ++locks_held;
   return locked;
 }
 
 void Mutex::unlock() {
-  --held;
+  --locks_held;
   mutex_.unlock();
 }
 

@@ -52,7 +52,7 @@ struct Question {
     return queue != nullptr && queue->thread() == std::this_thread::get_id();
   }
 
-  const MadeHere made_here;
+  const MadeHere made_here{};
   EventLoop* loop = nullptr;
   std::size_t index = 0;
   Poster poster;  // the Poster of `loop`

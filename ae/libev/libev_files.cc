@@ -12,14 +12,14 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr int kBoth = EV_READ | EV_WRITE;
+constexpr int kReadWrite = EV_READ | EV_WRITE;
 constexpr double kRetrySeconds = std::chrono::duration<double>(kFileEventRetry).count();
 
 int to_libev(Mask mask) noexcept {
   return ((mask & kReadable) != 0 ? EV_READ : 0) | ((mask & kWritable) != 0 ? EV_WRITE : 0);
 }
 
-bool is_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
+bool descriptor_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void LibevFiles::add(int fd, Mask mask, FileHandler handler) {
   } else if ((directions & EV_WRITE) != 0) {
     file.barrier = false;
   }
-  if (directions == kBoth) {
+  if (directions == kReadWrite) {
     file.read.set(handler);
     file.write.set(std::move(handler));
   } else {
@@ -95,7 +95,7 @@ void LibevFiles::run_broken() {
     File* const file = broken_;
     broken_ = std::exchange(file->next_broken, nullptr);
     file->broken = false;
-    if (!ev_is_active(&file->io)) dispatch(*file, EV_ERROR | kBoth);
+    if (!ev_is_active(&file->io)) dispatch(*file, EV_ERROR | kReadWrite);
   }
 }
 
@@ -170,7 +170,7 @@ LibevFiles::File& LibevFiles::get(int fd) {
   if (at >= files_.size()) {
     // The table has an entry for each number up to the highest descriptor. The check keeps an
     // invalid number from making it huge.
-    if (!is_open(fd)) refuse_closed_descriptor();
+    if (!descriptor_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
   if (!files_[at]) {
@@ -193,12 +193,12 @@ void LibevFiles::mark_dirty(File& file) noexcept {
 
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
-  const int have = ev_is_active(&file.io) ? file.io.events & kBoth : 0;
+  const int have = ev_is_active(&file.io) ? file.io.events & kReadWrite : 0;
   // If `want` is 0, remove() has already stopped the watcher.
   if (want == have || want == 0) return;
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
-  if (!file.trusted && !is_open(fd)) {
+  if (!file.trusted && !descriptor_open(fd)) {
     if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
     return;
   }
@@ -218,7 +218,7 @@ void LibevFiles::dispatch(File& file, int revents) {
 }
 
 void LibevFiles::run_handlers(File& file, int revents) {
-  if ((revents & kBoth) != kBoth) {
+  if ((revents & kReadWrite) != kReadWrite) {
     run(file, (revents & EV_READ) != 0 ? kReadable : kWritable);
     return;
   }
@@ -235,7 +235,7 @@ void LibevFiles::run_handlers(File& file, int revents) {
 // the handlers are called for each failed try.
 void LibevFiles::after_error(File& file) {
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
-  if (!is_open(file.io.fd)) {
+  if (!descriptor_open(file.io.fd)) {
     remove(file.io.fd, kReadable | kWritable);
   } else if (!ev_is_active(&retry_)) {
     ev_timer_set(&retry_, kRetrySeconds, 0.0);

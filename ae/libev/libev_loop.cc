@@ -33,16 +33,17 @@
 #include "ae/libev/libev_timers.h"
 
 namespace ae { inline namespace AECONN_ABI {
+// Not in the unnamed namespace, because LibevLoop::Impl has members of these types.
+struct LoopDeleter {
+  void operator()(struct ev_loop* loop) const noexcept { ev_loop_destroy(loop); }
+};
+using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
+
 namespace {
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno != 0 ? errno : EMFILE, std::generic_category(), what);
 }
-
-struct LoopDeleter {
-  void operator()(struct ev_loop* loop) const noexcept { ev_loop_destroy(loop); }
-};
-using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
 
 OwnedLoop new_loop() {
   // Accepts no backend but epoll where epoll is supported. libev's fallbacks (poll, select) need no

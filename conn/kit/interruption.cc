@@ -4,34 +4,34 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-struct State {
+struct BlockingCalls {
   Interruption::Ask ask = nullptr;
   void* context = nullptr;
   int depth = 0;  // number of blocking calls of this thread that are nested in each other
   bool ends = false;
 };
-thread_local State state;
+thread_local BlockingCalls blocking_calls;
 
 }  // namespace
 
 void Interruption::ask(Ask ask, void* context) noexcept {
-  state.ask = ask;
-  state.context = context;
+  blocking_calls.ask = ask;
+  blocking_calls.context = context;
 }
 
 Interruption::Scope::Scope() noexcept {
-  if (state.depth++ == 0) state.ends = false;
+  if (blocking_calls.depth++ == 0) blocking_calls.ends = false;
 }
 Interruption::Scope::~Scope() {
-  if (--state.depth == 0) state.ends = false;
+  if (--blocking_calls.depth == 0) blocking_calls.ends = false;
 }
 
 bool Interruption::came() noexcept {
-  if (!state.ends && state.depth != 0 && state.ask != nullptr)
-    state.ends = state.ask(state.context) != 0;
-  return state.ends;
+  if (!blocking_calls.ends && blocking_calls.depth != 0 && blocking_calls.ask != nullptr)
+    blocking_calls.ends = blocking_calls.ask(blocking_calls.context) != 0;
+  return blocking_calls.ends;
 }
 
-bool Interruption::ends() noexcept { return state.ends; }
+bool Interruption::ends() noexcept { return blocking_calls.ends; }
 
 }}  // namespace conn

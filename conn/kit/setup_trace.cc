@@ -6,28 +6,28 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-thread_local SetupTrace* current = nullptr;
+thread_local SetupTrace* current_trace = nullptr;
 
 }  // namespace
 
-SetupTrace::SetupTrace() : outer_(current) { current = this; }
+SetupTrace::SetupTrace() : outer_(current_trace) { current_trace = this; }
 
-SetupTrace::~SetupTrace() { current = outer_; }
+SetupTrace::~SetupTrace() { current_trace = outer_; }
 
 void SetupTrace::begin(std::string_view name) {
-  if (current == nullptr) return;
-  current->close(true);
-  current->steps_.push_back({name, {}, false});
-  current->began_ = std::chrono::steady_clock::now();
-  current->open_ = true;
+  if (current_trace == nullptr) return;
+  current_trace->close(true);
+  current_trace->steps_.push_back({name, {}, false});
+  current_trace->began_ = std::chrono::steady_clock::now();
+  current_trace->open_ = true;
 }
 
 void SetupTrace::end() noexcept {
-  if (current != nullptr) current->close(true);
+  if (current_trace != nullptr) current_trace->close(true);
 }
 
 void SetupTrace::failed() noexcept {
-  if (current != nullptr) current->close(false);
+  if (current_trace != nullptr) current_trace->close(false);
 }
 
 void SetupTrace::close(bool done) noexcept {

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr ae::Duration kNever = std::chrono::hours(24 * 365);
+constexpr ae::Duration kNoTimeSet = std::chrono::hours(24 * 365);
 
 std::string in_ms(ae::Duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
@@ -59,7 +59,7 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
   }
   // The timer is created once, here, because reporting the result later must not fail for lack of
   // memory.
-  timer_ = loop_.add_time_event(kNever, [this] {
+  timer_ = loop_.add_time_event(kNoTimeSet, [this] {
     if (over_) {
       finish();
     } else {
@@ -220,7 +220,7 @@ std::string Dial::why_not_ready(std::size_t candidate, ae::TimePoint now) const 
 }
 
 void Dial::arm(ae::TimePoint when) noexcept {
-  (void)loop_.again(timer_, std::min(when, Clock::now() + kNever));
+  (void)loop_.again(timer_, std::min(when, Clock::now() + kNoTimeSet));
 }
 
 }}  // namespace conn

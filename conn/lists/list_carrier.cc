@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string without_options(const Endpoint& endpoint) {
+std::string shown_endpoint(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
   shown.options = {};  // removed, since options may contain a pass phrase
   return shown.to_string();
@@ -41,7 +41,7 @@ ssize_t ListCarrier::refused() noexcept {
 // --- connecting ----------------------------------------------------------------------------------
 
 void ListCarrier::connect(const Endpoint& to) {
-  to_ = without_options(to);
+  to_ = shown_endpoint(to);
   const FallbackType::Times times = list().times(to);
   dial_ = std::make_unique<Dial>(*loop(), list().candidates_for(to), times.delay, times.timeout,
                                  [this](ConnectionPtr winner) { dialled(std::move(winner)); });
@@ -107,7 +107,7 @@ std::vector<std::pair<std::string, std::string>> ListCarrier::reasons() const {
 /// Tries the candidates one after the other instead of concurrently, since the loop does not run
 /// during a blocking call. Each candidate gets an equal part of the remaining time.
 void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
-  to_ = without_options(to);
+  to_ = shown_endpoint(to);
   deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
   std::vector<Candidate> candidates = list().candidates_for(to);
   Failure why;

@@ -13,16 +13,11 @@
 #include "conn/kit/interruption.h"
 #include "conn/rdma/acceptance.h"
 #include "conn/rdma/device/reject_reason.h"
+#include "conn/rdma/loop/clock.h"
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-namespace {
-
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
-
-}  // namespace
-
 // --- connecting ----------------------------------------------------------------------------------
 
 void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {

@@ -16,17 +16,16 @@
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/acceptance.h"
 #include "conn/rdma/device/reject_reason.h"
+#include "conn/rdma/loop/clock.h"
 #include "conn/rdma/protocol/resume_message.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
-
 // How many times the device is asked for the last reports of a queue pair before the first pause.
 constexpr int kSpins = 1000;
 
-std::uint32_t milliseconds(ae::Duration duration) {
+std::uint32_t whole_ms(ae::Duration duration) {
   return static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
@@ -53,7 +52,7 @@ Failure gap() noexcept {
 Failure given_up(const Session& session, ae::TimePoint now) noexcept {
   return failure_of(session.why().code, [&] {
     return fmt::format("{}; no new path in {} ms", session.why().text,
-                       milliseconds(now - session.lost_at()));
+                       whole_ms(now - session.lost_at()));
   });
 }
 
@@ -112,7 +111,7 @@ PrivateData PathRecovery::request(Hello hello) {
                                            "do not prove that the peer has the bytes",
                                            link_.context()->name())});
     hello.flags |= Hello::kResumes;
-    hello.resume_ms = milliseconds(link_.settings().resume_time);
+    hello.resume_ms = whole_ms(link_.settings().resume_time);
   }
   return PrivateData(encode(hello, HelloKind::kRequest));
 }
@@ -147,7 +146,7 @@ PrivateData PathRecovery::grant(const Hello& asked, Hello& ours) {
   begin_session(grant, asked.resume_ms);
   session_->entry = std::move(entry);
   ours.flags |= Hello::kResumes | Hello::kForgets;
-  ours.resume_ms = milliseconds(link_.settings().resume_time);
+  ours.resume_ms = whole_ms(link_.settings().resume_time);
   ours.grant = grant;
   return PrivateData(encode(ours, HelloKind::kAnswer));
 }

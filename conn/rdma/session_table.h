@@ -91,7 +91,7 @@ class SessionTable {
   void set_key(std::uint64_t id, const SipKey& key) noexcept;
 
   const ae::MadeHere made_here_;
-  const SessionTable* const parents_;  // keeps the parent's table reachable
+  [[maybe_unused]] const SessionTable* const parents_;  // keeps the parent's table reachable
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Place> places_;
 };

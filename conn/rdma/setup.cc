@@ -20,7 +20,7 @@ namespace {
 // tried.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
 
-int milliseconds(ae::Duration duration) {
+int timeout_ms(ae::Duration duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return static_cast<int>(std::clamp<long long>(ms, 1, 1000000));
 }
@@ -156,7 +156,7 @@ void Setup::try_address(const SocketAddress& address) {
   SocketAddress target = address;
   SetupTrace::begin("resolve address");
   if (rdma_resolve_addr(id.get(), source.size != 0 ? source.get() : nullptr, target.get(),
-                        milliseconds(std::min(share, kResolveLimit))) != 0)
+                        timeout_ms(std::min(share, kResolveLimit))) != 0)
     throw not_reached(address, errno);
 }
 
@@ -245,7 +245,7 @@ void Setup::resolve_route() {
   // Watches the device, so that its removal is noticed from now on, even if the attempt ends before
   // the device is opened here.
   link_.state().devices().watch_removal(id);
-  if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
+  if (rdma_resolve_route(id.get(), timeout_ms(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)
                           : VerbsError("rdma_resolve_route", errno);
 }

@@ -20,7 +20,7 @@ constexpr std::size_t kPiece = 512;
 constexpr std::string_view kUnreadable = "cannot be read";
 // If the program's handler runs (in a nested iteration) when a deadline passes, the sockets are
 // looked at again after this time.
-constexpr ae::Duration kAgain = std::chrono::milliseconds(10);
+constexpr ae::Duration kWhileBusy = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -141,7 +141,7 @@ bool AwaitedHeaders::read(Place place) {
 void AwaitedHeaders::set_timer() {
   if (loop_ == nullptr || timer_ != 0 || waiting_.empty()) return;
   ae::TimePoint when = waiting_.front().deadline;
-  if (owner_.busy()) when = std::max(when, std::chrono::steady_clock::now() + kAgain);
+  if (owner_.busy()) when = std::max(when, std::chrono::steady_clock::now() + kWhileBusy);
   timer_ = loop_->add_time_event(when, [this] {
     timer_ = 0;
     expire();

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 // While descriptors or memory are short the listener retries at these intervals. Pending
 // connections stay in the backlog; watching the socket meanwhile would spin, since a failed
 // accept() does not remove them.
-constexpr ae::Duration kFirstRetry = 100ms, kLastRetry = 1s;
+constexpr ae::Duration kFirstAcceptRetry = 100ms, kLastAcceptRetry = 1s;
 
 enum class After { kNextOne, kNothingLeft, kRetryLater };
 
@@ -110,7 +110,7 @@ class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeader
   std::unique_ptr<AwaitedHeaders> headers_;
   ae::MadeHere made_here_;
   bool paused_ = false, watched_ = false, stopped_ = false;
-  ae::Duration retry_delay_ = kFirstRetry;
+  ae::Duration retry_delay_ = kFirstAcceptRetry;
   ae::TimerId retry_timer_ = 0;
   Acceptor* set_next_ = nullptr;
   Acceptor** set_link_ = nullptr;
@@ -259,7 +259,7 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     if (peer.family() == AF_UNIX) fd = own_unix_socket(fd.release());
-    retry_delay_ = kFirstRetry;
+    retry_delay_ = kFirstAcceptRetry;
     if (headers_ && settings_->proxies->has(peer))
       headers_->add({std::move(fd), peer});
     else
@@ -305,7 +305,7 @@ void SocketListener::Acceptor::retry_later() {
       try {
         watch(!paused_);
       } catch (const std::bad_alloc&) {
-        return kFirstRetry;
+        return kFirstAcceptRetry;
       }
       retry_timer_ = 0;
       return ae::kNoMore;
@@ -316,7 +316,7 @@ void SocketListener::Acceptor::retry_later() {
   }
   // called only once the timer is set, since nothing else would watch the sockets again
   watch(false);
-  retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
+  retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
 }
 
 SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,

@@ -6,7 +6,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-std::string text_of(const ASN1_STRING* string) {
+std::string utf8_of(const ASN1_STRING* string) {
   unsigned char* utf8 = nullptr;
   const int size = string == nullptr ? -1 : ASN1_STRING_to_UTF8(&utf8, string);
   if (size < 0) return {};
@@ -20,7 +20,7 @@ std::string text_of(const ASN1_STRING* string) {
 std::string common_name_of(const X509* certificate) {
   const X509_NAME* subject = X509_get_subject_name(certificate);
   const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-  return at < 0 ? "" : text_of(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+  return at < 0 ? "" : utf8_of(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
 }
 
 std::string alternative_name_of(const X509* certificate, int kind) {
@@ -29,7 +29,7 @@ std::string alternative_name_of(const X509* certificate, int kind) {
   std::string found;
   for (int i = 0; found.empty() && i < sk_GENERAL_NAME_num(names); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
-    if (name->type == kind) found = text_of(name->d.ia5);
+    if (name->type == kind) found = utf8_of(name->d.ia5);
   }
   GENERAL_NAMES_free(names);
   return found;

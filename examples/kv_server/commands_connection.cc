@@ -168,7 +168,7 @@ void client_move_command(Call& call) {
 
 void client_info_command(Call& call) { call.reply.verbatim(call.session.describe(true) + '\n'); }
 
-constexpr Command kTable[] = {
+constexpr Command kConnectionTable[] = {
     {"ping", -1, 0, ping_command},
     {"echo", 2, 0, echo_command},
     {"hello", -1, kNoAuth, hello_command},
@@ -185,6 +185,6 @@ constexpr Command kTable[] = {
 
 }  // namespace
 
-std::span<const Command> connection_commands() { return kTable; }
+std::span<const Command> connection_commands() { return kConnectionTable; }
 
 }  // namespace kv

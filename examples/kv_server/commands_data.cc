@@ -148,7 +148,7 @@ void flushall_command(Call& call) {
   call.reply.ok();
 }
 
-constexpr Command kTable[] = {
+constexpr Command kDataTable[] = {
     {"get", 2, kOneKey, get_command},
     {"set", -3, kDenyOom | kOneKey, set_command},
     {"mset", -3, kDenyOom, mset_command},
@@ -166,6 +166,6 @@ constexpr Command kTable[] = {
 
 }  // namespace
 
-std::span<const Command> data_commands() { return kTable; }
+std::span<const Command> data_commands() { return kDataTable; }
 
 }  // namespace kv

@@ -168,7 +168,7 @@ void shutdown_command(Call& call) {
   if (call.server.together.request_shutdown) call.server.together.request_shutdown();
 }
 
-constexpr Command kTable[] = {
+constexpr Command kServerTable[] = {
     {"command", -1, 0, command_command},
     {"config", -2, 0, nullptr},
     {"config|get", -3, 0, config_get_command},
@@ -181,7 +181,7 @@ constexpr Command kTable[] = {
 
 }  // namespace
 
-std::span<const Command> server_commands() { return kTable; }
+std::span<const Command> server_commands() { return kServerTable; }
 
 std::string configure(Config& config, std::string_view name, std::string_view value) {
   const Parameter* parameter = find_parameter(name);

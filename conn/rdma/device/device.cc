@@ -18,7 +18,7 @@ namespace {
 // Vendor id of Soft-RoCE, from drivers/infiniband/sw/rxe/rxe_param.h of Linux.
 constexpr std::uint32_t kRxeVendor = 0xffffff;
 constexpr std::uint32_t kIntelVendor = 0x8086;
-constexpr ae::Duration kAskAgain = std::chrono::milliseconds(50);
+constexpr ae::Duration kAskPortAgain = std::chrono::milliseconds(50);
 
 // The amount of inline data to request next after `refused` bytes were too many. irdma accepts at
 // most 101 or 48 bytes, erdma and bnxt_re 96.
@@ -154,7 +154,7 @@ void Device::on_port_event(int port, bool down) noexcept {
 }
 
 bool Device::ask_port(int port, ae::TimePoint now) noexcept {
-  if (port == asked_port_ && now - asked_at_ < kAskAgain) return port_down(port);
+  if (port == asked_port_ && now - asked_at_ < kAskPortAgain) return port_down(port);
   asked_port_ = port;
   asked_at_ = now;
   ibv_port_attr attributes{};

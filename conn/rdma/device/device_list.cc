@@ -57,7 +57,7 @@ std::string listed(const Items& items, std::size_t most, Text text) {
   return all;
 }
 
-std::string text_of(const DeviceHere& device) {
+std::string device_text(const DeviceHere& device) {
   std::string inside =
       listed(device.addresses, kMostAddresses, [](const auto& each) { return each; });
   if (inside.empty()) inside = "no address in this network namespace";
@@ -93,7 +93,8 @@ std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
 
 std::string devices_text(const std::vector<DeviceHere>& devices) {
   if (devices.empty()) return "there is no RDMA device here";
-  return (devices.size() == 1 ? "here is " : "here are ") + listed(devices, kMostDevices, text_of);
+  return (devices.size() == 1 ? "here is " : "here are ") +
+         listed(devices, kMostDevices, device_text);
 }
 
 std::string devices_text() {

@@ -86,29 +86,32 @@ void check_pkey(unsigned index, const Port& port, unsigned count) {
                      port.number, port.name, count));
 }
 
+using Row = OptionRow;
+
 }  // namespace
 
 std::vector<OptionRow> Fabric::rows() {
-  using Row = OptionRow;
-  constexpr OptionSide kBoth = OptionSide::kBoth;
+  constexpr OptionSide kBothSides = OptionSide::kBoth;
   constexpr std::string_view kTheirs = "rdma_cm's";
   return {
-      Row::number("traffic-class", kBoth, 0, 0, 255,
+      Row::number("traffic-class", kBothSides, 0, 0, 255,
                   "of the packets; the upper six bits are the DSCP")
           .by_default(kTheirs),
-      Row::number("service-level", kBoth, 0, 0, 15, "InfiniBand's; on Ethernet a priority, 0 to 7")
+      Row::number("service-level", kBothSides, 0, 0, 15,
+                  "InfiniBand's; on Ethernet a priority, 0 to 7")
           .by_default(kTheirs)
           .tuning(),
-      Row::word("path-mtu", kBoth, kPathMtu, ibv_mtu{}, "most bytes of a packet, at both ends")
+      Row::word("path-mtu", kBothSides, kPathMtu, ibv_mtu{}, "most bytes of a packet, at both ends")
           .by_default("the port's")
           .tuning(),
-      Row::number("gid-index", kBoth, 0, 0, 255, "of the port's GID table: another kind of packet")
+      Row::number("gid-index", kBothSides, 0, 0, 255,
+                  "of the port's GID table: another kind of packet")
           .by_default(kTheirs)
           .tuning(),
-      Row::number("pkey-index", kBoth, 0, 0, 65535, "of the port's partition keys")
+      Row::number("pkey-index", kBothSides, 0, 0, 65535, "of the port's partition keys")
           .by_default(kTheirs)
           .tuning(),
-      Row::flag("ece", kBoth, Fabric{}.ece,
+      Row::flag("ece", kBothSides, Fabric{}.ece,
                 "what both devices can beyond the standard, agreed on at set-up")
           .tuning()};
 }

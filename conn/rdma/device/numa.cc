@@ -8,7 +8,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::vector<int> parse_processors(std::string_view list) {
-  constexpr int kMost = 1 << 20;
+  constexpr int kMostProcessors = 1 << 20;
   std::vector<int> all;
   while (!list.empty()) {
     const std::string_view part = list.substr(0, list.find(','));
@@ -22,7 +22,7 @@ std::vector<int> parse_processors(std::string_view list) {
       const auto [rest, bad] = std::from_chars(dash + 1, end, last);
       if (*dash != '-' || bad != std::errc{} || rest != end) return {};
     }
-    if (first < 0 || last < first || last > kMost) return {};
+    if (first < 0 || last < first || last > kMostProcessors) return {};
     for (int i = first; i <= last; ++i) all.push_back(i);
   }
   return all;

@@ -9,11 +9,10 @@
 #include "conn/core/connection_set.h"
 #include "conn/kit/interruption.h"
 #include "conn/rdma/device/orphans.h"
+#include "conn/rdma/loop/clock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // After this many successive polls that found no immediate answer, arm() polls in only one of this
 // many iterations.

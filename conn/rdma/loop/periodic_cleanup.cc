@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "conn/rdma/device/orphans.h"
+#include "conn/rdma/loop/clock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 constexpr ae::Duration kInterval = std::chrono::seconds(1);
 constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);

@@ -7,10 +7,10 @@
 #include <new>
 #include <utility>
 
+#include "conn/rdma/loop/clock.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Queue pairs are prepared when no connection has come or gone for kQuiet, but after kPutOff at the
 // latest.

@@ -4,10 +4,10 @@
 #include <new>
 #include <utility>
 
+#include "conn/rdma/loop/clock.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-
-ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // The largest number of due connections that are checked in one iteration.
 constexpr std::size_t kDueInTurn = 256;

@@ -17,7 +17,7 @@ constexpr std::size_t kEntryBytes = 64;
 // connections need 32 to 40 entries each. On devices that allow at most 64 Ki entries per queue,
 // eight queues are then enough for ten thousand connections.
 constexpr std::uint32_t kFirstEntries = 2048, kSecondEntries = 32000;
-constexpr ae::Duration kKeep = std::chrono::seconds(45);
+constexpr ae::Duration kKeepQueue = std::chrono::seconds(45);
 
 // Rounds the number of entries up to 2^n - 1, because most drivers create queues of 2^n or 2^n - 1
 // entries; at most `most`.
@@ -114,7 +114,7 @@ void CompletionQueues::tick(ae::TimePoint now) noexcept {
     CompletionQueue& queue = *queues_[i];
     if (queue.leased != 0) continue;
     if (queue.unused_since == ae::TimePoint{}) queue.unused_since = now;
-    if (now - queue.unused_since < kKeep) continue;
+    if (now - queue.unused_since < kKeepQueue) continue;
     std::erase(unarmed_, &queue);
     if (queue.event_due) --events_due_;
     queues_.erase(queues_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -12,12 +12,12 @@ namespace {
 
 // Time for which empty slabs and unused keys are kept, so that repeated bursts of connections find
 // them. Including the time until tick() notices, they are freed a minute after the last burst.
-constexpr ae::Duration kKeep = std::chrono::seconds(45);
+constexpr ae::Duration kKeepUnused = std::chrono::seconds(45);
 // Bytes of send memory that a domain of one connection begins with.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {
-  BlockPool::Config blocks{.keep = kKeep, .cache = true};
+  BlockPool::Config blocks{.keep = kKeepUnused, .cache = true};
   if (config.shared) return blocks;
   const std::size_t receives = config.own_receives * kControlSize;
   blocks.first = std::bit_ceil(receives + kFirstToSend);
@@ -45,7 +45,7 @@ Domain::Domain(Device& device, PagePool& pages, const Config& config, const Memo
 }
 
 std::unique_ptr<RegisteredPool> Domain::make_windows() const {
-  BlockPool::Config blocks{.keep = kKeep};
+  BlockPool::Config blocks{.keep = kKeepUnused};
   if (windows_are_regions_) blocks.first = blocks.largest = 0;
   const unsigned access = config_.bind_keys ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND
                                             : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -104,7 +104,7 @@ void Domain::tick(ae::TimePoint now) noexcept {
   std::size_t over = keys_.size() - std::min(keys_.size(), keys_ready_);
   std::erase_if(keys_, [&](BoundKey& key) {
     if (key.unused_since == ae::TimePoint{}) key.unused_since = now;
-    if (over == 0 || now - key.unused_since < kKeep) return false;
+    if (over == 0 || now - key.unused_since < kKeepUnused) return false;
     --over;
     return true;
   });

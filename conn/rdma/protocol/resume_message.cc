@@ -14,19 +14,20 @@ namespace {
 
 // A message begins with "AECN", like a hello, but with another version of the format, so that no
 // release takes it for a hello.
-constexpr std::uint32_t kMagic = 0x4145434e;
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint32_t kResumeMagic = 0x4145434e;
+constexpr std::uint8_t kResumeVersion = 2;
 constexpr std::size_t kReleaseAt = 5, kFlagsAt = 8, kGenerationAt = 12, kReceivesAt = 16,
-                      kMtuAt = 20, kReasonAt = 21, kSessionAt = 24, kReceivedAt = 32, kMacAt = 40;
-constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
+                      kMtuAt = 20, kReasonAt = 21, kSessionNumberAt = 24, kReceivedAt = 32,
+                      kMacAt = 40;
+constexpr std::uint8_t kLowestMtuCode = 1, kHighestMtuCode = 5;
 
 // A byte that goes into the MAC before the message, but is not sent. Because of it no answer passes
 // for a request, or vice versa.
-enum class Domain : std::uint8_t { kRequest = 1, kAnswer = 2 };
+enum class MacDomain : std::uint8_t { kRequest = 1, kAnswer = 2 };
 
 // Returns the MAC of the first 40 bytes of a message and of `more`: for a request, the address that
 // it is bound to; for an answer, the MAC of the request.
-SipHash mac_of(std::span<const std::byte> message, Domain domain, const SipKey& key,
+SipHash mac_of(std::span<const std::byte> message, MacDomain domain, const SipKey& key,
                std::span<const std::byte> more) noexcept {
   const auto first = static_cast<std::byte>(domain);
   SipHasher hasher(key);
@@ -36,20 +37,20 @@ SipHash mac_of(std::span<const std::byte> message, Domain domain, const SipKey& 
   return hasher.finish();
 }
 
-ResumeBytes seal(const ResumeMessage& message, Domain domain, const SipKey& key,
+ResumeBytes seal(const ResumeMessage& message, MacDomain domain, const SipKey& key,
                  std::span<const std::byte> more) noexcept {
   ResumeBytes bytes{};
   const std::span<std::byte> at(bytes);
   const Hello& hello = message.hello;
-  put(at, kMagic);
-  put(at.subspan(4), kVersion);
+  put(at, kResumeMagic);
+  put(at.subspan(4), kResumeVersion);
   for (std::size_t i = 0; i < hello.release.size(); ++i)
     put(at.subspan(kReleaseAt + i), hello.release[i]);
   put(at.subspan(kFlagsAt), hello.flags);
   put(at.subspan(kGenerationAt), message.generation);
   put(at.subspan(kMtuAt), hello.mtu);
   put(at.subspan(kReasonAt), static_cast<std::uint8_t>(message.reason));
-  put(at.subspan(kSessionAt), message.session);
+  put(at.subspan(kSessionNumberAt), message.session);
   const bool forgets = message.reason == ResumeReason::kForget;
   put(at.subspan(kReceivesAt),
       forgets ? static_cast<std::uint32_t>(message.received) : hello.receives);
@@ -59,7 +60,7 @@ ResumeBytes seal(const ResumeMessage& message, Domain domain, const SipKey& key,
   return bytes;
 }
 
-bool verify(std::span<const std::byte> private_data, Domain domain, const SipKey& key,
+bool verify(std::span<const std::byte> private_data, MacDomain domain, const SipKey& key,
             std::span<const std::byte> more) noexcept {
   if (private_data.size() < sizeof(ResumeBytes)) return false;
   SipHash sent{};
@@ -75,7 +76,7 @@ Hello hello_in(std::span<const std::byte> bytes) noexcept {
   if ((hello.flags & Hello::kTellsReceives) != 0)
     hello.receives = get<std::uint32_t>(bytes.subspan(kReceivesAt));
   const auto mtu = get<std::uint8_t>(bytes.subspan(kMtuAt));
-  if (mtu < kLeastMtu || mtu > kMostMtu) hello.flags &= ~Hello::kTellsMtu;
+  if (mtu < kLowestMtuCode || mtu > kHighestMtuCode) hello.flags &= ~Hello::kTellsMtu;
   if ((hello.flags & Hello::kTellsMtu) != 0) hello.mtu = mtu;
   return hello;
 }
@@ -105,24 +106,24 @@ BoundAddress bound_address(const SocketAddress& from) noexcept {
 
 ResumeBytes seal_request(const ResumeMessage& message, const SipKey& key,
                          std::span<const std::byte> bound) noexcept {
-  return seal(message, Domain::kRequest, key, bound);
+  return seal(message, MacDomain::kRequest, key, bound);
 }
 
 ResumeBytes seal_answer(const ResumeMessage& message, const SipKey& key,
                         std::span<const std::byte, 16> request_mac) noexcept {
-  return seal(message, Domain::kAnswer, key, request_mac);
+  return seal(message, MacDomain::kAnswer, key, request_mac);
 }
 
 std::optional<ResumeMessage> decode_resume(std::span<const std::byte> private_data) noexcept {
   if (private_data.size() < sizeof(ResumeBytes)) return std::nullopt;
-  if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
-  if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
+  if (get<std::uint32_t>(private_data) != kResumeMagic) return std::nullopt;
+  if (get<std::uint8_t>(private_data.subspan(4)) != kResumeVersion) return std::nullopt;
   const auto reason = get<std::uint8_t>(private_data.subspan(kReasonAt));
   if (reason > static_cast<std::uint8_t>(ResumeReason::kForget)) return std::nullopt;
   ResumeMessage message;
   message.hello = hello_in(private_data);
   message.generation = get<std::uint32_t>(private_data.subspan(kGenerationAt));
-  message.session = get<std::uint64_t>(private_data.subspan(kSessionAt));
+  message.session = get<std::uint64_t>(private_data.subspan(kSessionNumberAt));
   message.reason = static_cast<ResumeReason>(reason);
   message.received = get<std::uint64_t>(private_data.subspan(kReceivedAt));
   if (message.reason == ResumeReason::kForget) {
@@ -138,12 +139,12 @@ std::optional<ResumeMessage> decode_resume(std::span<const std::byte> private_da
 
 bool verify_request(std::span<const std::byte> private_data, const SipKey& key,
                     std::span<const std::byte> bound) noexcept {
-  return verify(private_data, Domain::kRequest, key, bound);
+  return verify(private_data, MacDomain::kRequest, key, bound);
 }
 
 bool verify_answer(std::span<const std::byte> private_data, const SipKey& key,
                    std::span<const std::byte, 16> request_mac) noexcept {
-  return verify(private_data, Domain::kAnswer, key, request_mac);
+  return verify(private_data, MacDomain::kAnswer, key, request_mac);
 }
 
 std::string_view text_of(Refused refused) noexcept {

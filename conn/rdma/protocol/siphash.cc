@@ -9,7 +9,7 @@ namespace {
 // The paper's constants c and d: the numbers of rounds for each word, and at the end. The output of
 // 128 bits differs from that of 64 bits by kWide at the start, kFirstHalf in place of 0xff at the
 // end, and a second half after d more rounds.
-constexpr int kRounds = 2, kFinalRounds = 4;
+constexpr int kWordRounds = 2, kFinalRounds = 4;
 constexpr std::uint64_t kWide = 0xee, kFirstHalf = 0xee, kSecondHalf = 0xdd;
 constexpr std::array<std::uint64_t, 4> kStart = {0x736f6d6570736575, 0x646f72616e646f6d,
                                                  0x6c7967656e657261, 0x7465646279746573};
@@ -53,7 +53,7 @@ void SipHasher::rounds(int count) noexcept {
 
 void SipHasher::compress(std::uint64_t word) noexcept {
   state_[3] ^= word;
-  rounds(kRounds);
+  rounds(kWordRounds);
   state_[0] ^= word;
 }
 
