@@ -11,3 +11,4 @@ for compiler in g++ clang++; do
     joined 2>&1) || said+=' (failed)'
   is "$compiler compiles the joined sources" '' "$(grep -E 'error|failed' <<<"$said" | head -n 5)"
 done
+total
