@@ -135,8 +135,8 @@ ifeq ($(CONFIG),coverage)
 obj = $(foreach source,$(1),$(if $(filter ae/% conn/%,$(source)),$(OUT),build)/obj/$(source:.cc=.o))
 LIBRARY_FIRST := -Wl,--whole-archive $(OUT)/libaeconn.a -Wl,--no-whole-archive
 endif
-# JOINED=yes compiles the library, kv-server and kv-cli from a few generated sources, each of which includes many:
-# half of the time for the first build, but a change compiles a whole group. `make demo` does so in a fresh tree. The
+# JOINED=yes compiles the library, kv-server and kv-cli from a few generated sources, each of which includes many: less
+# time for the first build, but a change compiles a whole group. `make demo` does so in a fresh tree. The
 # library is complete, but the archive's members are other ones; without JOINED everything is compiled anew.
 # conn/rdma/device/libraries.cc undefines macros of libibverbs.
 ifeq ($(JOINED),yes)
