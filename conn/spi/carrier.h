@@ -137,7 +137,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Sets the text that the origin of the carrier adds to info() and path(). Throws std::bad_alloc.
   virtual void set_origin(Origin origin) = 0;
 
-  /// Runs the connect handler if it has not run yet.
+  /// Runs the connect handler if it has not run yet. connect_due() is false afterwards, and the
+  /// host does not call Carrier::interest_changed() for this: a carrier that watches less while the
+  /// connect handler is due begins to watch for the other handlers itself.
   virtual Alive run_connect_handler() = 0;
   /// Runs the read handler, if one is set. To be called when read() would not fail with EAGAIN.
   virtual Alive run_read_handler() = 0;
@@ -317,10 +319,11 @@ class AECONN_API Carrier : public CarrierBase {
   /// call fail(). After shutdown() it returns -1 with EPIPE, without calling fail().
   virtual ssize_t writev(const iovec* vectors, int count) = 0;
   /// Called after the result of connect_due(), wants_read(), wants_write(), wants_close() or
-  /// barrier() of the host may have changed: the carrier must watch for what is wanted now. In
-  /// state kError, the read handler is due if error_unread() is true, the write handler if
-  /// error_unwritten() is; a descriptor must no longer be watched, because one that has failed
-  /// stays ready and would wake the loop forever. May throw std::bad_alloc.
+  /// barrier() of the host may have changed, except by run_connect_handler(): the carrier must
+  /// watch for what is wanted now. In state kError, the read handler is due if error_unread() is
+  /// true, the write handler if error_unwritten() is; a descriptor must no longer be watched,
+  /// because one that has failed stays ready and would wake the loop forever. May throw
+  /// std::bad_alloc.
   virtual void interest_changed() = 0;
   /// Ends the output like Connection::shutdown(). Returns 0, or -1 with errno. Moves to kClosed if
   /// read() has returned 0 before. May be called again.
