@@ -93,7 +93,7 @@ void Link::set_up() {
                                          device.name())});
   const std::uint32_t sends = std::min(settings_->send_queue, device.max_send_queue());
   const std::uint32_t wanted = own_receives_wanted(*context_, *settings_, stream.peer());
-  domain_ = context_->domain(*settings_, wanted);
+  domain_ = context_->domain(*settings_, wanted, !std::exchange(keyless_, false));
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : wanted;
   const QueuePairShape shape{domain_.get(), sends, settings_->inline_data};
   std::optional<PreparedQueuePair> prepared;
@@ -158,16 +158,33 @@ void Link::connect(ibv_mtu mtu) {
 
 // Posts the key changes of the windows. Called once the queue pair can send, so that a device that
 // refuses to bind keys is detected before the next connection is created.
-void Link::post_keys() {
+bool Link::post_keys() {
   for (bool again = true; again && windows.has_key_to_change();) {
     const SendChain::Result result = sender.post_keys(qp_.get(), windows);
-    if (result.error == 0) return;
+    if (result.error == 0) return true;
     const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
+    if (unsure && !can_send(qp_.get())) return false;
     again = result.known && unsure &&
             windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
     if (!result.known && unsure) context_->device().give_up_binding();
     if (!again) throw VerbsError(bind_failure(*context_, *settings_, result.error));
   }
+  return true;
+}
+
+bool Link::without_keys() {
+  const bool unsure = context_->device().binding() != Device::Binding::kNo;
+  if (unsure && settings_->isolation == Isolation::kWindow)
+    throw VerbsError(
+        Failure{std::make_error_code(std::errc::connection_aborted),
+                "isolation=window: the queue pair failed before a key was bound to it"});
+  keyless_ = true;
+  // Reads the device's pending events now: the next queue pair may get the same number, and events
+  // of this queue pair must not be taken for its events. They only say what is known already, so
+  // the connection does not hear of them.
+  context_->detach(qp_->qp_num);
+  context_->on_async_event();
+  return false;
 }
 
 bool Link::keys_work() {
@@ -176,8 +193,10 @@ bool Link::keys_work() {
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
     return true;
-  post_keys();
+  if (!post_keys()) return without_keys();
+  const Phase phase = stage.phase();
   proving_ = device.binding() == Device::Binding::kUnsure && windows.has_key_to_change();
+  const bool waited = proving_;
   const ae::TimePoint until = std::chrono::steady_clock::now() + kBindPatience;
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
@@ -186,15 +205,9 @@ bool Link::keys_work() {
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
-  const bool failed = device.binding() == Device::Binding::kNo && sender.requests().failed();
-  proving_ = false;
-  if (!failed) return true;
-  // Reads the device's pending events now: the next queue pair may get the same number, and events
-  // of this queue pair must not be taken for its events. They only say what is known already, so
-  // the connection does not hear of them.
-  context_->detach(qp_->qp_num);
-  context_->on_async_event();
-  return false;
+  const bool failed = waited && !std::exchange(proving_, false) && sender.requests().failed();
+  // If the phase has changed, the attempt has ended meanwhile.
+  return !failed || stage.phase() != phase || without_keys();
 }
 
 // --- while the connection is open ----------------------------------------------------------------
@@ -222,7 +235,7 @@ bool Link::on_key_refused(ReceiveWindow& window) {
     manage_windows();
     return true;
   }
-  return context_->device().binding() == Device::Binding::kUnsure &&
+  return context_->device().binding() == Device::Binding::kUnsure && can_send(qp_.get()) &&
          windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
 }
 

@@ -94,7 +94,9 @@ class Link {
   /// connection is established. Some devices refuse a bind when it is posted, some when it is
   /// executed, and the latter makes the queue pair unusable; so a device counts as able only once
   /// it has carried out a bind. Returns false if this queue pair is unusable: create another one,
-  /// which binds no keys.
+  /// which binds no keys. The device counts as unable only if it reports a failure of the bind that
+  /// the peer cannot have caused; otherwise the next connection tries again. Throws VerbsError if
+  /// option isolation=window requires a key that could not be bound.
   bool keys_work();
   /// Call when the device reports that a work request failed. Returns true, for one failure only,
   /// if keys_work() was waiting for the result of a bind; the failure must then not end the
@@ -151,7 +153,10 @@ class Link {
 
  private:
   void set_up();
-  void post_keys();
+  /// Returns false if the queue pair was stopped before the keys were posted.
+  bool post_keys();
+  /// Makes the next queue pair of this object bind no keys; returns false.
+  bool without_keys();
 
   LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
@@ -160,6 +165,9 @@ class Link {
   const Role role_;
   // True while keys_work() waits for the device to report the result of a bind.
   bool proving_ = false;
+  // True if the next queue pair is to bind no keys although the device may be able to: a bind
+  // failed, and the peer may be the cause.
+  bool keyless_ = false;
 
   // C++ destroys these members from the last to the first, but release() has emptied them before
   // that.

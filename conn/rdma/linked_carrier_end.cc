@@ -19,6 +19,23 @@ namespace {
 // which normally takes microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
+// Returns true if a bind that completes with this status shows something about the device. Other
+// statuses may be caused by the peer: for example, a queue pair that refused one of the peer's
+// messages flushes its requests.
+bool is_of_device(ibv_wc_status status) noexcept {
+  switch (status) {
+    case IBV_WC_MW_BIND_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 // --- the path ------------------------------------------------------------------------------------
@@ -60,13 +77,13 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
-  // While it is unknown whether the device can bind keys, a bind that fails shows that it cannot. A
-  // bind that was flushed shows this only if keys_work() waits for it.
+  // While it is unknown whether the device can bind keys, a bind that fails by itself shows that it
+  // cannot. Later only IBV_WC_MW_BIND_ERR does.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
-  const bool proving = link_.take_proving();
-  if (was_bind && unsure && (proving || status != IBV_WC_WR_FLUSH_ERR)) device.give_up_binding();
-  if (proving) return;
+  if (was_bind && (unsure ? is_of_device(status) : status == IBV_WC_MW_BIND_ERR))
+    device.give_up_binding();
+  if (link_.take_proving()) return;
   // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
   // was a close.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
@@ -77,7 +94,6 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   }
   if (status == IBV_WC_RNR_RETRY_EXC_ERR)
     AECONN_PROBE(rnr, host().id(), link_.stream.outbound().proof().unproven(), 1);
-  if (status == IBV_WC_MW_BIND_ERR) device.give_up_binding();
   if (status == IBV_WC_RETRY_EXC_ERR) {
     ++link_.state().statistics().peers_dead;
     ending_.set_unreachable();

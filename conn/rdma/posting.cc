@@ -93,9 +93,12 @@ bool Posting::post_chain(CarrierHost& host, std::optional<Failure>& failure) {
       break;
   }
   // The driver does not say which request failed. If it may have been a key change, the device
-  // counts as unable to bind keys.
+  // counts as unable to bind keys, unless the queue pair was stopped, for which the peer may be the
+  // cause.
   Device& device = link_.context()->device();
-  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
+  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure &&
+      can_send(link_.queue_pair()))
+    device.give_up_binding();
   failure = errno_failure(posted.error, "posting to the send queue");
   return false;
 }

@@ -337,8 +337,12 @@ void pump(std::uint32_t number) {
   if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
     const ibv_wc_status status =
         opcode == IBV_WR_BIND_MW ? bind(*qp, *next) : invalidate(*qp, *next);
+    if (status != IBV_WC_SUCCESS) {
+      // Everything before it has been carried out, although not yet reported.
+      while (&qp->requests.front() != &*next) complete_front(*qp, IBV_WC_SUCCESS);
+      return fail_with(*qp, status);
+    }
     next->delivered = true;
-    if (status != IBV_WC_SUCCESS) return fail_with(*qp, status);
     acknowledge(*qp);
     return pump_after(*qp, 0ns);
   }

@@ -9,8 +9,12 @@
 
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
+#include "tests/simulation/posts.h"
 
 namespace simulation {
+
+std::function<void(QueuePair&, const ibv_send_wr&)> before_post;
+
 namespace {
 
 World& world() { return *World::current(); }
@@ -220,6 +224,7 @@ void take(QueuePair& qp, const ibv_send_wr& work) {
 int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
   const Below below;
   auto& qp = *static_cast<QueuePair*>(base);
+  if (before_post) before_post(qp, *work);
   Device& device = qp.device_of();
   const Profile& profile = device.profile;
   if (world().failing("ibv_post_send", ENOMEM) != 0) {

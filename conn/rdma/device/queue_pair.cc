@@ -94,4 +94,11 @@ void qp_to_error(ibv_qp* qp) noexcept {
   (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
+bool can_send(ibv_qp* qp) noexcept {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr made{};
+  return ibv_query_qp(qp, &attributes, IBV_QP_STATE, &made) == 0 &&
+         attributes.qp_state == IBV_QPS_RTS;
+}
+
 }}}  // namespace conn::rdma

@@ -68,5 +68,8 @@ std::string ece_text(ibv_qp* qp);
 /// Moves the queue pair to the error state, which ends all traffic: posted requests complete as
 /// flushed.
 void qp_to_error(ibv_qp* qp) noexcept;
+/// Asks the device whether the queue pair still carries out requests. Returns false if the device
+/// has stopped it because of an error, which the peer may have caused. A slow call.
+bool can_send(ibv_qp* qp) noexcept;
 
 }}}  // namespace conn::rdma

@@ -66,9 +66,11 @@ class DeviceContext {
   void on_event_of_nobody(const CmEvent& event) noexcept { parked_.on_event(event); }
 
   // --- domains, and queue pairs prepared in them ---
-  /// Returns the protection domain for a new connection. Throws VerbsError.
-  std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives) {
-    return domains_.for_connection(settings, own_receives);
+  /// Returns the protection domain for a new connection. `may_bind`: false if the connection must
+  /// bind no keys. Throws VerbsError.
+  std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives,
+                                 bool may_bind) {
+    return domains_.for_connection(settings, own_receives, may_bind);
   }
   /// Returns the error of a connection with option isolation=window on a device without usable
   /// memory windows.

@@ -23,8 +23,8 @@ Failure Domains::no_windows() const {
 }
 
 std::shared_ptr<Domain> Domains::for_connection(const Settings& settings,
-                                                std::uint32_t own_receives) {
-  const bool bind = binds(settings);
+                                                std::uint32_t own_receives, bool may_bind) {
+  const bool bind = may_bind && binds(settings);
   if (settings.isolation == Isolation::kWindow && !bind) throw VerbsError(no_windows());
   const auto alone = [&] {
     Domain::Config config;

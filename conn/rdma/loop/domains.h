@@ -22,8 +22,10 @@ class Domains {
   Domains(Device& device, PagePool& pages) noexcept : device_(device), pages_(pages) {}
 
   /// Returns the protection domain for a new connection. `own_receives`: number of receives of the
-  /// connection, used if it gets a domain of its own. Throws VerbsError.
-  std::shared_ptr<Domain> for_connection(const Settings& settings, std::uint32_t own_receives);
+  /// connection, used if it gets a domain of its own. `may_bind`: false if the connection must bind
+  /// no keys even if the device can. Throws VerbsError.
+  std::shared_ptr<Domain> for_connection(const Settings& settings, std::uint32_t own_receives,
+                                         bool may_bind);
   /// Returns the shared domain in which queue pairs can be prepared for connections with these
   /// settings; null if such connections do not share a receive queue. Throws VerbsError.
   Domain* for_prepared(const Settings& settings);
