@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -76,6 +78,43 @@ TEST_CASE("rdma capacity: what connections take grows with them and with their w
   CHECK(need_of(1000, with("window=4k"), bound).locked < one.locked / 2);  // with any size of pages
   CHECK(need_of(1000, with("isolation=none"), bound).keys == 0);
   CHECK(need_of(1000, with("isolation=connection"), bound).domains >= 1000);
+}
+
+TEST_CASE("rdma capacity: with extreme options the estimate does not wrap around", "[rdma]") {
+  const std::array<std::uint64_t Need::*, 8> all{
+      &Need::queue_pairs, &Need::completion_queues, &Need::regions, &Need::keys,
+      &Need::domains,     &Need::objects,           &Need::locked,  &Need::mappings};
+  const auto isolation =
+      GENERATE(Isolation::kAuto, Isolation::kWindow, Isolation::kConnection, Isolation::kNone);
+  const DeviceTraits traits =
+      GENERATE(DeviceTraits{true, false, true, 1}, DeviceTraits{true, true, false, 0},
+               DeviceTraits{false, false, false, UINT64_MAX});
+  const std::uint32_t value = GENERATE(0u, 1u, 65536u, UINT32_MAX);
+  const std::uint64_t most = GENERATE(std::uint64_t{0}, std::uint64_t{1} << 20, UINT64_MAX - 1);
+  Settings settings;
+  settings.isolation = isolation;
+  settings.window = settings.send_queue = settings.receive_queue = value;
+  settings.shared_receive_queue = value;
+  CAPTURE(static_cast<int>(isolation), value, most);
+  for (const auto what : all) {
+    // More connections never need less.
+    std::uint64_t before = 0;
+    for (int bits = 0; bits <= 64; ++bits) {
+      const std::uint64_t count = bits == 64 ? UINT64_MAX : std::uint64_t{1} << bits;
+      const std::uint64_t needed = need_of(count, settings, traits).*what;
+      CHECK(needed >= before);
+      before = needed;
+    }
+    // Those that fit need no more than there is, and one more needs more.
+    const Limit limit{"a limit", most, most / 2, what, true, "raise it to {}"};
+    const Capacity capacity = capacity_of(limit, UINT64_MAX, settings, traits);
+    const std::uint64_t room = most - most / 2;
+    if (capacity.connections != 0)
+      CHECK(need_of(capacity.connections, settings, traits).*what <= room);
+    if (capacity.connections < (std::uint64_t{1} << 33) - 1)
+      CHECK(need_of(capacity.connections + 1, settings, traits).*what > room);
+    if (capacity.needed > room) CHECK(capacity.raise != "raise it to 0");
+  }
 }
 
 TEST_CASE("rdma capacity: the limits of the process, as the kernel tells them", "[rdma]") {

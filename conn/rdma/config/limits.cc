@@ -33,6 +33,16 @@ constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
+// Sums and products that stay at the largest number instead of wrapping around.
+std::uint64_t plus(std::uint64_t a, std::uint64_t b) noexcept {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
 std::string rest_of_line(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);)
@@ -114,22 +124,25 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
   const std::uint64_t receives = own_receives ? settings.receive_queue : 0;
   Need need;
   need.queue_pairs = connections;
-  need.completion_queues = kQueues + connections * (settings.send_queue + receives) /
-                                         std::max<std::uint64_t>(traits.max_cqe, 1);
+  const std::uint64_t entries = std::uint64_t{settings.send_queue} + receives;
+  need.completion_queues =
+      plus(kQueues, times(connections, entries) / std::max<std::uint64_t>(traits.max_cqe, 1));
   need.keys = keys ? connections : 0;
-  need.domains = own_domain ? connections + 2 : 2;
-  need.regions = kLoopRegions + (own_domain           ? 2 * connections
-                                 : traits.region_each ? connections
-                                                      : 1 + connections * window / kSlab);
+  need.domains = own_domain ? plus(connections, 2) : 2;
+  need.regions = plus(kLoopRegions, own_domain           ? times(2, connections)
+                                    : traits.region_each ? connections
+                                                         : 1 + times(connections, window) / kSlab);
   // Windows are allocated from slabs that hold a whole number of them; the last slab may be half
   // empty.
   const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
-  need.locked = kLoopLocked + settings.shared_receive_queue * kControlSize +
-                (connections == 0 ? 0 : kSlab) +
-                connections * (window + own + (own_domain ? kOwnLocked : 0));
-  need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
-  need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
-                 need.regions + 8;  // 8: the loop's completion channel and shared receives
+  need.locked = plus(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
+                         (connections == 0 ? 0 : kSlab),
+                     times(connections, window + own + (own_domain ? kOwnLocked : 0)));
+  need.mappings = plus(kLoopMappings, times(connections, own_receives ? kOwnMappings : kMappings));
+  need.objects = 8;  // the loop's completion channel and shared receives
+  for (const std::uint64_t each :
+       {need.queue_pairs, need.completion_queues, need.keys, need.domains, need.regions})
+    need.objects = plus(need.objects, each);
   return need;
 }
 
@@ -139,7 +152,7 @@ std::vector<Limit> process_limits(const std::string& name, const LimitSources& f
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       !locks_freely(from))
     all.push_back({"locked memory (memlock)", limit.rlim_cur,
-                   1024 * number_of(rest_of_line(from.proc + "/self/status", "VmPin:"), 0),
+                   times(1024, number_of(rest_of_line(from.proc + "/self/status", "VmPin:"), 0)),
                    &Need::locked, true,
                    "raise it with ulimit -l {} (KiB), LimitMEMLOCK={}K of a systemd unit, or "
                    "--ulimit memlock=-1 of a container"});
@@ -179,8 +192,8 @@ Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settin
     if (needed(fits + step) <= room) fits += step;
   Capacity capacity{limit.name, limit.most,  limit.used, needed(connections),
                     fits,       limit.bytes, limit.raise};
-  const std::uint64_t wanted = capacity.used + capacity.needed;
-  const std::string number = std::to_string(limit.bytes ? (wanted + 1023) / 1024 : wanted);
+  const std::uint64_t wanted = plus(capacity.used, capacity.needed);
+  const std::string number = std::to_string(limit.bytes ? plus(wanted, 1023) / 1024 : wanted);
   for (std::size_t at; (at = capacity.raise.find("{}")) != std::string::npos;)
     capacity.raise.replace(at, 2, number);
   return capacity;
