@@ -21,6 +21,7 @@
 #include "conn/error.h"
 #include "conn/tls/engine/engine.h"
 #include "conn/tls/engine/files.h"
+#include "conn/tls/key_log.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -83,7 +84,7 @@ void append_key(const SSL* ssl, const char* line) {
   char newline = '\n';
   const std::array<iovec, 2> parts{iovec{const_cast<char*>(line), std::strlen(line)},
                                    iovec{&newline, 1}};
-  (void)!::writev(fd, parts.data(), static_cast<int>(parts.size()));
+  (void)write_without_signal(fd, parts);
   ::close(fd);
 }
 
