@@ -201,8 +201,10 @@ class Proxy {
       now += open[i];
     }
     const std::string line = fmt::format(
-        "open={} accepted={} joined={} failed={} broken={} idle={} bytes-up={} bytes-down={}", now,
-        all.accepted, all.joined, all.failed, all.broken, all.idle, all.upward, all.downward);
+        "open={} accepted={} joined={} failed={} left={} broken={} idle={} bytes-up={} "
+        "bytes-down={}",
+        now, all.accepted, all.joined, all.failed, all.left, all.broken, all.idle, all.upward,
+        all.downward);
     write_log(line);
     service::notify("STATUS=" + line);
   }

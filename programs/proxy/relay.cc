@@ -40,6 +40,7 @@ Counters& Counters::operator+=(const Counters& other) noexcept {
   accepted += other.accepted;
   joined += other.joined;
   failed += other.failed;
+  left += other.left;
   broken += other.broken;
   idle += other.idle;
   upward += other.upward;
@@ -98,6 +99,7 @@ void Relay::join() {
     return owner_.over(*this, why);
   }
   ++counters_.joined;
+  joined_ = true;
   for (Flow* each : {&up_, &down_}) {
     const conn::Capabilities can = each->to->type().capabilities();
     each->in_place = can.in_place && !can.integrity;  // TLS encrypts from memory anywhere
@@ -260,7 +262,10 @@ void Relay::cut(Flow& flow) {
   // A peer that closes while the other end still writes is not counted as a failure.
   const std::error_code why = failed.why_ended().code;
   const bool ordinary = !why || why == std::errc::broken_pipe || why == std::errc::connection_reset;
-  if (!ordinary) ++counters_.broken;
+  if (!joined_)
+    ++counters_.left;
+  else if (!ordinary)
+    ++counters_.broken;
   const std::string text = failed.why_ended().text;
   flow.to->flush();
   abort();

@@ -18,6 +18,7 @@ struct Counters {
   std::uint64_t accepted = 0;  ///< clients accepted
   std::uint64_t joined = 0;    ///< clients for which the server was reached
   std::uint64_t failed = 0;    ///< clients for which the server was not reached
+  std::uint64_t left = 0;      ///< clients that failed while the server was being reached
   std::uint64_t broken = 0;    ///< relays that an error ended after both sides were connected
   std::uint64_t idle = 0;      ///< relays closed by the idle time-out
   std::uint64_t upward = 0;    ///< bytes from clients
@@ -93,6 +94,7 @@ class Relay {
   conn::ConnectionPtr client_, server_;
   std::string client_name_, greeting_;
   Flow up_, down_;
+  bool joined_ = false;  ///< the server was reached
   ae::TimePoint last_byte_;
   /// after one end has failed: deadline for delivering the rest to the other
   ae::TimePoint cut_by_{};

@@ -28,6 +28,9 @@ conn::SocketAddress numeric(const conn::Connection& client, const conn::Address&
 }  // namespace
 
 void check(const Settings& settings) {
+  if (settings.connect.port == 0 && !conn::carries_path(settings.connect.scheme))
+    throw conn::Error("--connect: " + settings.connect.to_string() +
+                      ": port 0 is not the port of a server");
   if (!settings.proxy_protocol || settings.connect.scheme == "tcp" ||
       settings.connect.scheme == "unix")
     return;

@@ -69,7 +69,7 @@ for loops in 0 2; do
   is "--loops $loops: a Unix socket" 2 "$(tr '\r' '\n' <"$work/out" | grep -c 'requests per second')"
   timeout 60 redis-benchmark -p "${urls[1]##*:}" -t set,get -c 50 -n 10000 -q >"$work/out" 2>&1
   is "--loops $loops: and a port" 2 "$(tr '\r' '\n' <"$work/out" | grep -c 'requests per second')"
-  counted() { grep -qE 'open=0 accepted=[1-9][0-9]+ joined=[1-9][0-9]+ failed=0 broken=0 idle=0 bytes-up=[1-9][0-9]{5,} bytes-down=[1-9][0-9]{4,}$' "$log"; }
+  counted() { grep -qE 'open=0 accepted=[1-9][0-9]+ joined=[1-9][0-9]+ failed=0 left=0 broken=0 idle=0 bytes-up=[1-9][0-9]{5,} bytes-down=[1-9][0-9]{4,}$' "$log"; }
   if soon counted; then ok "--loops $loops: --statistics while it runs"
   else fail "--loops $loops: --statistics" "$(tail -n 3 "$log")"; fi
   stop "$server"

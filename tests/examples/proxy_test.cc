@@ -22,10 +22,12 @@
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/socket.h"
+#include "conn/transports/transports.h"
 #include "programs/proxy/site.h"
 #include "programs/service/systemd.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/stuck_transport.h"
 #include "tests/support/testing.h"
 
 using namespace std::chrono_literals;
@@ -276,6 +278,39 @@ TEST_CASE("proxy: a server that cannot be reached ends the client, with a senten
     Collector end(*bed.client);
     RUN_UNTIL(bed.front.loop, end.over());
   }
+}
+
+TEST_CASE("proxy: a client that leaves before the server is reached is counted", "[proxy]") {
+  const std::unique_ptr<ae::EventLoop> loop = testing::make_loop();
+  conn::Registry registry = conn::all_transports();
+  auto& stuck =
+      static_cast<testing::StuckType&>(registry.add(std::make_unique<testing::StuckType>("stuck")));
+  proxy::Settings settings;
+  settings.connect = conn::Endpoint::parse("stuck://anything");
+  proxy::Site site(*loop, registry, settings);
+  const conn::ListenerPtr listener = registry.listen(
+      *loop, "tcp://127.0.0.1:0", [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  const conn::Endpoint at = testing::address_of(*listener);
+  conn::ConnectionPtr client = registry.create(*loop, at);
+  client->connect(at, {});
+  RUN_UNTIL(*loop, stuck.waiting.size() == 1);
+  client.release()->abort();
+  RUN_UNTIL(*loop, site.open() == 0);
+  const proxy::Counters& all = site.counters();
+  CHECK(all.left == 1);
+  CHECK(all.joined + all.failed + all.left == all.accepted);
+}
+
+TEST_CASE("proxy: port 0 names no server", "[proxy]") {
+  const std::string url =
+      GENERATE("tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1:0", "tls://[::1]:0", "vsock://2:0");
+  CAPTURE(url);
+  proxy::Settings settings;
+  settings.connect = conn::Endpoint::parse(url);
+  CHECK_THROWS_WITH(proxy::check(settings),
+                    "--connect: " + url + ": port 0 is not the port of a server");
+  settings.connect = conn::Endpoint::parse("unix:///run/db");
+  CHECK_NOTHROW(proxy::check(settings));
 }
 
 TEST_CASE("proxy: connections without a byte are closed after the idle timeout", "[proxy]") {
