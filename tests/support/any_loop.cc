@@ -17,7 +17,7 @@ std::unique_ptr<ae::EventLoop> make_guest(AnyLoop& host) {
 
 LoopKind chosen_loop() {
   const char* const name = std::getenv("AECONN_LOOP");
-  if (name == nullptr || std::string_view(name) == "libev") return LoopKind::kLibev;
+  if (name == nullptr || *name == 0 || std::string_view(name) == "libev") return LoopKind::kLibev;
   if (std::string_view(name) == "epoll") return LoopKind::kEpoll;
   throw std::runtime_error("AECONN_LOOP=" + std::string(name) + ": there is libev and epoll");
 }

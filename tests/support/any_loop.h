@@ -15,7 +15,7 @@ namespace testing {
 
 enum class LoopKind { kLibev, kEpoll };
 
-/// The loop that AECONN_LOOP names; libev if it is not set.
+/// The loop that AECONN_LOOP names; libev if it is not set or empty.
 LoopKind chosen_loop();
 std::unique_ptr<ae::EventLoop> make_loop(LoopKind kind = chosen_loop());
 
