@@ -72,7 +72,7 @@ class AECONN_API Redial {
     /// may set all other handlers.
     std::function<void(Connection&)> up;
     /// Called when the connection is lost. Data received before can still be read inside the
-    /// handler; the connection is closed afterwards.
+    /// handler; the connection is closed afterwards. Inside the handler, phase() is kWaiting.
     std::function<void(Connection&, const Loss&)> down;
     /// A probe of a new connection: sends a request and waits for its answer, then calls Proved. It
     /// runs before up(). Without this handler, it is enough that the connection accepts data. The
