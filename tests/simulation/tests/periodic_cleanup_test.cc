@@ -2,8 +2,8 @@
 // The work that a loop does about once a second (conn/rdma/loop/periodic_cleanup.h), on the loop of
 // simulated machines. The objects here are the test's own, beside those of the loop.
 
-#include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/loop/periodic_cleanup.h"
+#include "conn/rdma/loop/loop_state.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
