@@ -78,7 +78,7 @@ PathRecovery::PathRecovery(const Around& around, const Endpoint& to) : PathRecov
 
 void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_milliseconds) {
   link_.sender.keep_until_confirmed(&link_.domain()->local(), link_.settings().limit());
-  link_.stream.outbound().set_resumes();
+  link_.stream.set_resumes();
   session_ = std::make_unique<Session>(
       grant, std::min<ae::Duration>(link_.settings().resume_time,
                                     std::chrono::milliseconds(peers_milliseconds)));
