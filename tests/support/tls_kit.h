@@ -86,7 +86,7 @@ struct Held {
   /// Runs the loop until the numbers are the same again.
   void require_same();
   TlsSite& site;
-  std::size_t servers, clients, below, descriptors;
+  std::size_t servers, clients, below, descriptors = 0;
 };
 
 // --- work on another thread ----------------------------------------------------------------------
