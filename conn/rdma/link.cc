@@ -174,16 +174,19 @@ bool Link::post_keys() {
 
 bool Link::without_keys() {
   const bool unsure = context_->device().binding() != Device::Binding::kNo;
-  if (unsure && settings_->isolation == Isolation::kWindow)
+  const bool refused = unsure && settings_->isolation == Isolation::kWindow;
+  if (!refused || role_ == Role::kClient) {
+    // Reads the device's pending events now: the next queue pair may get the same number, and
+    // events of this queue pair must not be taken for its events. They only say what is known
+    // already, so the connection does not hear of them, nor of its own receives that are flushed.
+    context_->detach(qp_->qp_num);
+    context_->on_async_event();
+  }
+  if (refused)
     throw VerbsError(
         Failure{std::make_error_code(std::errc::connection_aborted),
                 "isolation=window: the queue pair failed before a key was bound to it"});
   keyless_ = true;
-  // Reads the device's pending events now: the next queue pair may get the same number, and events
-  // of this queue pair must not be taken for its events. They only say what is known already, so
-  // the connection does not hear of them.
-  context_->detach(qp_->qp_num);
-  context_->on_async_event();
   return false;
 }
 
