@@ -97,18 +97,3 @@ TEST_CASE("rdma cleanup: connections that wait for memory try again each time",
   CHECK(user.woken == 1);
   cleaned.users.forget(user);
 }
-
-TEST_CASE("rdma cleanup: a device that nothing uses is closed, one with a listener is not",
-          "[simulation][rdma]") {
-  Room room;
-  LoopState& state = LoopState::of(room.loop, room.type);
-  conn::ConnectionPtr client = room.connected();
-  const std::size_t open = state.devices().contexts().size();
-  REQUIRE(open != 0);
-  client.reset();
-  room.run_for(30s);
-  CHECK(state.devices().contexts().size() == open);  // the listener is there
-  room.listener.reset();
-  room.run_for(110s);  // until the kernel's time-outs are over
-  CHECK(state.devices().contexts().empty());
-}
