@@ -13,9 +13,9 @@ void accept_request(Link& link, const Acceptance& how) {
   const Settings& settings = link.settings();
   const Phase phase = link.stage.phase();
   Mtu mtu;
-  for (;;) {
+  for (bool may_bind = true;; may_bind = false) {
     how.begin();
-    link.make();
+    link.make(may_bind);
     if (!link.path.iwarp())
       mtu.agree(id.get(), settings.fabric, how.asked ? how.asked->mtu : 0,
                 link.context()->device().active_mtu(id->port_num, link.state().now()),

@@ -59,9 +59,9 @@ void Link::renew_stream(std::uint64_t connection) {
   stream = Stream(settings_->stream(role_, connection), std::chrono::steady_clock::now());
 }
 
-void Link::make() {
+void Link::make(bool may_bind) {
   try {
-    set_up();
+    set_up(may_bind);
   } catch (const VerbsError& error) {
     if (is_memory_limit(error.failure())) ++state_->statistics().memory_refusals;
     Failure failure = error.failure();
@@ -75,7 +75,7 @@ void Link::make() {
 // Creates the objects of the connection up to the queue pair. Steps that can fail for lack of
 // resources come first, beginning with memory for the first window if the device allows this order,
 // so that a failure costs no slow device call.
-void Link::set_up() {
+void Link::set_up(bool may_bind) {
   context_ = state_->devices().context(id_, *settings_);
   state_->add(user_);
   Device& device = context_->device();
@@ -93,7 +93,7 @@ void Link::set_up() {
                                          device.name())});
   const std::uint32_t sends = std::min(settings_->send_queue, device.max_send_queue());
   const std::uint32_t wanted = own_receives_wanted(*context_, *settings_, stream.peer());
-  domain_ = context_->domain(*settings_, wanted, !std::exchange(keyless_, false));
+  domain_ = context_->domain(*settings_, wanted, may_bind);
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : wanted;
   const QueuePairShape shape{domain_.get(), sends, settings_->inline_data};
   std::optional<PreparedQueuePair> prepared;
@@ -172,7 +172,7 @@ bool Link::post_keys() {
   return true;
 }
 
-bool Link::without_keys() {
+bool Link::give_up_pair() {
   const bool unsure = context_->device().binding() != Device::Binding::kNo;
   const bool refused = unsure && settings_->isolation == Isolation::kWindow;
   if (!refused || role_ == Role::kClient) {
@@ -186,7 +186,6 @@ bool Link::without_keys() {
     throw VerbsError(
         Failure{std::make_error_code(std::errc::connection_aborted),
                 "isolation=window: the queue pair failed before a key was bound to it"});
-  keyless_ = true;
   return false;
 }
 
@@ -196,7 +195,7 @@ bool Link::keys_work() {
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
     return true;
-  if (!post_keys()) return without_keys();
+  if (!post_keys()) return give_up_pair();
   const Phase phase = stage.phase();
   proving_ = device.binding() == Device::Binding::kUnsure && windows.has_key_to_change();
   const bool waited = proving_;
@@ -210,7 +209,7 @@ bool Link::keys_work() {
   }
   const bool failed = waited && !std::exchange(proving_, false) && sender.requests().failed();
   // If the phase has changed, the attempt has ended meanwhile.
-  return !failed || stage.phase() != phase || without_keys();
+  return !failed || stage.phase() != phase || give_up_pair();
 }
 
 // --- while the connection is open ----------------------------------------------------------------

@@ -86,7 +86,8 @@ class Link {
   /// Creates the queue pair and the objects that it needs (device context, protection domain, first
   /// window, receives, completion queue) on the device of the rdma_cm id. Throws VerbsError;
   /// objects that were created before the failure stay until tear_down().
-  void make();
+  /// `may_bind`: false if the queue pair must bind no keys although the device may be able to.
+  void make(bool may_bind);
   /// Call when the parameters of both ends are known: makes the queue pair ready to send and
   /// receive. Throws VerbsError.
   void connect(ibv_mtu mtu);
@@ -152,11 +153,11 @@ class Link {
   void release_kept(bool viewed) noexcept;
 
  private:
-  void set_up();
+  void set_up(bool may_bind);
   /// Returns false if the queue pair was stopped before the keys were posted.
   bool post_keys();
-  /// Makes the next queue pair of this object bind no keys; returns false.
-  bool without_keys();
+  /// Prepares for another queue pair in place of this one; returns false, for keys_work().
+  bool give_up_pair();
 
   LoopState* state_;
   std::shared_ptr<const Settings> settings_;  // never null
@@ -165,9 +166,6 @@ class Link {
   const Role role_;
   // True while keys_work() waits for the device to report the result of a bind.
   bool proving_ = false;
-  // True if the next queue pair is to bind no keys although the device may be able to: a bind
-  // failed, and the peer may be the cause.
-  bool keyless_ = false;
 
   // C++ destroys these members from the last to the first, but release() has emptied them before
   // that.

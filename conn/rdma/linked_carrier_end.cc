@@ -19,23 +19,6 @@ namespace {
 // which normally takes microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
-// Returns true if a bind that completes with this status shows something about the device. Other
-// statuses may be caused by the peer: for example, a queue pair that refused one of the peer's
-// messages flushes its requests.
-bool is_of_device(ibv_wc_status status) noexcept {
-  switch (status) {
-    case IBV_WC_MW_BIND_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_GENERAL_ERR:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 // --- the path ------------------------------------------------------------------------------------
@@ -81,7 +64,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   // cannot. Later only IBV_WC_MW_BIND_ERR does.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
-  if (was_bind && (unsure ? is_of_device(status) : status == IBV_WC_MW_BIND_ERR))
+  if (was_bind && (unsure ? shows_inability(status) : status == IBV_WC_MW_BIND_ERR))
     device.give_up_binding();
   if (link_.take_proving()) return;
   // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that

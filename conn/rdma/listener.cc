@@ -192,7 +192,8 @@ void ListenerCore::leave_loop() noexcept {
   unqueue();
   if (state_ == nullptr) return;
   state_->listeners().remove(*this);
-  if (settings_.prepared != 0) state_->preparation().soon();
+  // Also starts the cleanup, which closes devices that nothing uses any more.
+  if (!state_->inherited()) state_->preparation().soon();
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 

@@ -95,6 +95,7 @@ void Setup::try_next_address() {
     const SocketAddress& address = addresses_[next_address_++];
     refused_ = Refused::kNone;
     tried_again_ = false;
+    may_bind_ = true;
     try {
       return try_address(address);
     } catch (const VerbsError& error) {
@@ -254,7 +255,7 @@ void Setup::request_connection() {
   rdma_cm_id* const id = link_.id().get();
   const Fabric& fabric = link_.settings().fabric;
   SetupTrace::begin("queue pair");
-  link_.make();
+  link_.make(may_bind_);
   mtu_ = {};
   if (!link_.path.iwarp()) mtu_.offer(id, fabric);
   Hello ours = link_.stream.hello();
@@ -284,7 +285,10 @@ void Setup::finish_request(const CmEvent& event) {
   const bool works = link_.keys_work();
   // Messages of the peer, or events of the device, may have ended the connection meanwhile.
   if (link_.stage.phase() != Phase::kConnecting) return;
-  if (!works) return try_again();
+  if (!works) {
+    may_bind_ = false;
+    return try_again();
+  }
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id) != 0)
     throw VerbsError("rdma_establish", errno);
   link_.stage.advance(Handshake::kKnown);

@@ -152,6 +152,8 @@ class Setup {
   // True if the current address is being tried for the second time, after a refusal that may have
   // been temporary.
   bool tried_again_ = false;
+  // False once a queue pair for the present address could not bind a key: the next one binds none.
+  bool may_bind_ = true;
 };
 
 }}}  // namespace conn::rdma

@@ -44,4 +44,18 @@ bool may_be_the_path(ibv_wc_status status) noexcept {
   }
 }
 
+bool shows_inability(ibv_wc_status status) noexcept {
+  switch (status) {
+    case IBV_WC_MW_BIND_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }}}  // namespace conn::rdma

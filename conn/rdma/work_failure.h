@@ -15,5 +15,9 @@ Failure describe_work_failure(ibv_wc_status status, bool was_send);
 /// device, so that the connection could go on over another path. False: the peer, or a limit, is
 /// the reason.
 bool may_be_the_path(ibv_wc_status status) noexcept;
+/// Returns true if a bind of a key that ended with `status` shows that the device cannot bind keys.
+/// Other statuses may be caused by the peer: for example, a queue pair that refused one of the
+/// peer's messages flushes its requests.
+bool shows_inability(ibv_wc_status status) noexcept;
 
 }}}  // namespace conn::rdma

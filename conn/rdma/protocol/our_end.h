@@ -113,7 +113,8 @@ class OurEnd {
   }
   /// Records that the stream begins anew on another path. It must not be aborted.
   void begin_path() noexcept {
-    if (state_ != State::kOpen) move(State::kOpen);
+    assert(!aborted());
+    if (state_ != State::kOpen && !aborted()) move(State::kOpen);
   }
 
  private:

@@ -84,8 +84,12 @@ TEST_CASE("simulation: a flushed first bind is tried again for the next peer",
 
 TEST_CASE("simulation: a bind that a stopped queue pair refuses is tried again for the next peer",
           "[simulation][keys][hostile]") {
+  const std::string options = GENERATE("", "isolation=window");
+  const bool own_receives = GENERATE(false, true);
+  CAPTURE(options, own_receives);
   Profile profile = profile_named("mlx5");
   profile.in_error = EINVAL;
+  if (own_receives) profile.max_srq_wr = 0;
   Room room({}, {}, profile, profile);
   // The queue pair is stopped between its start and the post of the bind.
   bool stopped = false;
@@ -94,13 +98,55 @@ TEST_CASE("simulation: a bind that a stopped queue pair refuses is tried again f
     stopped = true;
     fail(qp);
   };
-  const conn::ConnectionPtr first = room.dial();
+  const conn::ConnectionPtr first = room.dial(options);
   RUN_UNTIL(room.loop, first->state() != conn::State::kConnecting);
   before_post = nullptr;
   REQUIRE(stopped);
-  REQUIRE(first->state() == conn::State::kConnected);
-  CHECK(isolation_of(*first) == "connection");
+  INFO(first->last_error());
+  if (options.empty()) {
+    REQUIRE(first->state() == conn::State::kConnected);
+    CHECK(isolation_of(*first) == "connection");
+  } else {
+    // The flushed receives of the queue pair must not end the connection in other words.
+    REQUIRE(first->state() == conn::State::kError);
+    CHECK_THAT(first->last_error(), testing::Contains("failed before a key was bound"));
+  }
   CHECK(isolation_of(*room.connected("isolation=window")) == "window");
+}
+
+TEST_CASE("simulation: an address after one whose bind was flushed gets keys",
+          "[simulation][keys]") {
+  // The queue pair that follows a flushed bind binds no keys. If it is not made, because a call
+  // before that fails, the next address must not be treated so.
+  std::size_t reached = 0;
+  for (std::uint64_t call = 1; call < 40; ++call) {
+    const Profile& profile = profile_named("mlx5");
+    Room room({}, {}, profile, profile);
+    room.address.hosts.push_back(room.address.hosts.front());
+    room.far->profile.bind_status = IBV_WC_WR_FLUSH_ERR;
+    int binds = 0;
+    before_post = [&](QueuePair& qp, const ibv_send_wr& work) {
+      if (&qp.device_of() != room.far || work.opcode != IBV_WR_BIND_MW) return;
+      if (++binds == 1)
+        room.world.fail_call(call);
+      else
+        room.far->profile.bind_status = 0;
+    };
+    const conn::ConnectionPtr client = room.dial();
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    before_post = nullptr;
+    const std::string failed = room.world.last_failed();
+    room.world.fail_call(0);
+    CAPTURE(call, failed, client->last_error());
+    if (failed != "rdma_resolve_addr" && failed != "route resolution" &&
+        failed != "rdma_resolve_route")
+      continue;
+    ++reached;
+    REQUIRE(client->state() == conn::State::kConnected);
+    CHECK(isolation_of(*client) == "window");
+    room.echoes(*client, 100000);
+  }
+  CHECK(reached >= 2);
 }
 
 TEST_CASE("simulation: an invalidation that fails costs other connections no keys",

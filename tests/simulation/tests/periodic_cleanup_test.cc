@@ -97,3 +97,24 @@ TEST_CASE("rdma cleanup: connections that wait for memory try again each time",
   CHECK(user.woken == 1);
   cleaned.users.forget(user);
 }
+
+TEST_CASE("rdma cleanup: a device that nothing uses is closed, one with a listener is not",
+          "[simulation][rdma]") {
+  const bool ids_wait = GENERATE(false, true);
+  CAPTURE(ids_wait);
+  Room room;
+  LoopState& state = LoopState::of(room.loop, room.type);
+  conn::ConnectionPtr client = room.connected();
+  const std::size_t open = state.devices().contexts().size();
+  REQUIRE(open != 0);
+  client.reset();
+  room.run_for(30s);
+  CHECK(state.devices().contexts().size() == open);  // the listener is there
+  room.log.clients.clear();
+  // Some of rdma_cm's ids cannot be destroyed before the kernel's time-outs are over.
+  if (!ids_wait) room.run_for(200s);
+  room.listener.reset();
+  testing::run_until(
+      room.loop, [&] { return state.devices().contexts().empty(); }, "the device to be closed",
+      1000s);
+}
