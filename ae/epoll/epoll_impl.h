@@ -33,7 +33,8 @@ inline int look_at(int epoll, std::span<epoll_event> room) noexcept {
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
 }
 
-struct EpollLoop::Impl {
+// Hidden: the class around it is exported, and would export this one too.
+struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   // The values in epoll_event::data that mark the loop's own descriptors. For a file, the lower
   // half of the value is its descriptor number, which never equals one of these.
   static constexpr std::uint64_t kWake = 0xffffffff;

@@ -68,7 +68,8 @@ int open_wakeup() {
 
 }  // namespace
 
-struct LibevLoop::Impl {
+// Hidden: the class around it is exported, and would export this one too.
+struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
   Impl(LibevLoop& its_loop, OwnedLoop loop);
   Impl(LibevLoop& its_loop, struct ev_loop* borrowed);
   Impl(const Impl&) = delete;

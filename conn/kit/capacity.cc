@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "conn/kit/saturating.h"
+
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
@@ -47,14 +49,11 @@ Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each) 
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = limit.rlim_max = RLIM_INFINITY;
   capacity.most = limit.rlim_cur;
   capacity.used = open_descriptors();
-  std::uint64_t all = 0, wanted = UINT64_MAX;  // as many as the type holds, if they are more
-  if (__builtin_mul_overflow(connections, for_each, &all)) all = UINT64_MAX;
-  if (__builtin_add_overflow(all, kOtherDescriptors, &capacity.needed))
-    capacity.needed = UINT64_MAX;
+  capacity.needed = saturating_sum(saturating_product(connections, for_each), kOtherDescriptors);
   const std::uint64_t taken = std::min(capacity.most, capacity.used + kOtherDescriptors);
   capacity.connections =
       for_each == 0 ? (capacity.enough() ? UINT64_MAX : 0) : (capacity.most - taken) / for_each;
-  if (__builtin_add_overflow(capacity.used, capacity.needed, &wanted)) wanted = UINT64_MAX;
+  const std::uint64_t wanted = saturating_sum(capacity.used, capacity.needed);
   capacity.raise =
       limit.rlim_max >= wanted
           ? fmt::format("raise it with ulimit -n {}", wanted)

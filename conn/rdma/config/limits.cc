@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "conn/kit/saturating.h"
 #include "conn/rdma/device/remembered_text.h"
 #include "conn/rdma/protocol/wire.h"
 
@@ -32,16 +33,6 @@ constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
 // entries as all before it, so there are few.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
-
-// Sums and products that stay at the largest number instead of wrapping around.
-std::uint64_t plus(std::uint64_t a, std::uint64_t b) noexcept {
-  std::uint64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
-  std::uint64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
 
 std::string rest_of_line(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
@@ -125,24 +116,27 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
   Need need;
   need.queue_pairs = connections;
   const std::uint64_t entries = std::uint64_t{settings.send_queue} + receives;
-  need.completion_queues =
-      plus(kQueues, times(connections, entries) / std::max<std::uint64_t>(traits.max_cqe, 1));
+  need.completion_queues = saturating_sum(kQueues, saturating_product(connections, entries) /
+                                                       std::max<std::uint64_t>(traits.max_cqe, 1));
   need.keys = keys ? connections : 0;
-  need.domains = own_domain ? plus(connections, 2) : 2;
-  need.regions = plus(kLoopRegions, own_domain           ? times(2, connections)
-                                    : traits.region_each ? connections
-                                                         : 1 + times(connections, window) / kSlab);
+  need.domains = own_domain ? saturating_sum(connections, 2) : 2;
+  need.regions = saturating_sum(
+      kLoopRegions, own_domain           ? saturating_product(2, connections)
+                    : traits.region_each ? connections
+                                         : 1 + saturating_product(connections, window) / kSlab);
   // Windows are allocated from slabs that hold a whole number of them; the last slab may be half
   // empty.
   const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
-  need.locked = plus(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
+  need.locked =
+      saturating_sum(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
                          (connections == 0 ? 0 : kSlab),
-                     times(connections, window + own + (own_domain ? kOwnLocked : 0)));
-  need.mappings = plus(kLoopMappings, times(connections, own_receives ? kOwnMappings : kMappings));
+                     saturating_product(connections, window + own + (own_domain ? kOwnLocked : 0)));
+  need.mappings = saturating_sum(
+      kLoopMappings, saturating_product(connections, own_receives ? kOwnMappings : kMappings));
   need.objects = 8;  // the loop's completion channel and shared receives
   for (const std::uint64_t each :
        {need.queue_pairs, need.completion_queues, need.keys, need.domains, need.regions})
-    need.objects = plus(need.objects, each);
+    need.objects = saturating_sum(need.objects, each);
   return need;
 }
 
@@ -151,11 +145,12 @@ std::vector<Limit> process_limits(const std::string& name, const LimitSources& f
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       !locks_freely(from))
-    all.push_back({"locked memory (memlock)", limit.rlim_cur,
-                   times(1024, number_of(rest_of_line(from.proc + "/self/status", "VmPin:"), 0)),
-                   &Need::locked, true,
-                   "raise it with ulimit -l {} (KiB), LimitMEMLOCK={}K of a systemd unit, or "
-                   "--ulimit memlock=-1 of a container"});
+    all.push_back(
+        {"locked memory (memlock)", limit.rlim_cur,
+         saturating_product(1024, number_of(rest_of_line(from.proc + "/self/status", "VmPin:"), 0)),
+         &Need::locked, true,
+         "raise it with ulimit -l {} (KiB), LimitMEMLOCK={}K of a systemd unit, or "
+         "--ulimit memlock=-1 of a container"});
   const std::uint64_t mappings =
       number_of(rest_of_line(from.proc + "/sys/vm/max_map_count", ""), kMost);
   if (mappings < kMost)
@@ -192,8 +187,9 @@ Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settin
     if (needed(fits + step) <= room) fits += step;
   Capacity capacity{limit.name, limit.most,  limit.used, needed(connections),
                     fits,       limit.bytes, limit.raise};
-  const std::uint64_t wanted = plus(capacity.used, capacity.needed);
-  const std::string number = std::to_string(limit.bytes ? plus(wanted, 1023) / 1024 : wanted);
+  const std::uint64_t wanted = saturating_sum(capacity.used, capacity.needed);
+  const std::string number =
+      std::to_string(limit.bytes ? saturating_sum(wanted, 1023) / 1024 : wanted);
   for (std::size_t at; (at = capacity.raise.find("{}")) != std::string::npos;)
     capacity.raise.replace(at, 2, number);
   return capacity;

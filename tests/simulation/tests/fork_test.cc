@@ -126,8 +126,10 @@ std::string in_child(Crowd& crowd, const std::string& what) {
     } catch (const std::exception& error) {
       if (std::string(error.what()).find("fork") == std::string::npos) return error.what();
     }
+    crowd.listener.reset();
+    crowd.run_for(5s);
     crowd.drop_users();
-    for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
+    crowd.run_for(5s);
     crowd.loop_holder.reset();
   }
   if (crowd.calls() != before)
