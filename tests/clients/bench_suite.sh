@@ -218,6 +218,10 @@ END
 config=release
 case $build in */build/*) config=${build##*/} ;; esac
 make bench-programs CONFIG="$config" >"$work/make.log" 2>&1 || fail 'make bench-programs' "$(tail -n 5 "$work/make.log")"
+out=$(AECONN_BUILD=$work/none bench/run host --quick 2>&1)
+is 'bench/run without its programs: status' 2 $?
+has 'bench/run without its programs: what to do' \
+  "the programs that it measures are not in $work/none: run .make all bench-programs. first" "$out"
 export AECONN_BUILD=$build
 out=$(timeout 60 bench/run host --quick --only unix-echo --out "$work/bench/host.jsonl" 2>&1)
 is 'bench/run: status' 0 $?
