@@ -149,9 +149,17 @@ double median_of(std::vector<Round>& rounds, Milliseconds Round::*what) {
 int run(int argc, char** argv) {
   std::size_t count = 500;
   std::string key = "rsa:2048";
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--count") == 0) count = std::stoul(argv[i + 1]);
-    if (std::strcmp(argv[i], "--key") == 0) key = argv[i + 1];
+  for (int i = 1; i < argc; i += 2) {
+    const bool has_value = i + 1 < argc;
+    if (has_value && std::strcmp(argv[i], "--count") == 0) {
+      count = std::stoul(argv[i + 1]);
+    } else if (has_value && std::strcmp(argv[i], "--key") == 0) {
+      key = argv[i + 1];
+    } else {
+      throw std::invalid_argument(
+          "usage: handshakes [--count N] [--key KEY]; KEY: ec (P-256), or as for -newkey of "
+          "openssl req");
+    }
   }
   std::string folder = std::filesystem::temp_directory_path() / "handshakes-XXXXXX";
   check(mkdtemp(folder.data()) != nullptr, "mkdtemp");
