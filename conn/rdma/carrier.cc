@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connecting, accepting, reading, writing and closing, and facts about the connection. Reading and
-// writing in place is in carrier_in_place.cc.
+// Connecting, accepting, reading, writing and closing. Reading and writing in place is in
+// carrier_in_place.cc.
 
 #include "conn/rdma/carrier.h"
 
@@ -20,26 +20,14 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 // --- connecting ----------------------------------------------------------------------------------
 
-void RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
-  const auto& type_here = static_cast<const RdmaType&>(type());
-  std::shared_ptr<const Settings> settings =
-      link_.state().settings().get(Settings::from(type_here.options_for(to)));
-  link_.stage.move(Phase::kResolving);
-  link_.configure(std::move(settings));
-  if (link_.settings().resume) recovery_ = std::make_unique<PathRecovery>(around(), to);
-  link_.renew_stream(host().id());
-  const Setup::Around with{link_, deadline_, host(), *this, recovery_.get(), type_here.addresses()};
-  setup_ = std::make_unique<Setup>(
-      with, to, clock_now() + std::min(limit, link_.settings().connect_timeout), 0);
-  link_.state().on_spin_wish(link_.settings().spin);
-}
-
-// Ends the attempt when connect() or connect_blocking() is left without success. Otherwise a late
-// answer of the peer could still establish a connection that was reported as failed. goes_on is set
-// if the attempt continues or has succeeded.
+// One call of connect() or connect_blocking(). If that is left without success, this ends the
+// attempt: otherwise a late answer of the peer could still establish a connection that was reported
+// as failed. goes_on is set if the attempt continues or has succeeded.
 struct RdmaCarrier::Attempt {
   RdmaCarrier& carrier;
   bool goes_on = false;
+
+  void begin(const Endpoint& to, ae::Duration limit);
   ~Attempt() {
     const Phase phase = carrier.link_.stage.phase();
     if (goes_on) return;
@@ -54,9 +42,26 @@ struct RdmaCarrier::Attempt {
   }
 };
 
+void RdmaCarrier::Attempt::begin(const Endpoint& to, ae::Duration limit) {
+  const auto& type_here = static_cast<const RdmaType&>(carrier.type());
+  Link& link = carrier.link_;
+  std::shared_ptr<const Settings> settings =
+      link.state().settings().get(Settings::from(type_here.options_for(to)));
+  link.stage.move(Phase::kResolving);
+  link.configure(std::move(settings));
+  if (link.settings().resume)
+    carrier.recovery_ = std::make_unique<PathRecovery>(carrier.around(), to);
+  link.renew_stream(carrier.host().id());
+  const Setup::Around with{link,    carrier.deadline_,       carrier.host(),
+                           carrier, carrier.recovery_.get(), type_here.addresses()};
+  carrier.setup_ = std::make_unique<Setup>(
+      with, to, clock_now() + std::min(limit, link.settings().connect_timeout), 0);
+  link.state().on_spin_wish(link.settings().spin);
+}
+
 void RdmaCarrier::connect(const Endpoint& to) {
   Attempt attempt{*this};
-  begin_connect(to, ae::Duration::max());
+  attempt.begin(to, ae::Duration::max());
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   setup_->look_up_next();
   attempt.goes_on = true;
@@ -64,7 +69,7 @@ void RdmaCarrier::connect(const Endpoint& to) {
 
 void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   Attempt attempt{*this};
-  begin_connect(to, deadline - clock_now());
+  attempt.begin(to, deadline - clock_now());
   const ae::TimePoint until = setup_->until();
   setup_->look_up_all(until);
   while (state() == State::kConnecting) {
@@ -95,15 +100,9 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
 
 // --- accepting -----------------------------------------------------------------------------------
 
-RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state,
-                         std::shared_ptr<const Settings> settings, CmId id, AcceptOwner& listener)
-    : LinkedCarrier(type, state, std::move(settings), Role::kServer, &listener) {
-  link_.id() = std::move(id);
-  link_.id()->context = static_cast<CmUser*>(this);
-}
-
-void RdmaCarrier::accept(std::span<const std::byte> private_data) {
-  const CmId& id = link_.id();
+void RdmaCarrier::accept(CmId request, std::span<const std::byte> private_data) {
+  const CmId& id = link_.id() = std::move(request);
+  id->context = static_cast<CmUser*>(this);
   link_.path.set_ends(id.local(), id.peer());
   const std::optional<Hello> asked = decode_hello(private_data, HelloKind::kRequest);
   const auto begin = [&] {
@@ -118,23 +117,19 @@ void RdmaCarrier::accept(std::span<const std::byte> private_data) {
     recovery_ = std::make_unique<PathRecovery>(around());
     return recovery_->grant(*asked, ours);
   };
-  accept_request(link_, {asked, begin, answer});
-  move_to(State::kAccepting);
-  link_.state().on_spin_wish(link_.settings().spin);
-  if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
-    throw std::bad_alloc();
-}
-
-void RdmaCarrier::reject_request(std::string_view why) noexcept {
-  if (link_.id()) reject(link_.id().get(), why);
+  try {
+    accept_request(link_, {asked, begin, answer});
+    move_to(State::kAccepting);
+    link_.state().on_spin_wish(link_.settings().spin);
+    if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
+      throw std::bad_alloc();
+  } catch (const std::exception& error) {
+    if (id) reject(id.get(), error.what());
+    throw;
+  }
 }
 
 // --- reading -------------------------------------------------------------------------------------
-
-// The part of readable() for the cases that readable() does not decide itself.
-bool RdmaCarrier::is_read_due() const {
-  return reader_.is_due(link_.stream) || link_.stream.at_end() || pending_failure_;
-}
 
 // Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
 std::size_t RdmaCarrier::run_ready() {
@@ -252,8 +247,8 @@ ssize_t RdmaCarrier::refuse_write() {
     if (pending_failure_)
       fail(std::exchange(pending_failure_, {}));
     else
-      fail(errno_failure(EPIPE,
-                         fmt::format("rdma {}: write after the peer closed", peer_address())));
+      fail(errno_failure(EPIPE, fmt::format("rdma {}: write after the peer closed",
+                                            link_.path.peer().to_string())));
   }
   errno = EPIPE;
   return -1;
@@ -433,58 +428,6 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
   }
   abandon();  // the connection is on no loop now: close() only has to release it
   return false;
-}
-
-// --- facts about the connection ------------------------------------------------------------------
-
-std::string RdmaCarrier::path() const {
-  const Stream& stream = link_.stream;
-  link_.read_route();
-  return link_.path.line(link_.settings().fabric) +
-         fmt::format(" window {} peer {}", size_text(stream.inbound().window_length()),
-                     stream.peer().kind());
-}
-
-std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
-  const auto text = [](auto value) { return fmt::format("{}", value); };
-  const DeviceContext* const context = link_.context();
-  const Domain* const domain = link_.domain();
-  const Stream& stream = link_.stream;
-  const Sender& sender = link_.sender;
-  const bool own_receives = domain != nullptr && link_.receives() != domain->shared_receives();
-  std::vector<std::pair<std::string, std::string>> facts{
-      {"phase", to_string(link_.stage.phase())},
-      {"device", context != nullptr ? context->name() : ""},
-      {"isolation", domain == nullptr     ? ""
-                    : domain->bind_keys() ? "window"
-                    : domain->shared()    ? "none"
-                                          : "connection"},
-      {"inline", text(sender.inline_limit())},
-      {"receives", own_receives ? text(link_.receives()->depth()) : "shared"},
-      {"peer-is-aeconn", stream.peer().is_aeconn() ? "yes" : "no"},
-      {"window", text(stream.inbound().window_length())},
-      {"windows", text(stream.inbound().windows_wanted())},
-      {"peer-window", text(stream.outbound().peer_windows().current().length)},
-      {"peer-window-left", text(stream.outbound().peer_windows().left())},
-      {"pinned", text(stream.inbound().pinned_bytes())},
-      {"unread", text(stream.inbound().unread_bytes())},
-      {"unsent", text(sender.queue().staged())},
-      {"unconfirmed", text(sender.queue().in_flight())},
-      {"unproven-messages", text(stream.outbound().proof().unproven())},
-      {"send-buffer", text(sender.buffer().size())},
-      {"send-queue", text(sender.requests().count())}};
-  facts.emplace_back("resume", session() == nullptr ? "no" : "yes");
-  if (session() != nullptr) {
-    facts.emplace_back("path-state", keeps_unsent() && lost() ? "lost" : "up");
-    facts.emplace_back("resumes", text(session()->resumes()));
-  }
-  const Route& way = link_.read_route();
-  link_.path.add_facts(facts);
-  ibv_qp* const qp = link_.queue_pair();
-  if (std::string ece = way.known && qp != nullptr && !inherited() ? ece_text(qp) : "";
-      !ece.empty())
-    facts.emplace_back("ece", std::move(ece));
-  return facts;
 }
 
 }}}  // namespace conn::rdma

@@ -5,39 +5,30 @@
 // (conn/rdma/linked_carrier.h).
 
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "ae/abi.h"
+#include "conn/rdma/facts.h"
 #include "conn/rdma/linked_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaCarrier final : public LinkedCarrier {
  public:
-  /// Creates the carrier of an outgoing connection. Throws VerbsError if the machine has no RDMA.
+  /// Creates the carrier of a connection that `listener` accepts, or of an outgoing one (null).
+  /// Throws VerbsError if the machine has no RDMA.
   RdmaCarrier(const ConnectionType& type, LoopState& state,
-              std::shared_ptr<const Settings> defaults)
-      : LinkedCarrier(type, state, std::move(defaults), Role::kClient, nullptr) {}
-  /// Creates the carrier of an incoming connection from the rdma_cm id of a CONNECT_REQUEST event,
-  /// and takes ownership of that id. Call accept() next.
-  RdmaCarrier(const ConnectionType& type, LoopState& state,
-              std::shared_ptr<const Settings> settings, CmId id, AcceptOwner& listener);
+              std::shared_ptr<const Settings> settings, AcceptOwner* listener = nullptr)
+      : LinkedCarrier(type, state, std::move(settings),
+                      listener == nullptr ? Role::kClient : Role::kServer, listener) {}
 
-  /// Creates the queue pair and accepts the connection request. `private_data`: the bytes that the
-  /// peer sent in the request. Throws VerbsError; the caller must then close the connection.
-  void accept(std::span<const std::byte> private_data);
-  /// Rejects the peer's connection request after accept() has thrown. `why`: the text that is sent
-  /// to the peer as the reason.
-  void reject_request(std::string_view why) noexcept;
+  /// Creates the queue pair and accepts a connection request. `request`: the rdma_cm id of the
+  /// CONNECT_REQUEST event. `private_data`: the bytes that the peer sent in the request. Throws
+  /// VerbsError or std::bad_alloc, and the request is then rejected with the text of the exception;
+  /// the caller must close the connection.
+  void accept(CmId request, std::span<const std::byte> private_data);
 
-  std::string local_address() const override { return link_.path.local().to_string(); }
-  std::string peer_address() const override { return link_.path.peer().to_string(); }
-  SocketAddress local_sockaddr() const noexcept override { return link_.path.local(); }
-  SocketAddress peer_sockaddr() const noexcept override { return link_.path.peer(); }
-  std::optional<bool> is_local() const override { return link_.path.is_local(); }
-  std::vector<std::pair<std::string, std::string>> info() const override;
+  const CarrierFacts& facts() const noexcept override { return facts_; }
 
  private:
   struct Attempt;
@@ -57,7 +48,6 @@ class RdmaCarrier final : public LinkedCarrier {
   void commit(std::size_t size) noexcept override;
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
   ssize_t send(const Outgoing& bytes) override;
-  std::string path() const override;
   int shutdown() override;
   int shutdown_both() override;
   void close() noexcept override;
@@ -85,7 +75,7 @@ class RdmaCarrier final : public LinkedCarrier {
       if (link_.stream.inbound().has_unread()) return true;
       if (!link_.stream.peer_end().input_over() && !pending_failure_) return false;
     }
-    return is_read_due();
+    return reader_.is_due(link_.stream) || pending_failure_;
   }
   // Returns false if the read handler must not be called in this iteration, because the
   // connection's read budget is used up: the write handler, or a handler of another connection, may
@@ -96,13 +86,13 @@ class RdmaCarrier final : public LinkedCarrier {
   std::size_t run_ready() override;
   bool writable() const override;
 
-  void begin_connect(const Endpoint& to, ae::Duration limit);
   /// Returns 1 if there are bytes that may be read in this iteration; otherwise returns, with errno
   /// set, what read() is to return (0 at the end of the stream, or -1).
   ssize_t look_for_bytes();
-  bool is_read_due() const;
   ssize_t read_fully(void* buffer, std::size_t size);
   ssize_t refuse_write();
+
+  const RdmaFacts facts_{link_, recovery_};
 };
 
 }}}  // namespace conn::rdma

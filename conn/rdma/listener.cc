@@ -377,17 +377,17 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     request->place = quota_.take();
   }
   if (wishes_prepared()) state_->preparation().soon();
-  auto [connection, carrier] = make_connection<RdmaCarrier>(
-      state_->loop(), type_, *state_, shared_settings_, std::move(request->id()), *this);
+  auto [connection, carrier] =
+      make_connection<RdmaCarrier>(state_->loop(), type_, *state_, shared_settings_, this);
   ConnectionCore::of(*connection).occupy(std::move(request->place));
   try {
     young_.emplace(&carrier, std::move(connection));
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
-    carrier.accept(request->private_data());
+    carrier.accept(std::move(request->id()), request->private_data());
   } catch (const std::exception& error) {
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
-    carrier.reject_request(error.what());
+    if (request->id()) request->refuse(error.what());
     carrier.leave_listener();
     young_.erase(&carrier);  // destroys the ConnectionPtr, and so closes the connection
   }

@@ -8,6 +8,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+bool Reader::is_due(const Stream& stream) const noexcept {
+  if (stream.peer_end().input_over()) return true;
+  if (!stream.inbound().has_unread()) return false;
+  return together_ == 1 || stream.inbound().unread_bytes() >= together_ ||
+         stream.inbound().is_full();
+}
+
 int Reader::show(const Stream& stream, bool ended, std::size_t together, View& view) {
   const std::uint64_t unread = stream.inbound().unread_bytes();
   std::array<std::span<const std::byte>, 2> pieces;

@@ -35,12 +35,9 @@ class Reader {
   std::size_t left() const noexcept { return left_; }
 
   // --- reading -----------------------------------------------------------------------------------
-  /// Returns true if `stream` has enough unread bytes for the read handler to be called.
-  bool is_due(const Stream& stream) const noexcept {
-    if (!stream.inbound().has_unread()) return false;
-    return together_ == 1 || stream.inbound().unread_bytes() >= together_ ||
-           stream.inbound().is_full() || stream.peer_end().input_over();
-  }
+  /// Returns true if the read handler is to be called: `stream` has as many unread bytes as the
+  /// user waits for, or has ended.
+  bool is_due(const Stream& stream) const noexcept;
   struct Taken {
     std::size_t bytes;
     /// True if a receive window was read to its end: the stream may want another window now.
