@@ -223,7 +223,13 @@ void LinkedCarrier::post_due() noexcept {
   if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
   try {
     if (link_.stage.phase() == Phase::kResending) recovery_->resend();
-    if (std::optional<Failure> failure = posting_.post_due(host())) end_with(*std::move(failure));
+    std::optional<Posting::Refusal> refusal = posting_.post_due(host());
+    if (!refusal) return;
+    if (!refusal->stopped) return end_with(std::move(refusal->why));
+    // The completion of a failed request says more about the reason than the refusal of the next
+    // one. On iWARP the requests are just flushed.
+    if (!link_.path.iwarp()) link_.drain();
+    end_path(std::move(refusal->why));
   } catch (const std::exception&) {
     end_with(out_of_memory());
   }

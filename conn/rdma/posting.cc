@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/posting.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -17,6 +20,13 @@ void count(Stall stall, LoopStatistics& statistics) noexcept {
   statistics.stalls_send_queue += stall == Stall::kSendQueue ? 1 : 0;
 }
 
+// Why a queue pair that can send no more refused a request.
+Posting::Refusal stopped(const char* what, const DeviceContext& context) {
+  return {{std::make_error_code(std::errc::connection_reset),
+           fmt::format("{}: {} has stopped the queue pair", what, context.name())},
+          true};
+}
+
 }  // namespace
 
 void Posting::on_first_message() noexcept {
@@ -27,19 +37,19 @@ void Posting::on_first_message() noexcept {
 
 // --- posting -------------------------------------------------------------------------------------
 
-std::optional<Failure> Posting::post_due(CarrierHost& host) {
-  std::optional<Failure> failure;
-  if (waits_for_first_message_) return failure;
-  while (post_chain(host, failure)) {
+std::optional<Posting::Refusal> Posting::post_due(CarrierHost& host) {
+  std::optional<Refusal> refusal;
+  if (waits_for_first_message_) return refusal;
+  while (post_chain(host, refusal)) {
   }
   // The end of the stream follows its last byte.
-  if (!failure && link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
+  if (!refusal && link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
       finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
       link_.stream.outbound().finish(link_.stage.phase() == Phase::kClosing))
-    while (post_chain(host, failure)) {
+    while (post_chain(host, refusal)) {
     }
-  if (!failure) keep_pace();
-  return failure;
+  if (!refusal) keep_pace();
+  return refusal;
 }
 
 void Posting::keep_pace() {
@@ -63,8 +73,8 @@ void Posting::keep_pace() {
 }
 
 // Posts one chain of the requests that are due. Returns true if another chain should be posted at
-// once; sets `failure` if the connection must end.
-bool Posting::post_chain(CarrierHost& host, std::optional<Failure>& failure) {
+// once; sets `refusal` if the device refused a request.
+bool Posting::post_chain(CarrierHost& host, std::optional<Refusal>& refusal) {
   using How = Sender::Posted::How;
   const bool prove = link_.stage.phase() != Phase::kOpen || delivering_;
   const Sender::Posted posted = link_.sender.post(
@@ -87,19 +97,25 @@ bool Posting::post_chain(CarrierHost& host, std::optional<Failure>& failure) {
       return true;
     case How::kKeyRefused:
       if (link_.on_key_refused(*posted.window)) return true;
-      failure = bind_failure(*link_.context(), link_.settings(), EOPNOTSUPP);
+      if (can_send(link_.queue_pair()))
+        refusal = {bind_failure(*link_.context(), link_.settings(), EOPNOTSUPP)};
+      else
+        refusal = stopped("binding a key to the queue pair", *link_.context());
       return false;
     case How::kFailed:
       break;
   }
-  // The driver does not say which request failed. If it may have been a key change, the device
-  // counts as unable to bind keys, unless the queue pair was stopped, for which the peer may be the
-  // cause.
+  constexpr const char* kWhat = "posting to the send queue";
   Device& device = link_.context()->device();
-  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure &&
-      can_send(link_.queue_pair()))
-    device.give_up_binding();
-  failure = errno_failure(posted.error, "posting to the send queue");
+  if (!can_send(link_.queue_pair())) {
+    refusal = stopped(kWhat, *link_.context());
+    return false;
+  }
+  // The driver does not say which request failed. If it may have been a key change, the device
+  // counts as unable to bind keys. (A stopped queue pair does not show that: the peer may be the
+  // cause.)
+  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
+  refusal = {errno_failure(posted.error, kWhat)};
   return false;
 }
 

@@ -45,9 +45,15 @@ class Posting {
   /// Posts what is staged, if nothing else is due and the phase is kOpen. Returns false if nothing
   /// was posted: then post_due() decides.
   bool post_straight(const CarrierHost& host) noexcept;
-  /// Posts all that is due, and plans the next call. Returns the failure if the device refused it;
-  /// the connection must then end. Throws std::bad_alloc.
-  [[nodiscard]] std::optional<Failure> post_due(CarrierHost& host);
+  struct Refusal {
+    Failure why;
+    /// Whether the queue pair can send no more: the device has stopped it, or is gone. Only the
+    /// path is lost then. False: the device cannot do what the connection needs.
+    bool stopped = false;
+  };
+  /// Posts all that is due, and plans the next call. Returns the reason if the device refused a
+  /// request; the connection, or its path, must then end. Throws std::bad_alloc.
+  [[nodiscard]] std::optional<Refusal> post_due(CarrierHost& host);
   /// When post_due() must be called even if no event occurs; no value: no such call is needed.
   std::optional<ae::TimePoint> pace_at() const noexcept {
     return pace_at_ == ae::TimePoint::max() ? std::nullopt : std::optional(pace_at_);
@@ -83,7 +89,7 @@ class Posting {
   }
 
  private:
-  bool post_chain(CarrierHost& host, std::optional<Failure>& failure);
+  bool post_chain(CarrierHost& host, std::optional<Refusal>& refusal);
   void keep_pace();
 
   Link& link_;
