@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <string>
+#include <vector>
 
 #include "tests/simulation/posts.h"
 #include "tests/simulation/room.h"
@@ -80,6 +81,22 @@ TEST_CASE("simulation: a flushed first bind is tried again for the next peer",
   CHECK(isolation_of(*second) == "window");
   room.echoes(*first, 100000);
   room.echoes(*second, 100000);
+}
+
+TEST_CASE("simulation: flushed first binds cost the device nothing, however many there are",
+          "[simulation][keys][hostile]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, {}, profile, profile);
+  room.far->profile.bind_status = IBV_WC_WR_FLUSH_ERR;
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 20; ++i) {
+    const auto before = room.far->costs.slow["ibv_create_qp"];
+    clients.push_back(room.connected());
+    CHECK(isolation_of(*clients.back()) == "connection");
+    if (i != 0) CHECK(room.far->costs.slow["ibv_create_qp"] - before == 2);
+  }
+  room.far->profile.bind_status = 0;
+  CHECK(isolation_of(*room.connected("isolation=window")) == "window");
 }
 
 TEST_CASE("simulation: a bind that a stopped queue pair refuses is tried again for the next peer",
