@@ -6,6 +6,7 @@
 
 #include <netinet/in.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,7 +131,10 @@ struct LinkBed final : conn::rdma::LinkUser,
   void on_event(const conn::rdma::QueuePairEvent&) override {}
   void on_no_memory() noexcept override { calls += "no-memory "; }
   conn::rdma::ReceiveQueue* receives() noexcept override { return link.receives(); }
-  void on_cm_event(const conn::rdma::CmEvent&) override {}
+  void on_cm_event(const conn::rdma::CmEvent&) override {
+    calls += "event ";
+    if (when_event) when_event();
+  }
   // Overrides of DeadlineUser, SetupUser and PathRecoveryUser.
   void on_deadline(conn::rdma::Deadline::Of what) override {
     calls += "deadline ";
@@ -169,7 +173,7 @@ struct LinkBed final : conn::rdma::LinkUser,
 
   std::string calls;
   std::vector<conn::rdma::Deadline::Of> expired;
-  std::function<void()> when_expired;
+  std::function<void()> when_expired, when_event;
   conn::Failure ended;
   bool handed_over = true, ticked = false;
 };

@@ -82,3 +82,24 @@ TEST_CASE("rdma deadline: beyond the share of an iteration, one expires in each"
   bed.run_for(10ms);
   CHECK(bed.expired == std::vector{Of::kLinger, Of::kQuiet});
 }
+
+TEST_CASE("rdma deadline: an event that came in time and sets another deadline counts",
+          "[simulation][deadline]") {
+  LinkBed bed;
+  bed.make_id();
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  inet_pton(AF_INET, "10.77.0.1", &peer.sin_addr);
+  REQUIRE(rdma_resolve_addr(bed.link.id().get(), nullptr, reinterpret_cast<sockaddr*>(&peer),
+                            1000) == 0);
+  bed.when_event = [&] { REQUIRE(bed.deadline.set(1s, Of::kAccept)); };
+  REQUIRE(bed.deadline.set(500ms, Of::kAddress));
+  // The loop stands still; then its timer is looked at before the event.
+  bed.world.spend(2s);
+  bed.world.run_due();
+  (void)bed.loop.process_events(ae::kTimeEvents | ae::kDontWait);
+  CHECK(bed.take() == "event ");
+  bed.when_event = nullptr;
+  bed.run_for(1100ms);
+  CHECK(bed.expired == std::vector{Of::kAccept});
+}

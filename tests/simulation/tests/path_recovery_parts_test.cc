@@ -147,8 +147,19 @@ TEST_CASE("rdma path recovery: what cannot go on without its path", "[simulation
 TEST_CASE("rdma path recovery: the path is left with the bytes of both directions",
           "[simulation][path-recovery]") {
   Bed one;
+  auto& inbound = one.bed.link.stream.inbound();
+  (void)one.bed.posting.post_due(one.bed.host());  // announces our window
+  one.bed.link.stream.on_data(6, one.bed.state.now());
+  std::array<std::span<const std::byte>, 2> pieces;
+  REQUIRE(inbound.peek(pieces) == 1);
+  std::memcpy(const_cast<std::byte*>(pieces[0].data()), "unread", 6);
   one.bed.stage("staged before");
   one.leave();
+  CHECK(inbound.unread_bytes() == 6);
+  CHECK(inbound.left_over() == 6);
+  std::array<std::byte, 6> unread{};
+  REQUIRE(inbound.read(unread.data(), unread.size()) == 6);
+  CHECK(std::memcmp(unread.data(), "unread", 6) == 0);
   CHECK(one.write(" and after") == 10);
   const auto kept = one.recovery->session()->unsent().bytes();
   CHECK(std::string(reinterpret_cast<const char*>(kept.data()), kept.size()) ==
@@ -285,6 +296,7 @@ TEST_CASE("rdma path recovery: on a new path the unsent bytes go first",
   one.bed.make_path();
   one.bed.link.stage.move(Phase::kConnecting);
   one.bed.link.stage.move(Phase::kResending);
+  REQUIRE(one.bed.deadline.set(1s, conn::rdma::Deadline::Of::kAccept));  // of the handshake
   REQUIRE(one.recovery->on_new_path());
   CHECK_FALSE(one.recovery->lost());
   CHECK_FALSE(one.recovery->keeps_unsent());
@@ -300,5 +312,6 @@ TEST_CASE("rdma path recovery: on a new path the unsent bytes go first",
   CHECK(std::memcmp(bytes.data(), "first second", bytes.size()) == 0);
   // The time for the close goes on.
   one.bed.run_for(5s);
-  CHECK(one.bed.expired.empty() == !closing);
+  using Expired = std::vector<conn::rdma::Deadline::Of>;
+  CHECK(one.bed.expired == (closing ? Expired{conn::rdma::Deadline::Of::kLinger} : Expired{}));
 }

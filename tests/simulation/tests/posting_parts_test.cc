@@ -19,6 +19,10 @@ void confirm_all(LinkBed& bed) {
   bed.link.on_keys_changed();
 }
 
+bool write(LinkBed& bed) {
+  return bed.link.sender.buffer().append_straight("x", 1, [&] { return bed.state.now(); });
+}
+
 }  // namespace
 
 TEST_CASE("rdma posting: on iWARP the accepting side waits for the first message",
@@ -27,9 +31,11 @@ TEST_CASE("rdma posting: on iWARP the accepting side waits for the first message
   LinkBed bed({}, iwarp ? "iwarp" : "hns");
   bed.open();
   bed.offer();
-  bed.stage("x");
+  bed.link.on_keys_changed();
+  REQUIRE(write(bed));
   bed.posting.on_accepting();
   CHECK(bed.posting.goes_straight() == !iwarp);
+  if (iwarp) CHECK_FALSE(bed.posting.post_straight(bed.host()));
   CHECK_FALSE(bed.posting.post_due(bed.host()));
   CHECK(bed.link.sender.queue().staged() == (iwarp ? 1 : 0));
   (void)bed.loop.process_events(ae::kFullIteration | ae::kDontWait);
@@ -51,14 +57,11 @@ TEST_CASE("rdma posting: the straight path takes bytes only if nothing else is d
   bed.open(kEnds);
   // The window of our own is not offered yet.
   (void)bed.posting.post_due(bed.host());
-  confirm_all(bed);
   bed.offer();
   CHECK_FALSE(bed.posting.post_straight(bed.host()));  // nothing is staged
-  const char byte = 'x';
-  const auto write = [&] {
-    return bed.link.sender.buffer().append_straight(&byte, 1, [&] { return bed.state.now(); });
-  };
-  REQUIRE(write());
+  REQUIRE(write(bed));
+  CHECK_FALSE(bed.posting.post_straight(bed.host()));  // a key may be to change
+  confirm_all(bed);
   SECTION("nothing else is due") {
     CHECK(bed.posting.post_straight(bed.host()));
     CHECK(bed.link.sender.queue().staged() == 0);
@@ -101,6 +104,36 @@ TEST_CASE("rdma posting: what is to be delivered, in each phase", "[simulation][
   (void)bed.posting.post_due(bed.host());
   confirm_all(bed);
   CHECK_FALSE(bed.posting.has_undelivered());
+  bed.stage("too late");
+  CHECK(bed.posting.has_undelivered());
+  bed.link.stage.move(Phase::kDisconnecting);
+  CHECK_FALSE(bed.posting.has_undelivered());
+}
+
+TEST_CASE("rdma posting: on a new path the kept bytes are still to be delivered",
+          "[simulation][posting]") {
+  LinkBed bed;
+  bed.open();
+  for (const Phase next : {Phase::kLost, Phase::kResolving, Phase::kConnecting, Phase::kResending})
+    bed.link.stage.move(next);
+  CHECK(bed.posting.has_undelivered());
+}
+
+TEST_CASE("rdma posting: of an aborted stream only the abort is to be delivered",
+          "[simulation][posting]") {
+  LinkBed bed;
+  bed.open(kEnds | Hello::kHearsAborts);
+  (void)bed.posting.post_due(bed.host());
+  confirm_all(bed);
+  bed.stage("lost");
+  REQUIRE(bed.link.stream.outbound().abort());
+  CHECK_FALSE(bed.posting.finishes());
+  CHECK(bed.posting.has_undelivered());
+  (void)bed.posting.post_due(bed.host());
+  CHECK(bed.posting.has_undelivered());
+  confirm_all(bed);
+  CHECK(bed.link.sender.queue().staged() == 4);
+  CHECK_FALSE(bed.posting.has_undelivered());
 }
 
 TEST_CASE("rdma posting: the end of the stream follows its last byte", "[simulation][posting]") {
@@ -128,6 +161,7 @@ TEST_CASE("rdma posting: a full send queue is tried again after a millisecond",
   bed.take();
   bed.queue_pair().used = bed.queue_pair().cap.max_send_wr;
   CHECK_FALSE(bed.posting.post_due(bed.host()));
+  CHECK_FALSE(bed.posting.post_due(bed.host()));  // there is one timer nevertheless
   CHECK(bed.link.sender.queue().staged() == 1);
   REQUIRE(bed.posting.pace_at());
   CHECK(*bed.posting.pace_at() - bed.state.now() <= 1ms);
