@@ -295,11 +295,12 @@ drop-ins:  ## all drop-ins for other hosts whose packages are installed; names t
 .PHONY: drop-ins
 
 # ---- trying and testing -------------------------------------------------------------------------
-demo: JOIN = $(if $(wildcard $(OUT)/obj/conn),,JOINED=yes)
+# Only sources that are compiled alone leave objects in obj/ae: a demo again, or one that was interrupted, joins, too.
+DEMO_JOINS := $(if $(wildcard $(OUT)/obj/ae),,JOINED=yes)
 demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
 	@tools/packages build
 # Installing the microVM's packages takes as long as compiling and mostly waits: run both in parallel.
-	@tools/packages demo & packages=$$!; $(MAKE) $(JOIN) $(OUT)/kv-server $(OUT)/kv-cli; built=$$?; \
+	@tools/packages demo & packages=$$!; $(MAKE) $(DEMO_JOINS) $(OUT)/kv-server $(OUT)/kv-cli; built=$$?; \
 	  wait $$packages && exit $$built
 	@examples/demo
 
