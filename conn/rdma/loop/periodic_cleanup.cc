@@ -34,8 +34,9 @@ ae::Duration PeriodicCleanup::on_timer() {
 }
 
 bool PeriodicCleanup::has_nothing_left() const noexcept {
-  // A device that nothing uses stays open as long as ids on it cannot be destroyed.
-  if (wheel_.empty() && listeners_.empty() && !devices_.contexts().empty()) return false;
+  // run() closes an idle device only once ids on it can be destroyed, and the connections in the
+  // wheel, which may hold nothing of a device, have ended.
+  if (listeners_.empty() && !devices_.contexts().empty()) return false;
   return users_.attached() == 0 && !any_orphans() && devices_.at_rest();
 }
 

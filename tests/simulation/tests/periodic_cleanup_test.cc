@@ -118,3 +118,24 @@ TEST_CASE("rdma cleanup: a device that nothing uses is closed, one with a listen
       room.loop, [&] { return state.devices().contexts().empty(); }, "the device to be closed",
       1000s);
 }
+
+TEST_CASE("rdma cleanup: a connection without a path delays the end of an idle device",
+          "[simulation][rdma]") {
+  Room room;
+  LoopState& state = LoopState::of(room.loop, room.type);
+  conn::ConnectionPtr client = room.connected();
+  client.reset();
+  room.log.clients.clear();
+  room.run_for(200s);
+  REQUIRE_FALSE(state.devices().contexts().empty());
+  // Like a connection that came here from another loop and has no path: it holds nothing of a
+  // device, but its checks are scheduled.
+  Waiting lost;
+  state.look_at(lost, now() + 20s);
+  room.listener.reset();
+  room.run_for(10s);
+  CHECK_FALSE(state.devices().contexts().empty());
+  testing::run_until(
+      room.loop, [&] { return state.devices().contexts().empty(); }, "the device to be closed",
+      100s);
+}
