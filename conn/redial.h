@@ -70,16 +70,16 @@ class AECONN_API Redial {
     /// Called when the connection is established and the probe has succeeded. Redial owns the
     /// connection: call drop() instead of closing it, and do not set its close handler. The program
     /// may set all other handlers.
-    std::function<void(Connection&)> up;
+    std::function<void(Connection&)> up = nullptr;
     /// Called when the connection is lost. Data received before can still be read inside the
     /// handler; the connection is closed afterwards. Inside the handler, phase() is kWaiting.
-    std::function<void(Connection&, const Loss&)> down;
+    std::function<void(Connection&, const Loss&)> down = nullptr;
     /// A probe of a new connection: sends a request and waits for its answer, then calls Proved. It
     /// runs before up(). Without this handler, it is enough that the connection accepts data. The
     /// handlers that it sets on the connection must be removed before it calls Proved.
-    std::function<void(Connection&, Proved)> prove;
+    std::function<void(Connection&, Proved)> prove = nullptr;
     /// Called whenever the result of phase() or last_failure() has changed.
-    std::function<void()> changed;
+    std::function<void()> changed = nullptr;
   };
   /// Times and limits of a Redial. The defaults suit a network within one site.
   struct Settings {
