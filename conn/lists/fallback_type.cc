@@ -90,9 +90,9 @@ const OptionTable& list_options() {
       "a list of schemes",
       {{"",
         {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
-                             "head start of each way before the next begins beside it"),
+                             "head start of each candidate before the next begins beside it"),
          OptionRow::duration("connect-timeout", kConnecting, defaults::kConnectTimeout, 1ms,
-                             kLongest, "for all ways together")}}});
+                             kLongest, "for all candidates together")}}});
   return table;
 }
 
