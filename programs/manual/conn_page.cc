@@ -80,7 +80,7 @@ std::string upper(std::string_view text) {
 }
 
 constexpr std::string_view kBegin = R"(.SH NAME
-conn \- options of connections over tcp, unix, rdma and tls
+conn \- options of connections over tcp, unix, vsock, shm, rdma and tls
 .SH SYNOPSIS
 .IB scheme :// place
 .RB [ ? \c
