@@ -18,8 +18,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Whether URLs of this scheme have a path instead of hosts and a port. True for unix, shm, tls
-/// over these, and lists of only such schemes; false for a list of shm and schemes that have hosts.
+/// Whether URLs of this scheme always have a path instead of hosts and a port. True for unix, shm,
+/// tls over these, and lists of only such schemes; false for a list of shm and schemes that have
+/// hosts. A URL of another scheme has a path if that follows `//` at once, as in pipe:///run/kv;
+/// check() decides whether its transport takes it.
 AECONN_API bool carries_path(std::string_view scheme) noexcept;
 
 /// The parts of a URL: scheme, hosts, port or path, and options.
@@ -38,7 +40,7 @@ struct AECONN_API Endpoint {
   std::vector<Host> hosts;  ///< hosts, separated by ',' in the URL; empty if the URL has a path
   /// Port number of the URL; 0: a listener lets the kernel choose a free port.
   std::uint16_t port = 0;
-  /// Path of a Unix socket, or '@' and an abstract name, for schemes with carries_path(). A file
+  /// Path of a Unix socket, or '@' and an abstract name, if the URL has one: carries_path(). A file
   /// whose name begins with '@' is written `./@name`.
   std::string path;
   Options options;  ///< the options, which are the part of the URL after the '?'

@@ -33,7 +33,7 @@ class Parser {
     scheme();
     options();
     list();
-    if (carries_path(endpoint_.scheme)) {
+    if (carries_path(endpoint_.scheme) || (!endpoint_.is_list() && rest_.starts_with("///"))) {
       path();
     } else {
       if (!rest_.starts_with("//")) {
@@ -283,7 +283,7 @@ std::vector<std::string> Endpoint::schemes() const {
 
 std::string Endpoint::to_string() const {
   std::string out = scheme;
-  if (carries_path(scheme) && hosts.empty()) {
+  if (hosts.empty() && (carries_path(scheme) || path.starts_with('/'))) {
     out.append(path.starts_with('/') ? "://" : ":").append(percent_encode(path, UrlPart::kPath));
   } else {
     out += "://";

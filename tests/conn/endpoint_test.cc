@@ -52,6 +52,17 @@ TEST_CASE("endpoint: a unix scheme carries a path", "[conn][endpoint]") {
   REQUIRE(layered.options.text("mode", "") == "770");
 }
 
+TEST_CASE("endpoint: the URL of any scheme may carry a path after '//'", "[conn][endpoint]") {
+  const Endpoint own = Endpoint::parse("pipe:///a%20b?x=1");
+  REQUIRE(own.path == "/a b");
+  REQUIRE(own.hosts.empty());
+  REQUIRE(own.options.text("x", "") == "1");
+  REQUIRE(own.to_string() == "pipe:///a%20b?x=1");
+  REQUIRE(Endpoint::parse("pipe://a").hosts.size() == 1);
+  REQUIRE_THROWS_AS(Endpoint::parse("pipe:///"), conn::Error);
+  REQUIRE_THROWS_AS(Endpoint::parse("pipe|other:///a"), conn::Error);
+}
+
 TEST_CASE("endpoint: several schemes may share a place", "[conn][endpoint]") {
   const Endpoint endpoint = Endpoint::parse("RDMA|tcp://10.0.0.1:6379?window=64k");
   REQUIRE(endpoint.is_list());
