@@ -29,10 +29,9 @@ using testing::Transport;
 
 namespace {
 
-Endpoint with_keepalive(Endpoint at, const Transport& transport) {
-  const bool rdma = transport.name.find("rdma") != std::string::npos;
-  if (!conn::carries_path(transport.name) && !transport.name.ends_with("vsock"))
-    at.options.set("keepalive", rdma ? "100ms" : "1s");
+Endpoint with_keepalive(Endpoint at, const conn::ConnectionType& type) {
+  const bool rdma = type.name().find("rdma") != std::string::npos;
+  if (type.find_option("keepalive") != nullptr) at.options.set("keepalive", rdma ? "100ms" : "1s");
   return at;
 }
 
@@ -68,10 +67,10 @@ struct Subject {
   explicit Subject(const Transport& its) : transport(its), process(its) {}
   void begin() {
     site = std::make_unique<Site>(transport);
-    listener = site->type.listen(site->loop, with_keepalive(site->fresh(), transport),
+    listener = site->type.listen(site->loop, with_keepalive(site->fresh(), site->type),
                                  [this](ConnectionPtr arrival) { ours = std::move(arrival); });
     const std::string line =
-        with_keepalive(testing::address_of(*listener), transport).to_string() + "\n";
+        with_keepalive(testing::address_of(*listener), site->type).to_string() + "\n";
     REQUIRE(::write(process.orders[1], line.data(), line.size()) ==
             static_cast<ssize_t>(line.size()));
     RUN_UNTIL(site->loop, ours != nullptr);
