@@ -481,7 +481,7 @@ BENCH_RUN = AECONN_BUILD=$(OUT) VALKEY=$(VALKEY) CXX='$(CXX)' bench/run
 # What a message costs over the simulation's devices. The library's objects come first, so that functions in headers
 # are those of the library's build, not of the tests'.
 MESSAGES_SRC := bench/messages/simulation.cc $(wildcard tests/simulation/*.cc) \
-                $(patsubst %,tests/support/%.cc,main any_loop testing certificates local_transport memory_transport)
+                $(patsubst %,tests/support/%.cc,main any_loop testing certificates local_transport memory_transport pipe_transport)
 $(OUT)/bench/messages-simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
 $(OUT)/bench/messages-simulation: LIBRARY_FIRST := $(filter-out %/conn/rdma/device/libraries.o %/conn/rdma/device/numa.o,$(call obj,$(LIB_SRC)))
 $(OUT)/bench/messages-simulation: $(call obj,$(MESSAGES_SRC)) $(STATIC)

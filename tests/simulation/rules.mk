@@ -26,7 +26,7 @@ $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 # Fuzzing of the simulation's schedules. tests/support needs Catch2's implementation, which
 # fuzz_simulation.cc provides for version 2.
 FUZZ_EXTRA_simulation := $(wildcard tests/simulation/*.cc) \
-                         $(patsubst %,tests/support/%.cc,any_loop testing certificates local_transport memory_transport)
+                         $(patsubst %,tests/support/%.cc,any_loop testing certificates local_transport memory_transport pipe_transport)
 $(OUT)/fuzz_simulation: FUZZ_LINK := $(SIM_WRAP)
 $(OUT)/fuzz_simulation: FUZZ_LIBS := $(if $(CATCH),-lCatch2)
 $(OUT)/fuzz_simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))

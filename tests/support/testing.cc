@@ -30,6 +30,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/local_transport.h"
 #include "tests/support/memory_transport.h"
+#include "tests/support/pipe_transport.h"
 #include "tests/support/stuck_transport.h"
 
 namespace testing {
@@ -122,6 +123,7 @@ std::vector<Transport> transports() {
   if (listening_loops() == 1) {
     all.push_back(one_loop);
     all.back().name = "local";
+    all.push_back({.name = "pipe", .lingers = false, .in_library = false});
   }
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
@@ -136,6 +138,7 @@ conn::Registry test_registry() {
   [[maybe_unused]] const conn::ConnectionType& memory =
       registry.add(std::make_unique<conn::memory::MemoryType>());
   registry.add(std::make_unique<local::LocalType>());
+  registry.add(std::make_unique<pipes::PipeType>());
 #if AECONN_RDMA
   if (const char* options = std::getenv("AECONN_RDMA_OPTIONS"))
     registry.require("rdma").configure(conn::Options::parse(options));
@@ -255,7 +258,7 @@ conn::ListenerPtr Site::listen(conn::AcceptHandler accepted) {
 conn::Endpoint Site::fresh() {
   const std::string name = "x" + std::to_string(++names);
   std::string url = transport.name;
-  if (conn::carries_path(transport.name)) {
+  if (conn::carries_path(transport.name) || transport.name == "pipe") {
     url += "://" + folder.path() + "/" + name;
   } else if (transport.name.ends_with("vsock")) {
     url += "://1:0";

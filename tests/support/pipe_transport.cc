@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/support/pipe_transport.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "ae/core/fork.h"
+#include "ae/core/handler_slot.h"
+#include "conn/core/connection_set.h"
+#include "conn/core/make_connection.h"
+#include "conn/kit/defaults.h"
+#include "conn/kit/interruption.h"
+#include "conn/spi/queued_carrier.h"
+
+namespace pipes {
+
+using namespace conn;
+
+namespace {
+
+// --- descriptors ---------------------------------------------------------------------------------
+
+/// Owns a descriptor.
+struct Fd {
+  explicit Fd(int its_fd = -1) noexcept : fd(its_fd) {}
+  Fd(Fd&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd, other.fd);
+    return *this;
+  }
+  ~Fd() {
+    if (fd >= 0) ::close(fd);
+  }
+  explicit operator bool() const noexcept { return fd >= 0; }
+  int fd;
+};
+
+/// Waits until poll(2) reports one of `events`, hang-up or error on `fd`. Returns what it reports;
+/// 0 if the deadline has passed, which is the default, or if a signal ends the wait.
+short poll_until(int fd, short events, ae::TimePoint deadline = {}) noexcept {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - ae::TimePoint::clock::now());
+    const auto most = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
+    pollfd entry{fd, events, 0};
+    const int count = ::poll(&entry, 1, static_cast<int>(most));
+    if (count > 0) return entry.revents;
+    const bool interrupted = count < 0 && Interruption::came();
+    if (interrupted || ae::TimePoint::clock::now() >= deadline) return 0;
+  }
+}
+
+/// Writes to a pipe like writev(2), and raises no SIGPIPE.
+ssize_t write_quietly(const Fd& fd, const iovec* vectors, int count) noexcept {
+  sigset_t sigpipe, before, pending;
+  sigemptyset(&sigpipe);
+  sigaddset(&sigpipe, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &sigpipe, &before);
+  const ssize_t n = ::writev(fd.fd, vectors, count);
+  const int error = errno;
+  const timespec at_once{};
+  if (n < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0)
+    while (sigtimedwait(&sigpipe, nullptr, &at_once) < 0 && errno == EINTR) continue;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return n;
+}
+
+// --- how the ends find each other ----------------------------------------------------------------
+
+/// The address of the Unix socket at the endpoint's path.
+sockaddr_un address_of(const Endpoint& endpoint) noexcept {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  endpoint.path.copy(address.sun_path, sizeof address.sun_path - 1);
+  return address;
+}
+
+Fd open_socket() noexcept {
+  return Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// What one end of a connection reads from, and writes to.
+struct Ends {
+  Fd in, out;
+};
+
+/// A message of one byte and two descriptors, for sendmsg(2) and recvmsg(2).
+struct Message {
+  Message() noexcept {
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = space;
+    header.msg_controllen = sizeof space;
+  }
+  char byte = 0;
+  iovec piece{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))]{};
+  msghdr header{};
+};
+
+/// Makes the two pipes of a connection. Returns false with errno.
+bool make_ends(Ends& ours, Ends& theirs) noexcept {
+  for (Ends* const reader : {&ours, &theirs}) {
+    int made[2];
+    if (::pipe2(made, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+    reader->in = Fd(made[0]);
+    (reader == &ours ? theirs : ours).out = Fd(made[1]);
+  }
+  return true;
+}
+
+/// Passes an end to the client. Returns false with errno.
+bool send_end(const Fd& socket, const Ends& end) noexcept {
+  Message message;
+  const std::array<int, 2> fds{end.in.fd, end.out.fd};
+  cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof fds);
+  std::memcpy(CMSG_DATA(control), fds.data(), sizeof fds);
+  return ::sendmsg(socket.fd, &message.header, MSG_NOSIGNAL) == 1;
+}
+
+/// Receives the end that the listener passes. Returns 0; or the errno value of the failure, EAGAIN
+/// if it has not come yet.
+int receive_end(const Fd& socket, Ends& end) noexcept {
+  Message message;
+  const ssize_t n = ::recvmsg(socket.fd, &message.header, MSG_CMSG_CLOEXEC);
+  if (n < 0) return errno;
+  std::array<int, 2> fds{-1, -1};
+  if (const cmsghdr* const control = CMSG_FIRSTHDR(&message.header))
+    std::memcpy(fds.data(), CMSG_DATA(control), control->cmsg_len - CMSG_LEN(0));
+  end.in = Fd(fds[0]);
+  end.out = Fd(fds[1]);
+  return end.in && end.out ? 0 : n == 0 ? ECONNREFUSED : EMFILE;
+}
+
+// --- what a loop keeps ---------------------------------------------------------------------------
+
+struct PipeLoop final : ae::LoopLocal {
+  PipeLoop(const PipeType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
+      : type(its_type), loop(its_loop), set(its_set) {
+    loop.add_source(ready);
+  }
+  ~PipeLoop() override {
+    set.loop_ends();  // stops the listeners
+    set.abandon(type);
+    loop.remove_source(ready);
+  }
+  static PipeLoop& of(const PipeType& type, ae::EventLoop& loop) {
+    ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed last
+    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
+    if (!slot) slot = std::make_unique<PipeLoop>(type, loop, set);
+    return static_cast<PipeLoop&>(*slot);
+  }
+  const PipeType& type;
+  ae::EventLoop& loop;
+  ConnectionSet& set;
+  ReadyList ready{loop};
+};
+
+// --- connections ---------------------------------------------------------------------------------
+
+class PipeCarrier final : public QueuedCarrier {
+ public:
+  PipeCarrier(const PipeType& type, PipeLoop& shared)
+      : QueuedCarrier(type, shared.ready), pipe_type_(type) {}
+  /// Establishes the connection.
+  void attach(Ends ends) {
+    ends_ = std::move(ends);
+    move_to(State::kConnected);
+    changed();
+  }
+  void attach_accepted(Ends ends, const std::string& path, Quota::Place place) {
+    host().occupy(std::move(place));
+    local_ = path;
+    attach(std::move(ends));
+  }
+
+ private:
+  void connect(const Endpoint& to) override {
+    give_up_ = ae::TimePoint::clock::now() + pipe_type_.settings(to.options).connect_timeout;
+    peer_ = to.path;
+    address_ = address_of(to);
+    socket_ = open_socket();
+    go_on();
+    if (state() == State::kConnecting)
+      timer_ = loop()->add_time_event(kRetry, [this] {
+        go_on();
+        return state() == State::kConnecting ? kRetry : ae::kNoMore;
+      });
+  }
+  void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override {
+    connect(to);
+    for (ae::TimePoint now; state() == State::kConnecting && !Interruption::ends(); go_on()) {
+      if ((now = ae::TimePoint::clock::now()) >= deadline) return;
+      (void)poll_until(asked_ ? socket_.fd : -1, POLLIN, std::min(deadline, now + kRetry));
+    }
+  }
+  /// Connects, as far as that is possible now.
+  void go_on() {
+    if (state() != State::kConnecting) return;
+    Ends ends;
+    int error = ask(ends);
+    if (error == EAGAIN && ae::TimePoint::clock::now() < give_up_) return changed();
+    if (error == EAGAIN) error = ETIMEDOUT;
+    stop_connecting();
+    if (error == 0) return attach(std::move(ends));
+    fail(errno_failure(error, "connect to " + peer_));
+    changed();
+  }
+  /// Returns 0 or an errno value; EAGAIN: the backlog is full, or the listener has not answered.
+  int ask(Ends& ends) {
+    const auto* const to = reinterpret_cast<const sockaddr*>(&address_);
+    if (!asked_ && ::connect(socket_.fd, to, sizeof address_) != 0) return errno;
+    asked_ = true;
+    return receive_end(socket_, ends);
+  }
+  void stop_connecting() noexcept {
+    drop(socket_);
+    if (loop() != nullptr) loop()->remove_time_event(timer_);
+  }
+
+  bool readable() const override { return poll_until(ends_.in.fd, POLLIN) != 0; }
+  bool writable() const override { return !ends_.out || poll_until(ends_.out.fd, POLLOUT) != 0; }
+  ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t writev(const iovec* vectors, int count) override;
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override {
+    if (direction == ae::kReadable) return poll_until(ends_.in.fd, POLLIN, deadline) != 0;
+    return !ends_.out || poll_until(ends_.out.fd, POLLOUT, deadline) != 0;
+  }
+  void interest_changed() override { changed(); }
+  int shutdown() override {
+    drop(ends_.out);
+    if (end_was_read_ && state() == State::kConnected) move_to(State::kClosed);
+    changed();
+    return 0;
+  }
+  void close() noexcept override {
+    abandon();
+    host().release();
+  }
+  void abandon() noexcept override;
+
+  std::string local_address() const override { return local_; }
+  std::string peer_address() const override { return peer_; }
+  std::optional<bool> is_local() const override { return true; }
+
+  /// Whether the peer has closed its end, and left bytes unread.
+  bool cut() const noexcept {
+    int unread = 0;
+    return (poll_until(ends_.out.fd, 0) & POLLERR) != 0 &&
+           ::ioctl(ends_.out.fd, FIONREAD, &unread) == 0 && unread > 0;
+  }
+  static ssize_t refuse(int error) noexcept { return errno = error, -1; }
+  /// Finds out what has changed, and watches for what is wanted now.
+  void changed();
+  void watch(const Fd& fd, ae::Mask direction, bool wanted);
+  void drop(Fd& fd) {
+    if (fd && loop() != nullptr) loop()->remove_file_event(fd.fd, ae::kReadable | ae::kWritable);
+    fd = Fd();
+  }
+
+  static constexpr ae::Duration kRetry = std::chrono::milliseconds(10);
+  const PipeType& pipe_type_;
+  // While it connects:
+  Fd socket_;
+  sockaddr_un address_{};
+  bool asked_ = false;  // the socket is connected, and the listener has to answer
+  ae::TimePoint give_up_;
+  ae::TimerId timer_ = 0;
+  // While it is connected:
+  Ends ends_;
+  std::string local_, peer_;
+  bool end_was_read_ = false;
+};
+
+void PipeCarrier::changed() {
+  const bool live = state() == State::kConnected && !closing();
+  const bool gone = live && poll_until(ends_.in.fd, 0) != 0;  // hung up
+  if (gone) host().peer_gone();
+  if (gone && cut()) {
+    fail(errno_failure(ECONNRESET, "read from " + peer_));
+    host().keep_unread();
+    return changed();
+  }
+  watch(socket_, ae::kReadable, state() == State::kConnecting && asked_);
+  watch(ends_.in, ae::kReadable, live && host().wants_read());
+  watch(ends_.out, ae::kWritable, live && host().wants_write());
+  // Of a pipe's end, the opposite direction announces only that the other end is gone.
+  const bool wants_close = live && host().wants_close();
+  watch(ends_.in, ae::kWritable, wants_close && !gone);
+  watch(ends_.out, ae::kReadable, wants_close && gone && poll_until(ends_.out.fd, 0) == 0);
+  update_ready();
+}
+
+void PipeCarrier::watch(const Fd& fd, ae::Mask direction, bool wanted) {
+  if (!fd || loop() == nullptr) return;
+  const bool watched = (loop()->file_events(fd.fd) & direction) != 0;
+  if (wanted && !watched)
+    loop()->add_file_event(fd.fd, direction | ae::kTrusted, [this](int, ae::Mask) {
+      state() == State::kConnecting ? go_on() : changed();
+    });
+  if (!wanted && watched) loop()->remove_file_event(fd.fd, direction);
+}
+
+ssize_t PipeCarrier::read(void* buffer, std::size_t size) {
+  const ssize_t n = ::read(ends_.in.fd, buffer, size);
+  if (n > 0) return n;
+  if (n == 0) changed();  // finds out whether the peer has left bytes unread
+  if (state() == State::kError) return host().no_more_unread();
+  if (n < 0) return refuse(EAGAIN);
+  end_was_read_ = true;
+  if (!ends_.out && state() == State::kConnected) move_to(State::kClosed);
+  return 0;
+}
+
+ssize_t PipeCarrier::writev(const iovec* vectors, int count) {
+  if (!ends_.out) return refuse(EPIPE);
+  for (; vectors->iov_len == 0; ++vectors) --count;
+  const ssize_t n = write_quietly(ends_.out, vectors, std::min(count, IOV_MAX));
+  if (n >= 0 || errno == EAGAIN) return n;
+  const int error = errno;
+  fail(errno_failure(error, "write to " + peer_));
+  host().keep_unread();
+  changed();
+  return refuse(error);
+}
+
+void PipeCarrier::abandon() noexcept {
+  detach_list();
+  stop_connecting();
+  // What is unread tells the peer of an abort. A child of fork() leaves it to its parent.
+  char unread[4096];
+  if (ends_.in && !aborts() && !inherited())
+    for (int i = 0; i < 1000 && ::read(ends_.in.fd, unread, sizeof unread) > 0; ++i) continue;
+  drop(ends_.in);  // first, so that the peer that sees the end also sees what was left unread
+  drop(ends_.out);
+}
+
+// --- the listener --------------------------------------------------------------------------------
+
+class PipeListener final : public Listener, public LoopEndWatcher {
+ public:
+  PipeListener(PipeLoop& shared, const Endpoint& at, const Settings& settings,
+               AcceptHandler accepted)
+      : shared_(&shared), type_(shared.type), endpoint_(at), quota_(settings.most) {
+    const sockaddr_un address = address_of(at);
+    if (::bind(socket_.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(socket_.fd, settings.backlog) != 0)
+      throw Error("listen on " + at.to_string() + ": " + errno_text(errno));
+    handlers_->accepted.set(std::move(accepted));
+    shared.set.add(*this);
+    resume();
+  }
+  ~PipeListener() override { on_loop_end(); }
+  const ConnectionType& type() const noexcept override { return type_; }
+  std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
+  void on_refused(const RefusedHandler& handler) override { handlers_->refused.set(handler); }
+  void pause() override {
+    if (socket_) shared_->loop.remove_file_event(socket_.fd, ae::kReadable);
+  }
+  void resume() override {
+    if (socket_)
+      shared_->loop.add_file_event(socket_.fd, ae::kReadable | ae::kTrusted,
+                                   [this](int, ae::Mask) { accept(); });
+  }
+
+ private:
+  struct Handlers {  // they outlive the listener if one of them destroys it
+    ae::HandlerSlot<void(ConnectionPtr)> accepted;
+    ae::HandlerSlot<void(const Failure&)> refused;
+  };
+  /// Stops listening. A listener may outlive its loop.
+  void on_loop_end() noexcept override {
+    if (!socket_) return;
+    pause();
+    socket_ = Fd();
+    if (!made_here_.inherited()) ::unlink(endpoint_.path.c_str());
+  }
+  void accept() {
+    const std::shared_ptr<Handlers> handlers = handlers_;
+    if (handlers->accepted.running() || handlers->refused.running()) return;  // nested in one
+    const Fd socket(::accept4(socket_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Ends ours, theirs;
+    if (!socket) {
+      if (errno != EAGAIN) ++counters().accept_errors;
+    } else if (quota_.full()) {
+      ++counters().refused;
+      handlers->refused.run(quota_.refusal(""));
+    } else if (!make_ends(ours, theirs) || !send_end(socket, theirs)) {
+      ++counters().accept_errors;
+    } else {
+      auto [connection, carrier] =
+          make_connection<PipeCarrier>(shared_->loop, shared_->type, *shared_);
+      carrier.attach_accepted(std::move(ours), endpoint_.path, quota_.take());
+      handlers->accepted.run(std::move(connection));
+    }
+  }
+  LoopCounters& counters() const { return type_.counters(shared_->loop); }
+
+  PipeLoop* const shared_;  // not used once stopped
+  const ConnectionType& type_;
+  const Endpoint endpoint_;
+  const Quota quota_;
+  const ae::MadeHere made_here_;
+  const std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();
+  Fd socket_ = open_socket();
+};
+
+}  // namespace
+
+// --- the type ------------------------------------------------------------------------------------
+
+Settings PipeType::settings(const Options& options) const {
+  const Options all = defaults_.merged_with(options);
+  all.only("pipe", {"backlog", "connect-timeout", "max-connections"});
+  return {all.number("max-connections", Quota::kDefault, 1, Quota::kMost),
+          static_cast<int>(all.number("backlog", defaults::kBacklog, 1, INT_MAX)),
+          all.duration("connect-timeout", defaults::kConnectTimeout, std::chrono::milliseconds(1),
+                       std::chrono::hours(24))};
+}
+
+void PipeType::configure(const Options& options) {
+  (void)settings(options);
+  defaults_ = options;
+}
+
+void PipeType::check(const Endpoint& endpoint) const {
+  const std::string& path = endpoint.path;
+  if (!path.starts_with('/') || path.size() >= sizeof(sockaddr_un::sun_path) ||
+      path.find('\0') != path.npos || !endpoint.hosts.empty())
+    throw Error(endpoint.to_string() + ": pipe needs the path of a socket: pipe:///run/kv");
+  (void)settings(endpoint.options);
+}
+
+ListenerPtr PipeType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                             AcceptHandler accepted) const {
+  check(endpoint);
+  return std::make_unique<PipeListener>(PipeLoop::of(*this, loop), endpoint,
+                                        settings(endpoint.options), std::move(accepted));
+}
+
+ConnectionPtr PipeType::create(ae::EventLoop& loop) const {
+  return make_connection<PipeCarrier>(loop, *this, PipeLoop::of(*this, loop)).first;
+}
+
+}  // namespace pipes
