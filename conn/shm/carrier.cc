@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "conn/kit/descriptor.h"
 #include "conn/shm/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
@@ -272,7 +273,7 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
     shared_->heat(*this);
     if (wish(reading, !reading)) return true;
     if (!is_open()) return true;
-    if (!tcp::poll_until(socket_.get(), POLLIN, deadline)) return false;
+    if (!poll_until(socket_.get(), POLLIN, deadline)) return false;
     take_bells();
     unwish();
   }

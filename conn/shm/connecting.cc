@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <new>
 
+#include "conn/kit/descriptor.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/retry_after.h"
 #include "conn/setup_trace.h"
@@ -179,7 +180,7 @@ void ShmCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
                              shm_type().socket_endpoint(to), until)))
     return;
   while (state() == State::kConnecting) {
-    const bool came = tcp::poll_until(socket_.get(), POLLIN, until);
+    const bool came = poll_until(socket_.get(), POLLIN, until);
     if (came)
       take_answer();
     else

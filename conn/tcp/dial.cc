@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/dial.h"
+#include "conn/kit/descriptor.h"
 #include "conn/kit/interruption.h"
 
 #include <poll.h>

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "conn/kit/descriptor.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 

@@ -4,7 +4,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -21,7 +20,6 @@
 #include <cstring>
 
 #include "conn/error.h"
-#include "conn/kit/interruption.h"
 #include "conn/tcp/passed_descriptors.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -178,25 +176,6 @@ int connect_result(int fd) noexcept {
   const SocketAddress peer = peer_address_of(fd);
   if (peer.size == 0) return ENOTCONN;
   return connected_to_itself(fd, peer) ? ECONNREFUSED : 0;
-}
-
-bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
-  while (!Interruption::ends()) {
-    const ae::Duration left =
-        std::max(ae::Duration(deadline - std::chrono::steady_clock::now()), ae::Duration::zero());
-    const auto whole = std::chrono::floor<std::chrono::seconds>(left);
-    timespec timeout{};
-    timeout.tv_sec = static_cast<time_t>(whole.count());
-    timeout.tv_nsec = static_cast<long>((left - whole).count());
-    pollfd entry{fd, events, 0};
-    const int rc = ppoll(&entry, 1, &timeout, nullptr);
-    if (rc > 0) return true;
-    if (rc == 0) return false;
-    // poll(2) itself failed: the caller's next operation on the socket reports the error
-    if (errno != EINTR) return true;
-    (void)Interruption::came();
-  }
-  return false;
 }
 
 SocketAddress local_address_of(int fd) noexcept {

@@ -14,7 +14,6 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
-#include "ae/time.h"
 #include "conn/error.h"
 #include "conn/kit/resolver.h"
 #include "conn/peer_credentials.h"
@@ -115,10 +114,6 @@ int start_connect(int fd, const SocketAddress& to, const Settings& settings) noe
 
 /// Returns the result of a connect() that was in progress and has ended: 0 or an errno value.
 int connect_result(int fd) noexcept;
-
-/// Waits until poll(2) reports one of `events` on `fd`. Returns false if the deadline passed first,
-/// or if a signal ended the wait (Interruption::ends()).
-bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
 SocketAddress local_address_of(int fd) noexcept;
 /// The process at the other end of a Unix socket; no value if the kernel does not tell.

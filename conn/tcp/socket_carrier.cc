@@ -12,6 +12,7 @@
 #include <new>
 
 #include "conn/endpoint.h"
+#include "conn/kit/descriptor.h"
 #include "conn/setup_trace.h"
 #include "conn/tcp/linger.h"
 #include "conn/tcp/passed_descriptors.h"

@@ -19,9 +19,9 @@
 #include <span>
 
 #include "conn/error.h"
+#include "conn/kit/descriptor.h"
 #include "conn/tls/engine/engine.h"
 #include "conn/tls/engine/files.h"
-#include "conn/tls/key_log.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {

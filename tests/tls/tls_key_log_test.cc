@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "conn/tls/key_log.h"
+#include "conn/kit/descriptor.h"
 #include "tests/support/catch.h"
 
 TEST_CASE("tls: a key log whose reader is gone does not end the process", "[tls][options]") {
@@ -30,8 +30,7 @@ TEST_CASE("tls: a key log whose reader is gone does not end the process", "[tls]
     ::signal(SIGPIPE, SIG_DFL);
     ::pthread_sigmask(pending ? SIG_BLOCK : SIG_UNBLOCK, &pipe, nullptr);
     if (pending) (void)::raise(SIGPIPE);
-    const bool refused =
-        conn::tls::write_without_signal(ends[1], {&part, 1}) == -1 && errno == EPIPE;
+    const bool refused = conn::write_without_signal(ends[1], {&part, 1}) == -1 && errno == EPIPE;
     sigpending(&found);
     ::_exit(refused && (sigismember(&found, SIGPIPE) != 0) == pending ? 0 : 1);
   }
