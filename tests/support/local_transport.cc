@@ -6,33 +6,16 @@
 #include <ctime>
 #include <map>
 
-#include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
+#include "conn/core/queued_loop.h"
 #include "conn/spi/queued_carrier.h"
 
 namespace local {
 
 using namespace conn;
 
-/// What the type keeps for one loop.
-struct LocalLoop final : ae::LoopLocal {
-  LocalLoop(const LocalType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
-      : type(its_type), loop(its_loop), set(its_set) {
-    loop.add_source(ready);
-  }
-  ~LocalLoop() override;
-  static LocalLoop& of(const LocalType& type, ae::EventLoop& loop) {
-    ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed last
-    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
-    if (!slot) slot = std::make_unique<LocalLoop>(type, loop, set);
-    return static_cast<LocalLoop&>(*slot);
-  }
-  const LocalType& type;
-  ae::EventLoop& loop;
-  ConnectionSet& set;
-  ReadyList ready{loop};
-  std::map<std::string, class LocalListener*> listeners;  // by name
-};
+/// What the type keeps for one loop: the listeners by name, besides what QueuedLoop has.
+using LocalLoop = QueuedLoop<std::map<std::string, class LocalListener*>>;
 
 /// One direction of a link.
 struct Pipe {
@@ -56,8 +39,8 @@ struct Link {
 
 class LocalCarrier final : public QueuedCarrier {
  public:
-  LocalCarrier(const LocalType& type, LocalLoop& shared)
-      : QueuedCarrier(type, shared.ready), shared_(shared) {}
+  explicit LocalCarrier(LocalLoop& shared)
+      : QueuedCarrier(shared.type, shared.ready), shared_(shared) {}
   /// Makes this carrier one end of the link.
   void attach(std::shared_ptr<Link> link, std::size_t side, Quota::Place place = nullptr) {
     host().occupy(std::move(place));
@@ -144,19 +127,20 @@ void Link::tell_ends() noexcept {
     if (end != nullptr) end->link_changed();
 }
 
-class LocalListener final : public Listener, public ReadyItem {
+class LocalListener final : public Listener, public LoopEndWatcher, public ReadyItem {
  public:
   LocalListener(LocalLoop& shared, const Endpoint& at, std::uint64_t most, AcceptHandler accepted)
       : shared_(&shared), type_(shared.type), endpoint_(at), quota_(most) {
-    if (!shared.listeners.emplace(at.hosts.front().name, this).second)
+    if (!shared.own.emplace(at.hosts.front().name, this).second)
       throw Error("listen on " + at.to_string() + ": " + errno_text(EADDRINUSE));
     handlers_->accepted.set(std::move(accepted));
+    shared.set.add(*this);
   }
-  ~LocalListener() override { stop(); }
-  void stop() {  // also called at the end of the loop, which a listener may outlive
+  ~LocalListener() override { on_loop_end(); }
+  void on_loop_end() noexcept override {  // a listener may outlive its loop
     if (std::exchange(handlers_->stopped, true)) return;
     unqueue();
-    shared_->listeners.erase(endpoint_.hosts.front().name);
+    shared_->own.erase(endpoint_.hosts.front().name);
     for (const auto& link : std::exchange(backlog_, {})) link->reset("the listener is gone");
   }
   void arrive(LocalCarrier& client) {
@@ -201,8 +185,7 @@ class LocalListener final : public Listener, public ReadyItem {
       link->reset("too many connections");
       handlers->refused.run(quota_.refusal(link->names[0]));
     } else {
-      auto [connection, carrier] =
-          make_connection<LocalCarrier>(shared_->loop, shared_->type, *shared_);
+      auto [connection, carrier] = make_connection<LocalCarrier>(shared_->loop, *shared_);
       carrier.attach(link, 1, quota_.take());
       handlers->accepted.run(std::move(connection));
     }
@@ -220,16 +203,10 @@ class LocalListener final : public Listener, public ReadyItem {
 };
 
 void LocalCarrier::connect(const Endpoint& to) {
-  const auto found = shared_.listeners.find(to.hosts.front().name);
-  if (found != shared_.listeners.end()) return found->second->arrive(*this);
+  const auto found = shared_.own.find(to.hosts.front().name);
+  if (found != shared_.own.end()) return found->second->arrive(*this);
   fail(errno_failure(ECONNREFUSED, "connect to " + to.to_string()));
   update_ready();
-}
-
-LocalLoop::~LocalLoop() {
-  set.abandon(type);
-  while (!listeners.empty()) listeners.begin()->second->stop();
-  loop.remove_source(ready);
 }
 
 /// The option max-connections; throws Error for other options.
@@ -240,7 +217,7 @@ std::uint64_t most_connections(const Options& options) {
 
 void LocalType::configure(const Options& options) {
   (void)most_connections(options);
-  defaults_ = defaults_.merged_with(options);
+  defaults_ = options;
 }
 
 void LocalType::check(const Endpoint& endpoint) const {
@@ -258,7 +235,7 @@ ListenerPtr LocalType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 ConnectionPtr LocalType::create(ae::EventLoop& loop) const {
-  return make_connection<LocalCarrier>(loop, *this, LocalLoop::of(*this, loop)).first;
+  return make_connection<LocalCarrier>(loop, LocalLoop::of(*this, loop)).first;
 }
 
 }  // namespace local

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,12 +13,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "ae/core/fork.h"
 #include "ae/core/handler_slot.h"
-#include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
+#include "conn/core/queued_loop.h"
 #include "conn/kit/defaults.h"
+#include "conn/kit/descriptor.h"
 #include "conn/kit/interruption.h"
 #include "conn/spi/queued_carrier.h"
 
@@ -28,55 +29,6 @@ namespace pipes {
 using namespace conn;
 
 namespace {
-
-// --- descriptors ---------------------------------------------------------------------------------
-
-/// Owns a descriptor.
-struct Fd {
-  explicit Fd(int its_fd = -1) noexcept : fd(its_fd) {}
-  Fd(Fd&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd, other.fd);
-    return *this;
-  }
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
-  }
-  explicit operator bool() const noexcept { return fd >= 0; }
-  int fd;
-};
-
-/// Waits until poll(2) reports one of `events`, hang-up or error on `fd`. Returns what it reports;
-/// 0 if the deadline has passed, which is the default, or if a signal ends the wait.
-short poll_until(int fd, short events, ae::TimePoint deadline = {}) noexcept {
-  for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - ae::TimePoint::clock::now());
-    const auto most = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
-    pollfd entry{fd, events, 0};
-    const int count = ::poll(&entry, 1, static_cast<int>(most));
-    if (count > 0) return entry.revents;
-    const bool interrupted = count < 0 && Interruption::came();
-    if (interrupted || ae::TimePoint::clock::now() >= deadline) return 0;
-  }
-}
-
-/// Writes to a pipe like writev(2), and raises no SIGPIPE.
-ssize_t write_quietly(const Fd& fd, const iovec* vectors, int count) noexcept {
-  sigset_t sigpipe, before, pending;
-  sigemptyset(&sigpipe);
-  sigaddset(&sigpipe, SIGPIPE);
-  sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &sigpipe, &before);
-  const ssize_t n = ::writev(fd.fd, vectors, count);
-  const int error = errno;
-  const timespec at_once{};
-  if (n < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0)
-    while (sigtimedwait(&sigpipe, nullptr, &at_once) < 0 && errno == EINTR) continue;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return n;
-}
 
 // --- how the ends find each other ----------------------------------------------------------------
 
@@ -88,13 +40,13 @@ sockaddr_un address_of(const Endpoint& endpoint) noexcept {
   return address;
 }
 
-Fd open_socket() noexcept {
-  return Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor open_socket() noexcept {
+  return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /// What one end of a connection reads from, and writes to.
 struct Ends {
-  Fd in, out;
+  Descriptor in, out;
 };
 
 /// A message of one byte and two descriptors, for sendmsg(2) and recvmsg(2).
@@ -116,68 +68,46 @@ bool make_ends(Ends& ours, Ends& theirs) noexcept {
   for (Ends* const reader : {&ours, &theirs}) {
     int made[2];
     if (::pipe2(made, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-    reader->in = Fd(made[0]);
-    (reader == &ours ? theirs : ours).out = Fd(made[1]);
+    reader->in = Descriptor(made[0]);
+    (reader == &ours ? theirs : ours).out = Descriptor(made[1]);
   }
   return true;
 }
 
 /// Passes an end to the client. Returns false with errno.
-bool send_end(const Fd& socket, const Ends& end) noexcept {
+bool send_end(const Descriptor& socket, const Ends& end) noexcept {
   Message message;
-  const std::array<int, 2> fds{end.in.fd, end.out.fd};
+  const std::array<int, 2> fds{end.in.get(), end.out.get()};
   cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
   control->cmsg_level = SOL_SOCKET;
   control->cmsg_type = SCM_RIGHTS;
   control->cmsg_len = CMSG_LEN(sizeof fds);
   std::memcpy(CMSG_DATA(control), fds.data(), sizeof fds);
-  return ::sendmsg(socket.fd, &message.header, MSG_NOSIGNAL) == 1;
+  return ::sendmsg(socket.get(), &message.header, MSG_NOSIGNAL) == 1;
 }
 
 /// Receives the end that the listener passes. Returns 0; or the errno value of the failure, EAGAIN
 /// if it has not come yet.
-int receive_end(const Fd& socket, Ends& end) noexcept {
+int receive_end(const Descriptor& socket, Ends& end) noexcept {
   Message message;
-  const ssize_t n = ::recvmsg(socket.fd, &message.header, MSG_CMSG_CLOEXEC);
+  const ssize_t n = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
   if (n < 0) return errno;
   std::array<int, 2> fds{-1, -1};
   if (const cmsghdr* const control = CMSG_FIRSTHDR(&message.header))
     std::memcpy(fds.data(), CMSG_DATA(control), control->cmsg_len - CMSG_LEN(0));
-  end.in = Fd(fds[0]);
-  end.out = Fd(fds[1]);
+  end.in = Descriptor(fds[0]);
+  end.out = Descriptor(fds[1]);
   return end.in && end.out ? 0 : n == 0 ? ECONNREFUSED : EMFILE;
 }
 
-// --- what a loop keeps ---------------------------------------------------------------------------
-
-struct PipeLoop final : ae::LoopLocal {
-  PipeLoop(const PipeType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
-      : type(its_type), loop(its_loop), set(its_set) {
-    loop.add_source(ready);
-  }
-  ~PipeLoop() override {
-    set.loop_ends();  // stops the listeners
-    set.abandon(type);
-    loop.remove_source(ready);
-  }
-  static PipeLoop& of(const PipeType& type, ae::EventLoop& loop) {
-    ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed last
-    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
-    if (!slot) slot = std::make_unique<PipeLoop>(type, loop, set);
-    return static_cast<PipeLoop&>(*slot);
-  }
-  const PipeType& type;
-  ae::EventLoop& loop;
-  ConnectionSet& set;
-  ReadyList ready{loop};
-};
+/// What the type keeps for one loop.
+using PipeLoop = QueuedLoop<>;
 
 // --- connections ---------------------------------------------------------------------------------
 
 class PipeCarrier final : public QueuedCarrier {
  public:
-  PipeCarrier(const PipeType& type, PipeLoop& shared)
-      : QueuedCarrier(type, shared.ready), pipe_type_(type) {}
+  explicit PipeCarrier(PipeLoop& shared) : QueuedCarrier(shared.type, shared.ready) {}
   /// Establishes the connection.
   void attach(Ends ends) {
     ends_ = std::move(ends);
@@ -192,7 +122,8 @@ class PipeCarrier final : public QueuedCarrier {
 
  private:
   void connect(const Endpoint& to) override {
-    give_up_ = ae::TimePoint::clock::now() + pipe_type_.settings(to.options).connect_timeout;
+    give_up_ = ae::TimePoint::clock::now() +
+               static_cast<const PipeType&>(type()).settings(to.options).connect_timeout;
     peer_ = to.path;
     address_ = address_of(to);
     socket_ = open_socket();
@@ -207,7 +138,7 @@ class PipeCarrier final : public QueuedCarrier {
     connect(to);
     for (ae::TimePoint now; state() == State::kConnecting && !Interruption::ends(); go_on()) {
       if ((now = ae::TimePoint::clock::now()) >= deadline) return;
-      (void)poll_until(asked_ ? socket_.fd : -1, POLLIN, std::min(deadline, now + kRetry));
+      (void)poll_until(asked_ ? socket_.get() : -1, POLLIN, std::min(deadline, now + kRetry));
     }
   }
   /// Connects, as far as that is possible now.
@@ -225,7 +156,7 @@ class PipeCarrier final : public QueuedCarrier {
   /// Returns 0 or an errno value; EAGAIN: the backlog is full, or the listener has not answered.
   int ask(Ends& ends) {
     const auto* const to = reinterpret_cast<const sockaddr*>(&address_);
-    if (!asked_ && ::connect(socket_.fd, to, sizeof address_) != 0) return errno;
+    if (!asked_ && ::connect(socket_.get(), to, sizeof address_) != 0) return errno;
     asked_ = true;
     return receive_end(socket_, ends);
   }
@@ -234,13 +165,13 @@ class PipeCarrier final : public QueuedCarrier {
     if (loop() != nullptr) loop()->remove_time_event(timer_);
   }
 
-  bool readable() const override { return poll_until(ends_.in.fd, POLLIN) != 0; }
-  bool writable() const override { return !ends_.out || poll_until(ends_.out.fd, POLLOUT) != 0; }
+  bool readable() const override { return poll_now(ends_.in.get(), POLLIN); }
+  bool writable() const override { return !ends_.out || poll_now(ends_.out.get(), POLLOUT); }
   ssize_t read(void* buffer, std::size_t size) override;
   ssize_t writev(const iovec* vectors, int count) override;
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override {
-    if (direction == ae::kReadable) return poll_until(ends_.in.fd, POLLIN, deadline) != 0;
-    return !ends_.out || poll_until(ends_.out.fd, POLLOUT, deadline) != 0;
+    if (direction == ae::kReadable) return poll_until(ends_.in.get(), POLLIN, deadline);
+    return !ends_.out || poll_until(ends_.out.get(), POLLOUT, deadline);
   }
   void interest_changed() override { changed(); }
   int shutdown() override {
@@ -258,26 +189,26 @@ class PipeCarrier final : public QueuedCarrier {
   std::string local_address() const override { return local_; }
   std::string peer_address() const override { return peer_; }
   std::optional<bool> is_local() const override { return true; }
+  std::string peer() const { return peer_.empty() ? "a client of " + local_ : peer_; }
 
   /// Whether the peer has closed its end, and left bytes unread.
   bool cut() const noexcept {
     int unread = 0;
-    return (poll_until(ends_.out.fd, 0) & POLLERR) != 0 &&
-           ::ioctl(ends_.out.fd, FIONREAD, &unread) == 0 && unread > 0;
+    return poll_now(ends_.out.get(), 0) && ::ioctl(ends_.out.get(), FIONREAD, &unread) == 0 &&
+           unread > 0;
   }
   static ssize_t refuse(int error) noexcept { return errno = error, -1; }
   /// Finds out what has changed, and watches for what is wanted now.
   void changed();
-  void watch(const Fd& fd, ae::Mask direction, bool wanted);
-  void drop(Fd& fd) {
-    if (fd && loop() != nullptr) loop()->remove_file_event(fd.fd, ae::kReadable | ae::kWritable);
-    fd = Fd();
+  void watch(const Descriptor& fd, ae::Mask direction, bool wanted);
+  void drop(Descriptor& fd) {
+    if (fd && loop() != nullptr) loop()->remove_file_event(fd.get(), ae::kReadable | ae::kWritable);
+    fd = Descriptor();
   }
 
   static constexpr ae::Duration kRetry = std::chrono::milliseconds(10);
-  const PipeType& pipe_type_;
   // While it connects:
-  Fd socket_;
+  Descriptor socket_;
   sockaddr_un address_{};
   bool asked_ = false;  // the socket is connected, and the listener has to answer
   ae::TimePoint give_up_;
@@ -290,10 +221,10 @@ class PipeCarrier final : public QueuedCarrier {
 
 void PipeCarrier::changed() {
   const bool live = state() == State::kConnected && !closing();
-  const bool gone = live && poll_until(ends_.in.fd, 0) != 0;  // hung up
+  const bool gone = live && poll_now(ends_.in.get(), 0);  // hung up
   if (gone) host().peer_gone();
   if (gone && cut()) {
-    fail(errno_failure(ECONNRESET, "read from " + peer_));
+    fail(errno_failure(ECONNRESET, "read from " + peer()));
     host().keep_unread();
     return changed();
   }
@@ -303,38 +234,40 @@ void PipeCarrier::changed() {
   // Of a pipe's end, the opposite direction announces only that the other end is gone.
   const bool wants_close = live && host().wants_close();
   watch(ends_.in, ae::kWritable, wants_close && !gone);
-  watch(ends_.out, ae::kReadable, wants_close && gone && poll_until(ends_.out.fd, 0) == 0);
+  watch(ends_.out, ae::kReadable, wants_close && gone && !poll_now(ends_.out.get(), 0));
   update_ready();
 }
 
-void PipeCarrier::watch(const Fd& fd, ae::Mask direction, bool wanted) {
+void PipeCarrier::watch(const Descriptor& fd, ae::Mask direction, bool wanted) {
   if (!fd || loop() == nullptr) return;
-  const bool watched = (loop()->file_events(fd.fd) & direction) != 0;
+  const bool watched = (loop()->file_events(fd.get()) & direction) != 0;
   if (wanted && !watched)
-    loop()->add_file_event(fd.fd, direction | ae::kTrusted, [this](int, ae::Mask) {
+    loop()->add_file_event(fd.get(), direction | ae::kTrusted, [this](int, ae::Mask) {
       state() == State::kConnecting ? go_on() : changed();
     });
-  if (!wanted && watched) loop()->remove_file_event(fd.fd, direction);
+  if (!wanted && watched) loop()->remove_file_event(fd.get(), direction);
 }
 
 ssize_t PipeCarrier::read(void* buffer, std::size_t size) {
-  const ssize_t n = ::read(ends_.in.fd, buffer, size);
+  const ssize_t n = ::read(ends_.in.get(), buffer, size);
   if (n > 0) return n;
   if (n == 0) changed();  // finds out whether the peer has left bytes unread
   if (state() == State::kError) return host().no_more_unread();
   if (n < 0) return refuse(EAGAIN);
   end_was_read_ = true;
-  if (!ends_.out && state() == State::kConnected) move_to(State::kClosed);
+  if (!ends_.out) move_to(State::kClosed);
   return 0;
 }
 
 ssize_t PipeCarrier::writev(const iovec* vectors, int count) {
   if (!ends_.out) return refuse(EPIPE);
-  for (; vectors->iov_len == 0; ++vectors) --count;
-  const ssize_t n = write_quietly(ends_.out, vectors, std::min(count, IOV_MAX));
+  std::span<const iovec> parts(vectors, static_cast<std::size_t>(count));
+  while (parts.front().iov_len == 0) parts = parts.subspan(1);
+  const ssize_t n = write_without_signal(ends_.out.get(),
+                                         parts.first(std::min<std::size_t>(parts.size(), IOV_MAX)));
   if (n >= 0 || errno == EAGAIN) return n;
   const int error = errno;
-  fail(errno_failure(error, "write to " + peer_));
+  fail(errno_failure(error, "write to " + peer()));
   host().keep_unread();
   changed();
   return refuse(error);
@@ -346,7 +279,7 @@ void PipeCarrier::abandon() noexcept {
   // What is unread tells the peer of an abort. A child of fork() leaves it to its parent.
   char unread[4096];
   if (ends_.in && !aborts() && !inherited())
-    for (int i = 0; i < 1000 && ::read(ends_.in.fd, unread, sizeof unread) > 0; ++i) continue;
+    for (int i = 0; i < 1000 && ::read(ends_.in.get(), unread, sizeof unread) > 0; ++i) continue;
   drop(ends_.in);  // first, so that the peer that sees the end also sees what was left unread
   drop(ends_.out);
 }
@@ -359,8 +292,8 @@ class PipeListener final : public Listener, public LoopEndWatcher {
                AcceptHandler accepted)
       : shared_(&shared), type_(shared.type), endpoint_(at), quota_(settings.most) {
     const sockaddr_un address = address_of(at);
-    if (::bind(socket_.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(socket_.fd, settings.backlog) != 0)
+    if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(socket_.get(), settings.backlog) != 0)
       throw Error("listen on " + at.to_string() + ": " + errno_text(errno));
     handlers_->accepted.set(std::move(accepted));
     shared.set.add(*this);
@@ -371,11 +304,13 @@ class PipeListener final : public Listener, public LoopEndWatcher {
   std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
   void on_refused(const RefusedHandler& handler) override { handlers_->refused.set(handler); }
   void pause() override {
-    if (socket_) shared_->loop.remove_file_event(socket_.fd, ae::kReadable);
+    if (!socket_) return;
+    shared_->loop.remove_file_event(socket_.get(), ae::kReadable);
+    shared_->loop.remove_time_event(rest_);
   }
   void resume() override {
     if (socket_)
-      shared_->loop.add_file_event(socket_.fd, ae::kReadable | ae::kTrusted,
+      shared_->loop.add_file_event(socket_.get(), ae::kReadable | ae::kTrusted,
                                    [this](int, ae::Mask) { accept(); });
   }
 
@@ -388,24 +323,34 @@ class PipeListener final : public Listener, public LoopEndWatcher {
   void on_loop_end() noexcept override {
     if (!socket_) return;
     pause();
-    socket_ = Fd();
+    socket_ = Descriptor();
     if (!made_here_.inherited()) ::unlink(endpoint_.path.c_str());
+  }
+  /// Accepts nothing for a while. The socket stays ready as long as there are no descriptors.
+  void rest() {
+    pause();
+    rest_ = shared_->loop.add_time_event(std::chrono::milliseconds(100), [this] {
+      resume();
+      return ae::kNoMore;
+    });
   }
   void accept() {
     const std::shared_ptr<Handlers> handlers = handlers_;
     if (handlers->accepted.running() || handlers->refused.running()) return;  // nested in one
-    const Fd socket(::accept4(socket_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const Descriptor socket(
+        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     Ends ours, theirs;
     if (!socket) {
-      if (errno != EAGAIN) ++counters().accept_errors;
+      if (errno == EAGAIN) return;
+      ++counters().accept_errors;
+      rest();
     } else if (quota_.full()) {
       ++counters().refused;
       handlers->refused.run(quota_.refusal(""));
     } else if (!make_ends(ours, theirs) || !send_end(socket, theirs)) {
       ++counters().accept_errors;
     } else {
-      auto [connection, carrier] =
-          make_connection<PipeCarrier>(shared_->loop, shared_->type, *shared_);
+      auto [connection, carrier] = make_connection<PipeCarrier>(shared_->loop, *shared_);
       carrier.attach_accepted(std::move(ours), endpoint_.path, quota_.take());
       handlers->accepted.run(std::move(connection));
     }
@@ -418,7 +363,8 @@ class PipeListener final : public Listener, public LoopEndWatcher {
   const Quota quota_;
   const ae::MadeHere made_here_;
   const std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();
-  Fd socket_ = open_socket();
+  Descriptor socket_ = open_socket();
+  ae::TimerId rest_ = 0;
 };
 
 }  // namespace
@@ -455,7 +401,7 @@ ListenerPtr PipeType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 ConnectionPtr PipeType::create(ae::EventLoop& loop) const {
-  return make_connection<PipeCarrier>(loop, *this, PipeLoop::of(*this, loop)).first;
+  return make_connection<PipeCarrier>(loop, PipeLoop::of(*this, loop)).first;
 }
 
 }  // namespace pipes
