@@ -308,10 +308,11 @@ class AECONN_API Carrier : public CarrierBase {
   /// then fails the connection, and reports an Error as EINVAL with its text.
   virtual void connect(const Endpoint& to) = 0;
   /// Connects and blocks until `deadline` at the latest. Returns in state kConnected or kError, or
-  /// in kConnecting if the deadline has passed. Runs no handler. May throw like connect().
+  /// in kConnecting if the deadline has passed, or if Interruption::came() is true after EINTR; the
+  /// core then fails the connection. Runs no handler. May throw like connect().
   virtual void connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
   /// Reads like read(2). Returns 0 at end of stream, and then moves to kClosed if shutdown() was
-  /// called before. In state kError it is called only after keep_unread().
+  /// called before. Called in state kConnected; in kError only after keep_unread().
   virtual ssize_t read(void* buffer, std::size_t size) = 0;
   /// Writes like writev(2), and may accept fewer bytes than given. `count` may exceed IOV_MAX, and
   /// some vectors may be empty, but not all. Must not raise SIGPIPE. Accepted bytes are sent in
@@ -330,17 +331,20 @@ class AECONN_API Carrier : public CarrierBase {
   virtual int shutdown() = 0;
   /// Begins to close the connection, in any state; the program's handlers are already cleared. The
   /// carrier must call release(), at once or later: when the bytes accepted by writev() are
-  /// delivered, or the time linger() has passed. If aborts() is true, it delivers nothing more, and
-  /// the peer should see an error if the transport can signal one.
+  /// delivered, or the time linger() has passed. The peer then reads end of stream, not an error,
+  /// even if this end has left bytes unread. If aborts() is true, it delivers nothing more, and the
+  /// peer should see an error if the transport can signal one.
   virtual void close() noexcept = 0;
   /// Frees everything that depends on the loop, without waiting, because the loop is being
-  /// destroyed. The core fails the connection. Called before close() or between close() and
-  /// release(), but not after release(); facts may still be asked afterwards. The destructor of a
-  /// carrier may still ask its host, for example aborts(), but must report nothing.
+  /// destroyed. The peer should see the same as after close(). If inherited() is true, the process
+  /// is a child of fork(), and the connection goes on in its parent: neither read nor write. The
+  /// core fails the connection. Called before close() or between close() and release(), but not
+  /// after release(); facts may still be asked afterwards. The destructor of a carrier may still
+  /// ask its host, for example aborts(), but must report nothing.
   virtual void abandon() noexcept = 0;
-  /// Blocks until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN;
-  /// `direction` is one of the two. Runs no handler. Returns false if the deadline has passed, or
-  /// if Interruption::came() is true after EINTR.
+  /// Blocks until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN: also for
+  /// an end, a failure, or EPIPE after shutdown(). `direction` is one of the two. Runs no handler.
+  /// Returns false if the deadline has passed, or if Interruption::came() is true after EINTR.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------

@@ -199,6 +199,27 @@ TEST_CASE("event loop: end of stream and reset are readable", "[ae]") {
   REQUIRE(runs_until(loop, [&] { return ended; }));
 }
 
+// A carrier over pipes watches for the end with it, while bytes are unread
+// (docs/add-a-transport.md).
+TEST_CASE("event loop: of a pipe's end, the opposite direction tells that the other end is gone",
+          "[ae]") {
+  AnyLoop loop;
+  const bool writer_goes = GENERATE(false, true);
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], "unread", 6) == 6);
+  const int stays = ends[writer_goes ? 0 : 1], goes = ends[writer_goes ? 1 : 0];
+  int calls = 0;
+  loop.add_file_event(stays, writer_goes ? kWritable : kReadable, [&](int, Mask) { ++calls; });
+  turns(loop, 3);
+  CHECK(calls == 0);
+  ::close(goes);
+  turns(loop, 3);
+  CHECK(calls == 3);
+  loop.remove_file_event(stays, kReadable | kWritable);
+  ::close(stays);
+}
+
 TEST_CASE("event loop: a handler may remove its own events and close its file", "[ae][lifetime]") {
   AnyLoop loop;
   Sockets s;
