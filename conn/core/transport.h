@@ -85,7 +85,8 @@ class AECONN_API Transport : public ConnectionType {
   [[nodiscard]] virtual PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                                   PendingHandler arrived) const;
   /// Serves a socket that is already listening like adopt_listener(), but hands out pending
-  /// connections like open_port(). The default throws Error.
+  /// connections like open_port(). The port listener uses a duplicate of `fd`: the caller closes
+  /// `fd`, once nothing else can fail. The default throws Error.
   [[nodiscard]] virtual PortListenerPtr adopt_port(ae::EventLoop& loop, int fd,
                                                    PendingHandler arrived,
                                                    const Options& options = {}) const;

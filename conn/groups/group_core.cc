@@ -73,18 +73,13 @@ GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread&
 
 void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
                      const OpenPort& open_port) {
-  try {
-    loops_.on_each([&](ae::EventLoop& loop, std::size_t index) {
-      GroupPart& part = *parts_[index];
-      part.loop = &loop;
-      part.opened_by = std::this_thread::get_id();
-      open_acceptor(part, endpoint, make(loop, index));
-    });
-    open_ports(open_port);
-  } catch (...) {
-    close();
-    throw;
-  }
+  loops_.on_each([&](ae::EventLoop& loop, std::size_t index) {
+    GroupPart& part = *parts_[index];
+    part.loop = &loop;
+    part.opened_by = std::this_thread::get_id();
+    open_acceptor(part, endpoint, make(loop, index));
+  });
+  open_ports(open_port);
 }
 
 void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
@@ -139,7 +134,7 @@ void GroupCore::open_ports(const OpenPort& open_port) {
     });
   } catch (const std::exception&) {
     // Only another loop could not be reached, for example because it has ended meanwhile. The group
-    // listens, and an adopted socket is its own, so it must not be said to have failed.
+    // listens.
     if (!open) throw;
   }
   if (one) return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/listener_group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -16,18 +18,24 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Creates and opens the internals of a listener group. If opening throws, closes them again.
+/// Closes the internals of a listener group.
+struct Closing {
+  explicit Closing(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+  ~Closing() { core->close(); }
+  const std::shared_ptr<GroupCore> core;
+};
+
+/// Creates and opens the internals of a listener group. They are closed when the last copy of the
+/// returned pointer is destroyed, or when opening throws.
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
                                      const Spread& spread, const GroupCore::OpenPort& open_port) {
-  auto core = std::make_shared<GroupCore>(type, loops, spread);
-  try {
-    core->open(endpoint, make, open_port);
-  } catch (...) {
-    core->close();
-    throw;
-  }
-  return core;
+  auto closing = std::make_shared<Closing>(std::make_shared<GroupCore>(type, loops, spread));
+  GroupCore* const core = closing->core.get();
+  core->open(endpoint, make, open_port);
+  return {std::move(closing), core};
 }
 
 }  // namespace
@@ -38,9 +46,7 @@ ListenerGroup::ListenerGroup(const ConnectionType& type,
                              std::vector<std::shared_ptr<GroupCore>> cores,
                              std::vector<Skipped> not_served)
     : type_(type), cores_(std::move(cores)), not_served_(std::move(not_served)) {}
-ListenerGroup::~ListenerGroup() {
-  for (const auto& core : cores_) core->close();
-}
+ListenerGroup::~ListenerGroup() = default;
 
 const ConnectionType& ListenerGroup::type() const noexcept { return type_; }
 std::vector<Endpoint> ListenerGroup::endpoints() const {
@@ -163,32 +169,22 @@ class SharedHandlers {
   std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-struct Cores {
-  std::vector<std::shared_ptr<GroupCore>> open;
-  ~Cores() {
-    for (const auto& core : open) core->close();
-  }
-};
-
 ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
                                 const Endpoint& endpoint, const MakeAcceptHandler& make,
                                 const Spread& spread) {
   list.check(endpoint);
   SharedHandlers handlers(loops, make);
-  Cores cores;
+  std::vector<std::shared_ptr<GroupCore>> cores;
   std::vector<Skipped> missing = list.listen_on_each(
       endpoint,
       [&](const Candidate& candidate, const Endpoint& at) {
-        cores.open.push_back(open_core(
+        cores.push_back(open_core(
             *candidate.type, loops, at,
             [&](ae::EventLoop& loop, std::size_t index) { return handlers(loop, index); }, spread));
-        return cores.open.back()->endpoints();
+        return cores.back()->endpoints();
       },
-      [&] {
-        for (const auto& core : cores.open) core->close();
-        cores.open.clear();
-      });
-  return std::make_unique<ListenerGroup>(list, std::exchange(cores.open, {}), std::move(missing));
+      [&] { cores.clear(); });
+  return std::make_unique<ListenerGroup>(list, std::move(cores), std::move(missing));
 }
 
 }  // namespace
@@ -215,10 +211,12 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
   Endpoint endpoint;
   endpoint.scheme = type.name();
   endpoint.options = options;
-  return std::make_unique<ListenerGroup>(make_core(
+  auto listener = std::make_unique<ListenerGroup>(make_core(
       type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
         return Transport::of(type).adopt_port(*part.loop, fd, std::move(arrived), options);
       }));
+  ::close(fd);  // the port listener has a duplicate; nothing can fail any more
+  return listener;
 }
 
 std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops) {

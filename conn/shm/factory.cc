@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a ShmType makes connections and listeners.
 
+#include <unistd.h>
+
 #include "conn/core/make_connection.h"
 #include "conn/shm/acceptor.h"
 #include "conn/shm/carrier.h"
@@ -34,9 +36,11 @@ ListenerPtr ShmType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 
 ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
-  return listen_with(
+  ListenerPtr listener = listen_with(
       *this, loop, settings_for(options), {}, std::move(accepted),
       [&](PendingHandler arrived) { return adopt_port(loop, fd, std::move(arrived), options); });
+  ::close(fd);  // the listener has a duplicate
+  return listener;
 }
 
 LoopAcceptorPtr ShmType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -116,8 +116,8 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   const int family = check_socket(fd);
   if (number_of(fd, SO_ACCEPTCONN) == 0)
     refuse(fd, "it does not listen: call listen() on it first, or adopt() if it is connected");
-  // The following steps use a duplicate of `fd`, so that the caller still owns `fd` if one of them
-  // fails.
+  // The listener uses a duplicate of `fd`, so that the caller still owns `fd` if a step fails here
+  // or later.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) refuse(fd, errno_text(errno));
   if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
@@ -150,13 +150,14 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
                                                    std::move(sockets), std::move(to));
   undo.fd = -1;
-  Fd(fd).reset();
   return listener;
 }
 
 ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                        const Options& options) const {
-  return adopt_to(loop, fd, options, {.accepted = std::move(accepted)});
+  ListenerPtr listener = adopt_to(loop, fd, options, {.accepted = std::move(accepted)});
+  Fd(fd).reset();
+  return listener;
 }
 
 PortListenerPtr SocketType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,

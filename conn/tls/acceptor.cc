@@ -34,10 +34,13 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
   shared.add(*this);
 }
 
-void Acceptor::start(ListenerPtr below) {
+void Acceptor::start() {
   shared_->threads().grow(contexts_->get()->settings().handshake_threads);
-  below_ = std::move(below);
   reloader_.begin(contexts_->get());
+}
+
+void Acceptor::listen_on(ListenerPtr below) {
+  below_ = std::move(below);
   below_->on_refused([this](const Failure& failure) {
     ++(failure.code == std::errc::connection_refused ? counters_.refused : counters_.accept_errors);
     refused_.tell(failure);

@@ -29,8 +29,11 @@ class Acceptor final : public ae::Deferred,
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
   ~Acceptor() override { stop(); }
-  /// Starts listening. The listener `below` must pass its connections to arrived().
-  void start(ListenerPtr below);
+  /// Starts what handshakes need: threads, and watching files. Throws Error. To be called before
+  /// the listener below is opened, so that a failure leaves nothing behind.
+  void start();
+  /// Takes over the open listener `below`, which must pass its connections to arrived().
+  void listen_on(ListenerPtr below);
   /// Stops listening and ends all handshakes; no handler runs afterwards.
   void stop() noexcept override;
 

@@ -20,7 +20,8 @@ ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start(below_.listen(loop, below_endpoint(endpoint), [inner](ConnectionPtr arrival) {
+  inner->start();
+  inner->listen_on(below_.listen(loop, below_endpoint(endpoint), [inner](ConnectionPtr arrival) {
     inner->arrived(std::move(arrival));
   }));
   return listener;
@@ -44,7 +45,8 @@ ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start(below_.adopt_listener(
+  inner->start();
+  inner->listen_on(below_.adopt_listener(
       loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
       below_options(options)));
   return listener;
@@ -74,7 +76,8 @@ LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endp
       [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
   LoopAcceptor& receiver = *below;
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start(std::move(below));
+  inner->start();
+  inner->listen_on(std::move(below));
   return std::make_unique<TlsLoopAcceptor>(std::move(listener), receiver);
 }
 
