@@ -128,7 +128,7 @@ class Closed(unittest.TestCase):
     def test_all_methods_are_here(self):
         methods = {
             name
-            for name, one in vars(aeconn.Socket).items()
+            for name in dir(aeconn.Socket)
             if callable(getattr(aeconn.Socket, name)) and not name.startswith("_")
         }
         self.assertEqual(methods | {"__repr__"}, CALLS.keys())
@@ -356,7 +356,7 @@ class Keeper(unittest.TestCase):
             keeper = _keeper._Keeper()
             before = len(os.listdir("/proc/self/fd"))
             with self.subTest(missing=name), adopted() as (ours, theirs), mock.patch.object(
-                aeconn._socket, "keeper", keeper
+                aeconn._connection, "keeper", keeper
             ):
                 ours.transport = lambda: "tls"
                 with contextlib.ExitStack() as stack:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ._native import lib
 
 if TYPE_CHECKING:
+    from ._connection import Connection
     from ._socket import Socket
 
 _SOON = 0.002  # seconds until the next check
@@ -70,14 +71,14 @@ class _Keeper:
             os.close(wakes)
             raise
 
-    def hold(self, connection: Socket) -> None:
+    def hold(self, connection: Connection) -> None:
         """A call waits with the connection and runs its loop meanwhile."""
         self._set(connection, 0)
 
-    def release(self, connection: Socket) -> None:
+    def release(self, connection: Connection) -> None:
         self._set(connection, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _set(self, connection: Socket, events: int) -> None:
+    def _set(self, connection: Connection, events: int) -> None:
         fd = connection._kept_at
         if fd is None:
             return
@@ -87,7 +88,7 @@ class _Keeper:
             if kept is not None and kept() is connection and self._poll is not None:
                 self._poll.modify(fd, events)
 
-    def drop(self, connection: Socket) -> None:
+    def drop(self, connection: Connection) -> None:
         """May be called again if it was interrupted, even if the loop was freed since."""
         with self._lock:
             fd = connection._kept_at
