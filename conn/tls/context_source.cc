@@ -27,8 +27,10 @@ Options of_context(const Options& endpoint) {
 
 }  // namespace
 
-/// How long files that could not be used are not tried again, unless a caller asks for that.
-constexpr std::chrono::seconds kPause(1);
+/// How long files that could not be used are not tried again. Shorter than the pause after which a
+/// listener tries again, and as long as the loops of one group may be apart: then one of them reads
+/// the files for all.
+constexpr std::chrono::milliseconds kPause(500);
 
 struct ContextTable::Slot final : ContextSource {
   Slot(ContextTable& its_table, Options of_endpoint)
@@ -37,8 +39,12 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
-  bool reload(const FileStamps& now, bool again) const override {
-    return table.reload(*this, now, again);
+  Reloaded reload(const FileStamps& now) const override { return table.reload(*this, now); }
+  bool is_to_report(const std::string& failure) const override {
+    const std::lock_guard lock(table.mutex_);
+    if (failure == reported) return false;
+    reported = failure;
+    return true;
   }
   /// Returns statistics of the session cache of this slot's server context; zeros if that context
   /// has not been made.
@@ -55,7 +61,8 @@ struct ContextTable::Slot final : ContextSource {
   // by the table's lock.
   mutable FileStamps unusable;
   mutable std::chrono::steady_clock::time_point try_again{};
-  bool serves = false;  // whether listeners use this slot; guarded by the table's lock
+  mutable std::string reported;  // by a listener since the files were usable; guarded likewise
+  bool serves = false;           // whether listeners use this slot; guarded by the table's lock
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
@@ -99,16 +106,20 @@ void ContextTable::configure(const Options& options) {
   for (Renewed& one : renewed) {
     one.slot->serves = one.serves;
     one.slot->unusable = {};
+    one.slot->reported.clear();
     const std::lock_guard slot_lock(one.slot->mutex);
     one.slot->context.swap(one.context);
   }
 }
 
-bool ContextTable::reload(const Slot& slot, const FileStamps& now, bool again) {
+ContextSource::Reloaded ContextTable::reload(const Slot& slot, const FileStamps& now) {
+  using enum ContextSource::Reloaded;
   const std::lock_guard lock(mutex_);
-  if (slot.get()->stamps() == now) return false;
-  if (!again && slot.unusable == now && std::chrono::steady_clock::now() < slot.try_again)
-    return false;
+  if (slot.get()->stamps() == now) {
+    slot.reported.clear();
+    return kNothing;
+  }
+  if (slot.unusable == now && std::chrono::steady_clock::now() < slot.try_again) return kUnusable;
   std::shared_ptr<const Context> next = make(options_, slot.options, trust_);
   try {
     now.refuse_special();
@@ -120,10 +131,11 @@ bool ContextTable::reload(const Slot& slot, const FileStamps& now, bool again) {
     throw;
   }
   slot.unusable = {};
+  slot.reported.clear();
   dropped_before_ += slot.sessions().dropped;
   const std::lock_guard slot_lock(slot.mutex);
   slot.context.swap(next);
-  return true;
+  return kReplaced;
 }
 
 void ContextTable::set_pass_phrase(std::string_view phrase) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
@@ -23,12 +24,21 @@ class ContextSource {
 
   virtual ~ContextSource() = default;
   virtual std::shared_ptr<const Context> get() const = 0;
-  /// Reads the certificates and keys that the options name again, and replaces the context. Does
-  /// nothing if `now`, the state of the files, is that from which the context was made. A state
-  /// with which an earlier call failed is tried only if `again` is set: the reason, such as a lack
-  /// of descriptors, may be gone. Returns whether the context was replaced. Throws Error, and keeps
-  /// the context, if the files cannot be used.
-  virtual bool reload(const FileStamps& now, bool again = false) const = 0;
+  /// What a call of reload() has done.
+  enum class Reloaded {
+    kNothing,   ///< the context was made from the same files
+    kReplaced,  ///< the context was made anew
+    /// Nothing: an attempt with the same files has failed a moment ago. Later one may succeed,
+    /// since the reason, such as a lack of descriptors, may be gone.
+    kUnusable
+  };
+  /// Reads the certificates and keys that the options name again, and replaces the context, unless
+  /// `now`, the state of the files, is that from which the context was made. Throws Error, and
+  /// keeps the context, if the files cannot be used.
+  virtual Reloaded reload(const FileStamps& now) const = 0;
+  /// Whether a listener is to report `failure`, the text of an Error of reload(): false if one has
+  /// reported it, and the files were not usable since.
+  virtual bool is_to_report(const std::string& failure) const = 0;
 };
 
 class ContextTable {
@@ -59,7 +69,7 @@ class ContextTable {
 
  private:
   struct Slot;
-  bool reload(const Slot& slot, const FileStamps& now, bool again);
+  ContextSource::Reloaded reload(const Slot& slot, const FileStamps& now);
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
                                       std::shared_ptr<TrustCache> trust) const;

@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "conn/error.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 namespace {
 
 constexpr ae::Duration kFirstPause = std::chrono::seconds(1), kLastPause = std::chrono::minutes(1);
+constexpr const char* kOldOnesStay = "TLS files not read again, the old ones stay: ";
 
 }  // namespace
 
@@ -114,26 +117,54 @@ void Reloader::check() {
     const bool stable = now == seen_ || now == context->stamps();
     seen_ = std::move(now);
     if (!stable) return check_in(ContextSource::kQuiet);
-    if (contexts_.reload(seen_, retries_)) ++shared_.counters.reloads;
     retries_ = false;
-    pause_ = ae::Duration::zero();
-    reported_.clear();
+    reload();
   } catch (const std::exception& error) {
-    failed("TLS files not read again, the old ones stay: ", error);
+    failed(kOldOnesStay, error);
   }
 }
 
-/// Plans another check, and reports the failure unless it was the last one reported. The handler
-/// that it is reported to may stop this object.
-void Reloader::failed(const char* what, const std::exception& error) {
-  pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
-  if (timer_ == 0) {
-    retries_ = true;
-    check_in(pause_);
+/// Reads the files in their state seen_. Every loop that notices files which cannot be used tries
+/// again later, whether or not it was the one that read them: that loop may end. One loop reports
+/// them.
+void Reloader::reload() {
+  try {
+    switch (contexts_.reload(seen_)) {
+      case ContextSource::Reloaded::kUnusable:
+        return try_later();
+      case ContextSource::Reloaded::kReplaced:
+        ++shared_.counters.reloads;
+        break;
+      case ContextSource::Reloaded::kNothing:
+        break;
+    }
+    pause_ = ae::Duration::zero();
+    reported_.clear();
+  } catch (const Error& error) {
+    try_later();
+    std::string text = kOldOnesStay + std::string(error.what());
+    if (contexts_.is_to_report(text)) report(std::move(text));
   }
+}
+
+void Reloader::try_later() {
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
+  if (timer_ != 0) return;
+  retries_ = true;
+  check_in(pause_);
+}
+
+/// Plans another check, and reports the failure unless it was the last one reported.
+void Reloader::failed(const char* what, const std::exception& error) {
+  try_later();
   std::string text = what + std::string(error.what());
   if (text == reported_) return;
   reported_ = text;
+  report(std::move(text));
+}
+
+/// The handler that it is reported to may stop this object.
+void Reloader::report(std::string text) {
   ++shared_.counters.reload_failures;
   refused_.tell({std::make_error_code(std::errc::invalid_argument), std::move(text)});
 }

@@ -46,7 +46,10 @@ class Reloader {
   void check_soon();
   void check_at_once(const Context& context);
   void check();
+  void reload();
+  void try_later();
   void failed(const char* what, const std::exception& error);
+  void report(std::string text);
 
   LoopState& shared_;
   const ContextSource& contexts_;
@@ -55,9 +58,9 @@ class Reloader {
   std::optional<FileWatch> watch_;
   FileStamps seen_;        // the state of the files at the last check
   ae::TimerId timer_ = 0;  // of the next check
-  bool retries_ = false;   // whether that check repeats one that failed
+  bool retries_ = false;   // whether that check comes after one that failed
   ae::Duration pause_{};   // until the next check, after a failure
-  std::string reported_;   // the last failure, which is not reported twice
+  std::string reported_;   // the last failure of this loop alone, which is not reported twice
 };
 
 }}}  // namespace conn::tls

@@ -122,7 +122,7 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint,
   const FileStamps now(files_of(context->settings()));
   if (now == context->stamps() || !now.quiet_for(ContextSource::kQuiet)) return context;
   try {
-    if (source->reload(now)) ++state.counters.reloads;
+    if (source->reload(now) == ContextSource::Reloaded::kReplaced) ++state.counters.reloads;
   } catch (const Error&) {
     ++state.counters.reload_failures;
   }

@@ -8,11 +8,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "conn/tcp/tcp_type.h"
+#include "conn/tls/context_source.h"
 #include "tests/support/catch.h"
 #include "tests/support/group_kit.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/tls_kit.h"
 
 using conn::ConnectionPtr;
@@ -121,6 +124,47 @@ TEST_CASE("tls group: with reload=auto one loop reads changed files, and all use
   RUN_UNTIL(group.loop, reloads() == 1);
   for (int i = 0; i < 3; ++i) CHECK(group.visit().peer_user() == "second");
   CHECK(reloads() == 1);
+}
+
+TEST_CASE("tls group: with reload=auto the loops do not rely on the one that could not read files",
+          "[group][tls][reload]") {
+  Group group({}, {{"resumption", "no"}});
+  ae::LoopGroup& loops = group.served->group;
+  const std::string cert = group.folder.path() + "/watched.pem";
+  const auto install = [&](const testing::Identity& id) {
+    std::ofstream(cert) << std::ifstream(id.chain).rdbuf() << std::ifstream(id.key).rdbuf();
+  };
+  install(group.ca.issue({.common_name = "first", .names = {"IP:127.0.0.1"}}));
+  const testing::Identity second =
+      group.ca.issue({.common_name = "second", .names = {"IP:127.0.0.1"}});
+  group.type().configure({{"cert", cert}, {"reload", "auto"}});
+  for (int i = 0; i < 3; ++i) CHECK(group.visit().peer_user() == "first");
+  std::atomic<std::uint64_t> told{0};
+  group.served->listener->on_refused([&](const conn::Failure&) {
+    ++told;
+    for (std::size_t i = 0; i < loops.size(); ++i)
+      if (loops.thread(i) == std::this_thread::get_id()) loops.loop(i)->stop();
+  });
+  install(second);
+  {
+    const testing::NoNewDescriptors none;
+    RUN_UNTIL(group.loop, told != 0);
+    std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);  // the others notice it, too
+  }
+  const auto reloaded = [&] {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < loops.size(); ++i) {
+      if (!loops.poster(i).open()) continue;
+      loops.ask(i, [&](ae::EventLoop& loop) {
+        for (const auto& [key, value] : group.type().statistics(loop))
+          if (key == "reloads") sum += value;
+      });
+    }
+    return sum;
+  };
+  RUN_UNTIL(group.loop, reloaded() == 1);
+  for (int i = 0; i < 2; ++i) CHECK(group.visit().peer_user() == "second");
+  CHECK(told == 1);
 }
 
 TEST_CASE("tls group: the kernel spreads it, as what it is over", "[group][tls]") {

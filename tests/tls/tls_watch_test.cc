@@ -12,6 +12,7 @@
 #include "conn/tls/context_source.h"
 #include "conn/tls/file_watch.h"
 #include "tests/support/catch.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/tls_kit.h"
 
 using conn::ConnectionPtr;
@@ -19,6 +20,7 @@ using conn::Options;
 using conn::State;
 using testing::Contains;
 using testing::Identity;
+using testing::NoNewDescriptors;
 using testing::TlsSite;
 namespace fs = std::filesystem;
 
@@ -62,8 +64,9 @@ struct WatchSite : TlsSite {
     });
     RUN_UNTIL(loop, over);
   }
-  std::uint64_t count(const std::string& name) {
-    for (const auto& [key, value] : server.statistics(loop))
+  std::uint64_t count(const std::string& name) { return count(name, loop); }
+  std::uint64_t count(const std::string& name, ae::EventLoop& where) const {
+    for (const auto& [key, value] : server.statistics(where))
       if (key == name) return value;
     return 0;
   }
@@ -339,16 +342,69 @@ TEST_CASE("tls watch: files that could not be used for a passing reason are trie
   site.install(site.issue("first"), site.place);
   site.serve(site.place);
   REQUIRE(site.visit() == "first");
-  rlimit limit{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
   site.install(site.issue("second"), site.place);
-  const rlimit none{3, limit.rlim_max};  // 0 to 2 are open: no other descriptor can be made
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  const std::string why = site.complaint();
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  REQUIRE_THAT(why, Contains("the old ones stay"));
+  {
+    const NoNewDescriptors none;
+    REQUIRE_THAT(site.complaint(), Contains("the old ones stay"));
+  }
   REQUIRE(site.after_reload(1) == "second");
   REQUIRE(site.count("reload_failures") == 1);
+}
+
+TEST_CASE("tls watch: another change meanwhile does not stop them from being tried again",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  site.serve(site.place);
+  site.install(site.issue("second"), site.place);
+  {
+    const NoNewDescriptors none;
+    CHECK_THAT(site.complaint(), Contains("the old ones stay"));
+  }
+  std::ofstream(site.place / "other") << "x";
+  REQUIRE(site.after_reload(1) == "second");
+  REQUIRE(site.count("reload_failures") == 1);
+}
+
+TEST_CASE("tls watch: files that another loop or a client could not use are tried again",
+          "[tls][reload]") {
+  WatchSite site;
+  site.install(site.issue("first"), site.place);
+  int told = 0;
+  const auto note = [&](const conn::Failure&) { ++told; };
+  site.server.configure(site.files(site.place));
+  site.listener = site.listen();
+  site.listener->on_refused(note);
+  SECTION("the listener of another loop, one of which ends") {
+    testing::AnyLoop beside(site.loop);
+    conn::ListenerPtr other = site.server.listen(beside, conn::Endpoint::parse("tls://127.0.0.1:0"),
+                                                 [](ConnectionPtr) {});
+    other->on_refused(note);
+    site.install(site.issue("second"), site.place);
+    {
+      const NoNewDescriptors none;
+      site.run_for(3 * conn::tls::ContextSource::kQuiet);  // both have noticed the change
+    }
+    REQUIRE(told == 1);
+    (GENERATE(false, true) ? other : site.listener).reset();
+    RUN_UNTIL(site.loop, site.count("reloads") + site.count("reloads", beside) == 1);
+    CHECK(site.count("reload_failures") + site.count("reload_failures", beside) == 1);
+  }
+  SECTION("a client of the same type") {
+    site.install(site.issue("second"), site.place);
+    std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
+    const ConnectionPtr client = site.server.create(site.loop);
+    {
+      const NoNewDescriptors none;
+      client->connect(site.listener->endpoints().front(), [](conn::Connection&) {});
+      REQUIRE(site.count("reload_failures") == 1);
+      site.run_for(2 * conn::tls::ContextSource::kQuiet);
+    }
+    RUN_UNTIL(site.loop, site.count("reloads") == 1);
+  }
+  CHECK(told <= 1);
+  if (!site.listener) site.listener = site.listen();
+  CHECK(site.visit() == "second");
 }
 
 TEST_CASE("tls watch: the handler of a report may destroy the listener", "[tls][reload]") {
