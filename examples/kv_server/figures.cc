@@ -246,14 +246,14 @@ void write_counters(Text& out, const Statistics& s) {
 }
 
 void write_gauges(Text& out, const Figures& sum, const Data& data, const Config& config,
-                  std::int64_t started_us) {
+                  std::int64_t start_date_s) {
   const auto gauge = [&out](std::string_view name, std::string_view help, std::uint64_t value) {
     out.begin(name, kGauge, help);
     out.sample({}, value);
   };
   gauge("kv_loops", "Event loops that serve clients.", config.loops);
   gauge("kv_start_time_seconds", "Start time of the server in seconds since 1970.",
-        static_cast<std::uint64_t>(started_us / 1'000'000));
+        static_cast<std::uint64_t>(start_date_s));
   gauge("kv_clients", "Connected clients.", sum.clients);
   gauge("kv_clients_limit", "Maximum number of connected clients (maxclients).",
         static_cast<std::uint64_t>(config.maxclients));
@@ -292,7 +292,7 @@ std::string metrics_of(std::span<const Figures> loops, Together& together) {
   }();
   Text own;
   write_counters(own, sum.statistics);
-  write_gauges(own, sum, data_of(together.store), config, together.started_us);
+  write_gauges(own, sum, data_of(together.store), config, together.start_date_s);
   return conn::metrics(sum.transports) + own.text();
 }
 

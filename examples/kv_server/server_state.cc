@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <functional>
 #include <new>
@@ -23,12 +24,12 @@ void Statistics::add(const Statistics& other) {
   }
 }
 
-Server::Clock Server::system_clock() {
+Server::Clock Server::steady_clock() {
   // Read for every batch of requests, for periods of 100 ms and more: the time of the last tick of
   // the kernel's timer is enough.
   return [] {
     timespec now{};
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
   };
 }
@@ -110,8 +111,11 @@ void Server::tick() {
 // --- what the loops share ------------------------------------------------------------------------
 
 Together::Together(Config its_config, std::size_t loop_count, Server::Clock its_clock)
-    : clock(its_clock != nullptr ? its_clock : Server::system_clock()),
+    : clock(its_clock != nullptr ? its_clock : Server::steady_clock()),
       started_us(clock()),
+      start_date_s(std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count()),
       store(loop_count > 1),
       config(std::move(its_config)),
       servers_(loop_count) {

@@ -113,8 +113,8 @@ inline constexpr std::string_view kLoopTimes = "Loop";
 /// The server of one loop. Must be used and destroyed on its loop's thread.
 class Server {
  public:
-  using Clock = std::int64_t (*)();  ///< microseconds since 1970
-  static Clock system_clock();
+  using Clock = std::int64_t (*)();  ///< microseconds; setting the date does not change it
+  static Clock steady_clock();
   Server(Together& all, std::size_t its_loop);
   /// A server that shares nothing with other loops.
   explicit Server(Clock clock = nullptr);
@@ -200,6 +200,7 @@ class Together {
   std::function<void(std::string_view)> log;  ///< any thread
   const Server::Clock clock;
   const std::int64_t started_us;
+  const std::int64_t start_date_s;  ///< seconds since 1970
   Store store;
 
   // The authoritative configuration. Each Server has a copy.

@@ -2,10 +2,8 @@
 // External influences on a loop: the wall clock jumps, the process is stopped, signals interrupt
 // all calls.
 
-#include <dlfcn.h>
 #include <ev.h>
 #include <pthread.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,42 +15,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 #include "tests/support/testing.h"
-
-namespace {
-
-std::atomic<long> wall_shift{0};  // seconds
-
-}  // namespace
-
-/// Replaces clock_gettime() for libev and libstdc++; only the wall clock is shifted. Weak: another
-/// file of the tests may define it, too.
-extern "C" __attribute__((weak)) int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  using Function = int (*)(clockid_t, timespec*);
-  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "clock_gettime"));
-  const int result = real(clock, now);
-  if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += wall_shift;
-  return result;
-}
-
-extern "C" __attribute__((weak)) int gettimeofday(timeval* now, void* zone) noexcept {
-  using Function = int (*)(timeval*, void*);
-  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "gettimeofday"));
-  const int result = real(now, zone);
-  if (result == 0) now->tv_sec += wall_shift;
-  return result;
-}
+#include "tests/support/wall_clock.h"
 
 namespace {
 
 using namespace loop_kit;
-
-struct WallClock {
-  static void jump(std::chrono::seconds by) { wall_shift += by.count(); }
-  WallClock() = default;
-  WallClock(const WallClock&) = delete;
-  WallClock& operator=(const WallClock&) = delete;
-  ~WallClock() { wall_shift = 0; }
-};
+using testing::WallClock;
 
 /// Sends this thread signals repeatedly, with a handler that only counts.
 class Nuisance {
