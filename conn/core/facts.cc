@@ -5,6 +5,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/core/in_place_state.h"
 #include "conn/kit/resolver.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -77,7 +78,11 @@ std::optional<bool> ConnectionFacts::is_local() const {
 std::string ConnectionFacts::path() const { return ConnectionCore::of(*this).path_and_origin(); }
 
 std::vector<std::pair<std::string, std::string>> ConnectionFacts::info() const {
-  return ConnectionCore::of(*this).info_and_origin();
+  const ConnectionCore& c = ConnectionCore::of(*this);
+  auto facts = c.info_and_origin();
+  const std::size_t pending = c.in_place_ != nullptr ? c.in_place_->output().waiting() : 0;
+  if (pending != 0) facts.emplace_back("pending", std::to_string(pending));
+  return facts;
 }
 
 std::string ConnectionFacts::peer_certificate() const {

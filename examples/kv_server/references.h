@@ -102,6 +102,12 @@ class References {
 
   /// The bytes of values that wait or are unreleased.
   std::size_t bytes() const noexcept { return bytes_; }
+  /// The bytes of values that wait.
+  std::uint64_t waiting_bytes() const noexcept {
+    std::uint64_t sum = 0;
+    for (std::size_t i = first_; i != waiting_.size(); ++i) sum += waiting_[i].size;
+    return sum;
+  }
   /// The number of values that wait or are unreleased.
   std::size_t count() const noexcept { return waiting_.size() - first_ + on_way_; }
   bool waits() const noexcept { return first_ != waiting_.size(); }

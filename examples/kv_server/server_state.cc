@@ -101,7 +101,8 @@ void Server::tick() {
   for (const auto& [id, session] : sessions) {
     const std::int64_t idle_s = (now - session->last_interaction_us()) / 1'000'000;
     if (idle_s >= 2) session->shrink();
-    if (config.timeout_seconds > 0 && idle_s > config.timeout_seconds && !session->killed()) {
+    if (config.timeout_seconds > 0 && idle_s > config.timeout_seconds && !session->killed() &&
+        !session->takes_output()) {
       ++statistics.timed_out;
       session->kill();
     }

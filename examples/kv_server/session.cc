@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -122,6 +123,34 @@ void Session::note_sent() noexcept {
   }
   unsent_ = now;
   last_interaction_us_ = server_->now_us();
+}
+
+/// The output that the client has not taken, as far as it is known: what waits here, in the
+/// connection, and below it.
+std::uint64_t Session::untaken() const {
+  std::uint64_t sum = output_.size() + references_.waiting_bytes();
+  if (!info().facts) return sum;
+  for (const auto& [name, value] : info().facts()) {
+    if (name == "pending" || name == "unsent") sum += std::strtoull(value.c_str(), nullptr, 10);
+  }
+  return sum;
+}
+
+bool Session::takes_output() noexcept {
+  if (!output_.empty() && !has_values()) return false;
+  const std::int64_t now = server_->now_us();
+  const bool compares = untaken_at_us_ > last_interaction_us_;
+  if (compares && now - untaken_at_us_ <= server_->config.timeout_seconds * 1'000'000) return true;
+  std::uint64_t left = 0;
+  try {
+    left = untaken();
+  } catch (const std::bad_alloc&) {
+    return true;  // until the next call
+  }
+  if (left == 0 || (compares && left + kSignOfLife > untaken_)) return false;
+  untaken_ = left;
+  untaken_at_us_ = now;
+  return true;
 }
 
 // --- moving to another loop ----------------------------------------------------------------------

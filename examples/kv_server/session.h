@@ -97,9 +97,13 @@ class Session {
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
   /// For `timeout`: call this after the connection has accepted output again, or has released a
-  /// value. A client that takes a long reply slowly is not idle, but of a value that is sent in
-  /// place only the end counts.
+  /// value. A client that takes a long reply slowly is not idle.
   void note_sent() noexcept;
+  /// For `timeout`, of a session that has been idle for longer: whether its client takes what waits
+  /// in the connection and below, such as a value that is sent in place. The first call after an
+  /// activity begins to compare: if it takes nothing, it is closed after twice the time. False if
+  /// only text waits, of which note_sent() tells.
+  bool takes_output() noexcept;
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
   /// Whether a request has arrived in part, or was not executed yet.
@@ -160,6 +164,7 @@ class Session {
   void give_up_on_reader() noexcept;
   void check_query_limit();
   void note_progress() noexcept;
+  std::uint64_t untaken() const;
   /// Updates the meter; the buffers update it themselves.
   void meter() noexcept {
     const std::size_t now = own_memory();
@@ -198,8 +203,11 @@ class Session {
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
-  std::size_t heard_ = 0;    ///< bytes of the incomplete request at the last interaction
-  std::size_t unsent_ = 0;   ///< bytes of replies that note_sent() compares with
+  std::size_t heard_ = 0;   ///< bytes of the incomplete request at the last interaction
+  std::size_t unsent_ = 0;  ///< bytes of replies that note_sent() compares with
+  /// Bytes that takes_output() compares with, and the time at which it found them.
+  std::uint64_t untaken_ = 0;
+  std::int64_t untaken_at_us_ = 0;
   std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_->buffer_bytes
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0;

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <span>
+#include <string>
 
 #include "tests/support/catch.h"
 #include "tests/support/site_counters.h"
@@ -332,6 +335,30 @@ TEST_CASE("connection: it belongs to its type and loop, and has an id and a desc
     const auto credentials = pair.client->peer_credentials();
     REQUIRE(credentials.has_value() == conn::carries_path(transport.name));
     if (credentials) REQUIRE(credentials->uid == ::geteuid());
+  }
+}
+
+TEST_CASE("connection: info() tells how much output the transport has not taken", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    const auto pending = [&]() -> std::size_t {
+      for (const auto& [key, value] : pair.client->info())
+        if (key == "pending") return std::stoul(value);
+      return 0;
+    };
+    CHECK(pending() == 0);
+    const std::string bytes(24 << 20, 'x');
+    REQUIRE(pair.client->send({std::as_bytes(std::span(bytes))}) ==
+            static_cast<ssize_t>(bytes.size()));
+    CHECK(pending() == bytes.size());
+    testing::turns(pair.loop, 5);
+    const std::size_t before = pending();
+    CHECK(before > 0);
+    CHECK(before < bytes.size());
+    REQUIRE(testing::receive(pair.loop, *pair.server, bytes.size() / 2).size() == bytes.size() / 2);
+    CHECK(pending() < before);
+    REQUIRE(testing::receive(pair.loop, *pair.server, bytes.size() / 2).size() == bytes.size() / 2);
+    CHECK(pending() == 0);
   }
 }
 

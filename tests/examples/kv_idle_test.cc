@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Option --timeout of kv-server: which clients are idle, and for how long.
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <string>
@@ -8,19 +9,26 @@
 #include <vector>
 
 #include "examples/kv_server/metrics_server.h"
+#include "examples/kv_server/server.h"
 #include "tests/support/catch.h"
 #include "tests/support/kv_kit.h"
 #include "tests/support/testing.h"
 #include "tests/support/wall_clock.h"
 
+using conn::ConnectionPtr;
 using kv::Server;
 using kv::Session;
+using kv_kit::bulk;
 using kv_kit::call;
 using kv_kit::request;
+using testing::Site;
 using testing::WallClock;
 using namespace std::chrono_literals;
 
 namespace {
+
+std::int64_t clock_us = 1'700'000'000'000'000;
+std::int64_t test_clock() { return clock_us; }
 
 kv::SessionInfo info() { return {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7}; }
 
@@ -34,6 +42,27 @@ void tick_until(Server& server, Condition condition) {
     server.tick();
   }
 }
+
+/// kv-server with one loop, whose time passes as the test says.
+struct KvSite : Site {
+  explicit KvSite(const testing::Transport& its_transport) : Site(its_transport) {
+    conn::Endpoint where = fresh();
+    if (type.find_option("send-buffer") != nullptr) where.options.set("send-buffer", "64k");
+    network.listen(where.to_string());
+    address = conn::Endpoint::parse(network.urls().front());
+    if (type.find_option("receive-buffer") != nullptr) address.options.set("receive-buffer", "64k");
+  }
+  ConnectionPtr client() {
+    ConnectionPtr made = connect(address);
+    RUN_UNTIL(loop, made->state() != conn::State::kConnecting);
+    INFO(made->last_error());
+    REQUIRE(made->state() == conn::State::kConnected);
+    return made;
+  }
+  Server server{test_clock};
+  kv::NetworkServer network{loop, registry, server};
+  conn::Endpoint address;
+};
 
 }  // namespace
 
@@ -81,4 +110,37 @@ TEST_CASE("kv idle: metrics give the date on which the server started", "[kv]") 
   const std::time_t now = std::time(nullptr);
   CHECK(std::atoll(text.c_str() + at + name.size()) <= now);
   CHECK(std::atoll(text.c_str() + at + name.size()) > now - 60);
+}
+
+TEST_CASE("kv idle: who takes a large value slowly is not idle, who takes none of it is",
+          "[kv][limits]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    KvSite site(transport);
+    const ConnectionPtr slow = site.client();
+    const std::string value(3 << 20, 'x');
+    testing::send(site.loop, *slow, request({"SET", "key", value}));
+    REQUIRE(testing::receive(site.loop, *slow, 5) == "+OK\r\n");
+    site.server.config.timeout_seconds = 10;
+    testing::send(site.loop, *slow, request({"GET", "key"}));
+    const std::size_t all = bulk(value).size();
+    for (std::size_t got = 0; got < all;) {
+      const std::size_t piece = std::min<std::size_t>(all - got, 256 << 10);
+      REQUIRE(testing::receive(site.loop, *slow, piece).size() == piece);
+      got += piece;
+      testing::turns(site.loop, 5);
+      clock_us += 3'000'000;
+      site.server.tick();
+      CAPTURE(got);
+      REQUIRE(site.server.statistics.timed_out == 0);
+    }
+    testing::send(site.loop, *slow, request({"GET", "key"}));
+    testing::await_readable(site.loop, *slow);
+    testing::turns(site.loop, 5);
+    for (int second = 0; second < 30; ++second) {
+      clock_us += 1'000'000;
+      site.server.tick();
+      testing::turns(site.loop, 1);
+    }
+    CHECK(site.server.statistics.timed_out == 1);
+  }
 }
