@@ -3,8 +3,6 @@
 // makes the loop's descriptor readable if work is left.
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
 
 #include <array>
 #include <span>
@@ -20,33 +18,18 @@ constexpr std::size_t kNestedBatch = 32;
 
 }  // namespace
 
-void EpollLoop::Impl::open_host_descriptors() {
-  if (alarm.get() < 0) open_alarm();
-  Descriptor its_work(
-      checked(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK), "wake-up of an event loop"));
-  watch(its_work.get(), 0, kWork);
-  work_left.take(its_work);
-}
-
-void EpollLoop::Impl::open_alarm() {
-  Descriptor its_alarm(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-                               "timer of an event loop"));
-  watch(its_alarm.get(), EPOLLIN | EPOLLET, kAlarm);
-  alarm.take(its_alarm);
-}
-
 int EpollLoop::Impl::descriptor() {
-  if (hosted()) return epoll.get();
-  open_host_descriptors();
+  if (hosted()) return own.epoll();
+  own.open_for_host();
   // Earlier events and timers may not be registered with the kernel yet. Inside an iteration
   // nothing is done here, because its end registers them.
-  if (turning) return epoll.get();
+  if (turning) return own.epoll();
   {
     const Turn turn(*this);
     show(!arm());
   }
   core.rethrow();
-  return epoll.get();
+  return own.epoll();
 }
 
 /// Sends what the program has written, and calls arm() of the sources. Returns true if no source
@@ -99,7 +82,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   loop.set_host_may_sleep(false);
   files.sync();
   std::array<epoll_event, kNestedBatch> its_room;
-  const int count = look_at(epoll.get(), its_room);
+  const int count = look_at(own.epoll(), its_room);
   auto found = std::span(its_room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
   for (const epoll_event& event : found) note(event);
   if (files.has_ready()) files.dispatch_ready();
@@ -117,7 +100,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
 }
 
 bool EpollLoop::Impl::prepare() {
-  if (!hosted()) open_host_descriptors();
+  if (!hosted()) own.open_for_host();
   prepares = true;
   if (turning) return show_nested();
   work.queue->enter();
@@ -129,7 +112,7 @@ bool EpollLoop::Impl::prepare() {
     core.begin_slice();
   }
   core.rethrow();
-  return !work_shown;
+  return !own.shows_work();
 }
 
 void EpollLoop::Impl::end_prepare() {
@@ -150,9 +133,9 @@ bool EpollLoop::Impl::show_nested() {
   if (!hosted()) return quiet;
   files.sync();
   asleep.exchange(true, std::memory_order_acq_rel);
-  show_work(!quiet || files.has_ready());
+  own.show_work(!quiet || files.has_ready());
   loop.set_host_may_sleep(true);
-  return !work_shown;
+  return !own.shows_work();
 }
 
 /// Makes the loop's descriptor readable if there is work, and not readable otherwise. `left`:
@@ -160,20 +143,12 @@ bool EpollLoop::Impl::show_nested() {
 void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
-  timers.set(alarm.get());
+  timers.set(own.alarm());
   // From here on, a thread that posts a function sees `asleep` and wakes this loop. A function that
   // was posted earlier is found by other_work_waiting() below.
   asleep.exchange(true, std::memory_order_acq_rel);
-  show_work(left || files.has_ready() || work.other_work_waiting());
+  own.show_work(left || files.has_ready() || work.other_work_waiting());
   loop.set_host_may_sleep(true);
-}
-
-void EpollLoop::Impl::show_work(bool left) {
-  if (left == work_shown) return;
-  epoll_event event{};
-  event.events = left ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.u64 = kWork;
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, work_left.get(), &event) == 0) work_shown = left;
 }
 
 // --- the interface -------------------------------------------------------------------------------

@@ -8,20 +8,17 @@
 //   epoll_interface.cc  what a program adds and removes, wake-ups, and a child of fork()
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <system_error>
-#include <utility>
 
 #include "ae/core/file_events.h"
 #include "ae/core/loop_core.h"
 #include "ae/core/loop_timers.h"
 #include "ae/core/loop_work.h"
+#include "ae/epoll/epoll_descriptors.h"
 #include "ae/epoll/epoll_files.h"
 #include "ae/epoll/epoll_timers.h"
 #include "ae/epoll_loop.h"
@@ -35,39 +32,10 @@ inline int look_at(int epoll, std::span<epoll_event> room) noexcept {
 
 // Hidden: the class around it is exported, and would export this one too.
 struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
-  // The values in epoll_event::data that mark the loop's own descriptors. For a file, the lower
-  // half of the value is its descriptor number, which never equals one of these.
-  static constexpr std::uint64_t kWake = 0xffffffff;
-  static constexpr std::uint64_t kAlarm = 0xfffffffe;
-  static constexpr std::uint64_t kWork = 0xfffffffd;
   // The initial number of events that one epoll_wait() call may return.
   static constexpr std::size_t kBatch = 64;
 
-  class Descriptor {
-   public:
-    Descriptor() = default;
-    explicit Descriptor(int fd) : fd_(fd) {}
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    ~Descriptor() { reset(); }
-    const int& get() const noexcept { return fd_; }
-    void reset(int fd = -1) noexcept {
-      if (fd_ >= 0) ::close(fd_);
-      fd_ = fd;
-    }
-    void take(Descriptor& other) noexcept { reset(std::exchange(other.fd_, -1)); }
-
-   private:
-    int fd_ = -1;
-  };
-
-  /// Returns `result`; if it is negative, throws errno with the text `what`.
-  static int checked(int result, const char* what) {
-    if (result < 0) throw std::system_error(errno, std::generic_category(), what);
-    return result;
-  }
-
-  explicit Impl(EpollLoop& its_loop);
+  explicit Impl(EpollLoop & its_loop);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   void shut_down();
@@ -99,13 +67,10 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   std::span<epoll_event> all_room() noexcept { return {events.get(), room}; }
 
   // These functions are for a loop that runs below a host program's loop.
-  bool hosted() const noexcept { return work_left.get() >= 0; }
-  void open_host_descriptors();
-  void open_alarm();
+  bool hosted() const noexcept { return own.for_host(); }
   bool arm();
   void show(bool left);
   bool show_nested();
-  void show_work(bool left);
   /// Called after file events or timers have changed. Outside an iteration, passes the changes to
   /// the kernel at once, because the host may sleep without calling prepare() first.
   void changed_outside() noexcept {
@@ -118,13 +83,12 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
     }
     files.sync();
     if (files.has_refused()) retry_refused();
-    timers.set(alarm.get());
-    show_work(work_shown || files.has_ready() || timers.has_due());
+    timers.set(own.alarm());
+    own.show_work(own.shows_work() || files.has_ready() || timers.has_due());
   }
   static void wake_for_post(void* self) noexcept;
   void wake_up() noexcept;
 
-  void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
   /// Exists on the stack while the loop works: in run(), process_events(), dispatch(), prepare(),
@@ -146,8 +110,8 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
 
   EpollLoop& loop;
   LoopCore core;
-  Descriptor epoll, wake, alarm, work_left;
-  EpollFiles files{core, epoll.get()};
+  EpollDescriptors own;
+  EpollFiles files{core, own.epoll()};
   EpollTimers timers{core};
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
@@ -158,15 +122,14 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  // Whether the timerfd `alarm` could not be created, for lack of descriptors.
+  // Whether own.open_alarm() has failed, for lack of descriptors.
   bool lacks_alarm = false;
 
   /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
   /// the loop sets this to false.
   std::atomic<bool> asleep{false};
   bool turning = false;  // whether run(), process_events(), dispatch() or prepare() is on the stack
-  bool prepares = false;    // whether the host calls prepare() before each of its sleeps
-  bool work_shown = false;  // whether the epoll instance watches the descriptor `work_left`
+  bool prepares = false;  // whether the host calls prepare() before each of its sleeps
 };
 
 /// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.

@@ -2,11 +2,6 @@
 // What a program adds to an EpollLoop and removes from it, what wakes the loop, and what becomes of
 // it in a child of fork().
 
-#include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "ae/epoll/epoll_impl.h"
@@ -17,8 +12,7 @@ namespace ae { inline namespace AECONN_ABI {
 
 void EpollLoop::Impl::wake_up() noexcept {
   if (!asleep.exchange(false, std::memory_order_acq_rel) || work.inherited()) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
+  own.wake();
 }
 
 void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(self)->wake_up(); }
@@ -29,17 +23,9 @@ void EpollLoop::Impl::after_fork() {
   // The files come first, because the descriptors opened below may reuse numbers that the child has
   // closed.
   files.after_fork();
-  alarm.reset();
-  work_left.reset();
-  work_shown = false;
-  Descriptor its_wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up"));
-  wake.take(its_wake);
-  const Descriptor its_epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop"));
-  // dup3() is used because it keeps the descriptor's number, which a host program may watch.
-  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");
-  watch(wake.get(), EPOLLIN | EPOLLET, kWake);
+  own.after_fork();
   timers.forget_alarm();
-  if (was_hosted) open_host_descriptors();
+  if (was_hosted) own.open_for_host();
   work.after_fork();
   if (was_hosted && !turning) show(true);
 }

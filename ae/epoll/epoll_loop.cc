@@ -15,20 +15,10 @@
 // LoopCore::stir() is called.
 //
 // Below a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
-// and show() makes the loop's descriptor readable if work is left. Besides the files, the epoll
-// instance watches three descriptors:
-//
-//   wake    an eventfd, edge-triggered, written to wake the loop: for posted functions, and for
-//           nudges from outside handlers, including nudges after the host's prepare(), which the
-//           host may not call again before it sleeps. It is never read.
-//   alarm   a timerfd, edge-triggered, set for the next timer: below a host, and for a timer before
-//           whose expiry the loop has slept many times.
-//   work    an eventfd that is always readable. It is watched only below a host, exactly while
-//           there is work that no other descriptor announces. A busy period costs two system calls,
-//           however many iterations it has.
+// and show() makes the loop's descriptor readable if work is left. EpollDescriptors has the
+// descriptors of the loop itself.
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -79,12 +69,7 @@ int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks
 
 // --- construction and destruction ----------------------------------------------------------------
 
-EpollLoop::Impl::Impl(EpollLoop& its_loop)
-    : loop(its_loop),
-      epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop")),
-      wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up")) {
-  watch(wake.get(), EPOLLIN | EPOLLET, kWake);
-}
+EpollLoop::Impl::Impl(EpollLoop& its_loop) : loop(its_loop) {}
 
 void EpollLoop::Impl::shut_down() {
   loop.set_host_may_sleep(false);
@@ -93,13 +78,6 @@ void EpollLoop::Impl::shut_down() {
     timers.clear();
     files.clear();
   });
-}
-
-void EpollLoop::Impl::watch(int fd, std::uint32_t wanted, std::uint64_t tag) {
-  epoll_event event{};
-  event.events = wanted;
-  event.data.u64 = tag;
-  checked(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event), "event loop");
 }
 
 // --- running -------------------------------------------------------------------------------------
@@ -169,9 +147,9 @@ void EpollLoop::Impl::retry_refused() {
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool posted = work.queue->pending();
   const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
-  const int count = usual ? wait_for_ever(epoll.get(), all_room()) : timed_wait(posted);
+  const int count = usual ? wait_for_ever(own.epoll(), all_room()) : timed_wait(posted);
   // A thread that has posted a function during the sleep either sees from here on that the loop is
-  // awake, or has written to `wake`.
+  // awake, or has called wake().
   asleep.store(false, std::memory_order_release);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -185,7 +163,7 @@ void EpollLoop::Impl::retry_refused() {
   if (!posted) limit = for_timers ? sleep_of_timers() : Duration::max();
   int count = 0;
   do {
-    count = wait_for(epoll.get(), all_room(), limit, lacks_pwait2);
+    count = wait_for(own.epoll(), all_room(), limit, lacks_pwait2);
     // If only a timer has expired, but the caller wants no time events, the loop sleeps again.
   } while (!for_timers && count == 1 && note(events[0]));
   return count;
@@ -194,21 +172,19 @@ void EpollLoop::Impl::retry_refused() {
 Duration EpollLoop::Impl::sleep_of_timers() noexcept {
   const Duration left = timers.left();
   if (left == Duration::max() || !timers.outlasts_sleeps() || lacks_alarm) return left;
-  if (alarm.get() < 0) {
-    try {
-      open_alarm();
-    } catch (const std::exception&) {
-      // If the timerfd cannot be created, each sleep uses a time-out instead.
-      lacks_alarm = true;
-      return left;
-    }
+  try {
+    own.open_alarm();
+  } catch (const std::exception&) {
+    // If the timerfd cannot be created, each sleep uses a time-out instead.
+    lacks_alarm = true;
+    return left;
   }
-  timers.leave_to(alarm.get());
+  timers.leave_to(own.alarm());
   return timers.left();
 }
 
 void EpollLoop::Impl::collect() {
-  const int count = look_at(epoll.get(), all_room());
+  const int count = look_at(own.epoll(), all_room());
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
 }
@@ -234,8 +210,8 @@ bool EpollLoop::Impl::iterate() {
   core.begin_slice();
   core.begin_files();
   asleep.exchange(true, std::memory_order_acq_rel);
-  const int count = work.queue->pending() ? look_at(epoll.get(), all_room())
-                                          : wait_for_ever(epoll.get(), all_room());
+  const int count = work.queue->pending() ? look_at(own.epoll(), all_room())
+                                          : wait_for_ever(own.epoll(), all_room());
   asleep.store(false, std::memory_order_release);
   if (count == 1) [[likely]] {
     serve_file(events[0]);
@@ -250,13 +226,13 @@ bool EpollLoop::Impl::iterate() {
 }
 
 /// Handles an event of one of the loop's own descriptors, and leaves one of a file alone. Returns
-/// whether it was one of the timerfd `alarm`. Events of `alarm` are edge-triggered: the kernel does
-/// not report them again, so each of them must be passed to this function.
+/// whether it was one of the timerfd. Events of the timerfd are edge-triggered: the kernel does not
+/// report them again, so each of them must be passed to this function.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
-  // While the loop itself waits, `work_left` must not be watched: it is always readable, so the
-  // loop would never sleep.
-  if (event.data.u64 == kWork && (work.running || work.single)) show_work(false);
-  if (event.data.u64 != kAlarm) return false;
+  // While the loop itself waits, its epoll instance must not be readable for work: the loop would
+  // never sleep.
+  if (EpollDescriptors::is_work(event) && (work.running || work.single)) own.show_work(false);
+  if (!EpollDescriptors::is_alarm(event)) return false;
   timers.alarm_came();
   return true;
 }
