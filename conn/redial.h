@@ -17,7 +17,6 @@
 // An rdma connection with resume=yes in its URL is not lost if its path is back within resume-time:
 // none of the Handlers runs, and no new connection is made.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -36,6 +35,8 @@
 #include "conn/registry.h"
 
 namespace conn { inline namespace AECONN_ABI {
+
+class OneShotTimer;
 
 /// A client's connection that is connected again after each loss.
 class AECONN_API Redial {
@@ -171,7 +172,6 @@ class AECONN_API Redial {
 
  private:
   class Attempt;
-  enum Timer : std::uint8_t { kPauseEnd, kAttemptEnd, kPreferAgain, kSoon };
   /// Shared by this Redial and by those of its functions that are on the stack, which may have to
   /// find out that a handler has destroyed the Redial.
   struct Life {
@@ -200,15 +200,7 @@ class AECONN_API Redial {
   void move_if_quiet();
   bool set_phase(Phase phase);
   bool tell_down(Connection& connection, const Loss& loss);
-  bool is_set(Timer timer) const noexcept { return due_[timer] != ae::TimePoint::max(); }
-  void set_timer(Timer timer, ae::Duration delay) noexcept;
-  void clear_timer(Timer timer) noexcept { due_[timer] = ae::TimePoint::max(); }
-  ae::TimerId add_wake();
-  ae::Duration wake();
-  void run_due();
-  void on_timer(Timer timer);
-  void carry_out(Failure drop);
-  void arm() noexcept;
+  void on_soon();
   void clear() noexcept;
 
   const Registry& registry_;
@@ -232,12 +224,9 @@ class AECONN_API Redial {
   Failure dropped_;  // reason that drop() was called with, kept until drop() takes effect
   std::uint64_t written_before_ = 0, confirmed_ = 0;
   ae::TimePoint since_{};
-  // Time at which each Timer expires; max(): the timer is not set.
-  std::array<ae::TimePoint, 4> due_;
-  // Two time events, allocated in advance so that lack of memory cannot stop the timers. An
-  // exception thrown by a handler of the program ends the time event in which it ran; the other one
-  // then takes over.
-  ae::TimerId wake_ = 0, spare_ = 0;
+  // They expire at the end of the pause before the next attempt, when the preferred scheme is to be
+  // tried again, and when the loop is to carry out drop() or the move to better_.
+  const std::unique_ptr<OneShotTimer> pause_end_, prefer_again_, soon_;
   Counters counters_;
 };
 

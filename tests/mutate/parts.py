@@ -26,6 +26,7 @@ _FIRST = [
     ('conn/tls/engine/engine.*', ['close', 'damage', 'messages']),
     ('conn/tls/*', ['close', 'handshake', 'wrap']),
     ('conn/co/*', ['co']),
+    ('conn/redial/*', ['redial']),
     ('conn/kit/proxy_header.*', ['proxy-protocol']),
     ('conn/kit/resolver.*', ['resolver']),
     ('conn/url/endpoint.*', ['endpoint']),
