@@ -38,6 +38,7 @@ conn::AcceptHandler echo() {
 }
 
 int main(int argc, char** argv) try {
+  if (argc < 2) throw conn::Error("name the URLs to listen on, such as tcp://127.0.0.1:7000");
   const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::LibevLoop loop;
   std::vector<conn::ListenerPtr> listeners;

@@ -24,6 +24,7 @@ co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
 }
 
 int main(int argc, char** argv) try {
+  if (argc < 2) throw conn::Error("name the URLs to listen on, such as tcp://127.0.0.1:7000");
   const conn::Registry registry = conn::all_transports();  // must outlive the loop
   ae::LibevLoop loop;
   std::list<co::Acceptor> acceptors;

@@ -28,7 +28,7 @@ const Settings& defaults() {
 OptionRow backlog() {
   return OptionRow::number("backlog", OptionSide::kListener,
                            static_cast<std::uint64_t>(defaults().backlog), 1, 65535,
-                           "arrivals that wait; the kernel caps it at `somaxconn`");
+                           "pending connections; the kernel caps it at `somaxconn`");
 }
 OptionRow accept_batch() {
   return OptionRow::number("accept-batch", OptionSide::kListener, defaults().accept_batch, 1, 65535,
@@ -37,7 +37,7 @@ OptionRow accept_batch() {
 }
 OptionRow max_connections() {
   return OptionRow::number("max-connections", OptionSide::kListener, defaults().max_connections, 1,
-                           Quota::kMost, "of this listener; further arrivals are closed");
+                           Quota::kMost, "of this listener; further connections are closed");
 }
 OptionRow connect_timeout(std::string_view meaning) {
   return OptionRow::duration("connect-timeout", OptionSide::kConnecting, defaults().connect_timeout,

@@ -172,7 +172,7 @@ std::vector<Row> session_rows(const Settings& d) {
           Row::duration("handshake-timeout", kBoth, d.handshake_timeout, 1ms, 1h,
                         "for the handshake alone"),
           Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
-                      "at once; further arrivals wait in the backlog")
+                      "at once; further connections wait in the backlog")
               .tuning(),
           Row::number(
               "handshake-threads", kBoth, d.handshake_threads, 0, 64,

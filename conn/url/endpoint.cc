@@ -89,8 +89,8 @@ class Parser {
       for (std::size_t before = 0; before < i; ++before) {
         if (names[i] == names[before]) fail(names[i] + " stands twice in the list of schemes");
         if (is_secure(names[before]) && !is_secure(names[i])) {
-          fail("who asks for " + names[before] + " does not get " + names[i] +
-               ", which anyone can read; write " + names[before] + "|" + secured(names[i]));
+          fail(names[before] + " must not be followed by " + names[i] +
+               ", which is not encrypted; write " + names[before] + "|" + secured(names[i]));
         }
       }
     }

@@ -125,6 +125,9 @@ echoes() {  # NAME STATUS-AFTER-SIGTERM COMMAND...: the last argument becomes th
 }
 there echo_server && echoes echo_server 143 "$work/echo_server"
 there echo_server_co && echoes echo_server_co 143 "$work/echo_server_co"
+for name in echo_server echo_server_co; do
+  there $name && has "$name: without a URL it says what to do" 'name the URLs to listen on' "$(timeout 10 "$work/$name" 2>&1)"
+done
 there on_libuv && echoes on_libuv 0 "$work/on_libuv"
 there on_asio && echoes on_asio 0 "$work/on_asio"
 for name in tls_reload loop_group graceful_stop rpc_server on_libuv on_asio; do

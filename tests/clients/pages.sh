@@ -66,7 +66,7 @@ done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
 
 page=$work/options.md
 printf '## unix\n\n| option | | default |\n|---|---|---|\n| `mode` | | |\n| `colour` | | |\n' >"$page"
-echo '| `backlog` | L | 512 | 1 to 65535 | arrivals that wait; the kernel caps it at `somaxconn` |' >>"$page"
+echo '| `backlog` | L | 512 | 1 to 65535 | pending connections; the kernel caps it at `somaxconn` |' >>"$page"
 printf '| `send-buffer` | | |\n\n### Tuning\n\n| option | | default |\n|---|---|---|\n| `accept-batch` | | |\n| `max-connections` | | |\n' >>"$page"
 said=$(pages "$page")
 has 'a wrong cell is noticed' ":7: default of unix's backlog is \"511\", not \"512\"" "$said"

@@ -65,7 +65,7 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   through="tls?ca=$work/cert"
   is "$(t 'CONFIG SET aeconn.replicate')" OK "$(ask "$at" CONFIG SET aeconn.replicate "$through")"
   for wrong in 'nonsense:no transport nonsense' 'unix:unix leads to a path' 'tls?colour=red:no option colour' \
-    'tls|tcp:does not get tcp' 'tls?ca=/nowhere:/nowhere. No such file'; do
+    'tls|tcp:must not be followed by tcp' 'tls?ca=/nowhere:/nowhere. No such file'; do
     has "$(t "not ${wrong%%:*}")" "^ERR .*${wrong#*:}" "$(ask "$at" CONFIG SET aeconn.replicate "${wrong%%:*}")"
   done
   is "$(t 'nothing has changed')" $'aeconn.replicate\n'"$through" "$(ask "$at" CONFIG GET aeconn.replicate)"

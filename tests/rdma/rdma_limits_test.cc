@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "conn/kit/coded_error.h"
 #include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
 #include "tests/support/rdma_kit.h"
@@ -442,8 +443,9 @@ TEST_CASE("rdma limits: without RDMA there is one clear sentence, and other tran
   std::string created;
   try {
     (void)site.type.create(site.loop);
-  } catch (const conn::Error& error) {
+  } catch (const conn::CodedError& error) {
     created = error.what();
+    CHECK(error.code() == std::errc::no_such_device);
   }
   for (const std::string& error : {created, listen_error(site, "rdma://127.0.0.1:0")}) {
     INFO(error);

@@ -421,7 +421,7 @@ TEST_CASE("shm list: URLs that make no sense are refused with what to write", "[
   CHECK_THAT(why("shm|vsock://2:1?shm-path=/y"), Contains("leads to another machine"));
   CHECK_THAT(why("shm|tls+shm|tls://h:1?shm-path=/y"), Contains("cannot share the path"));
   CHECK_THAT(why("shm|unix|tcp://h:1?shm-path=/y"), Contains("cannot share a URL"));
-  CHECK_THAT(why("tls+shm|tcp://h:1?shm-path=/y"), Contains("which anyone can read"));
+  CHECK_THAT(why("tls+shm|tcp://h:1?shm-path=/y"), Contains("which is not encrypted"));
   for (const std::string url :
        {"shm|rdma://h:1?shm-path=/y", "tls+shm|tls+rdma|tls://h:1?shm-path=/y",
         "shm|tls://h:1?shm-path=/y", "shm|unix:///x?shm-path=/y", "tcp|shm://h:1?shm-path=/y",

@@ -33,7 +33,7 @@ serve 1 --listen "tcp://$AECONN_RDMA_ADDRESS:7001"
 is 'a server on tcp alone' PONG "$(ask "$both:7001")"
 has 'and why' 'by tcp; not rdma: .*refused' "$(cat "$work/told")"
 has 'rdma alone does not fall back' 'Could not connect' "$(timeout 30 "$kv_cli" -u "rdma://$AECONN_RDMA_ADDRESS:7001" PING 2>&1)"
-has 'nor does TLS to none' 'which anyone can read' "$("$kv_cli" -u "tls+rdma|tcp://$AECONN_RDMA_ADDRESS:7001" PING 2>&1)"
+has 'nor does TLS to none' 'which is not encrypted' "$("$kv_cli" -u "tls+rdma|tcp://$AECONN_RDMA_ADDRESS:7001" PING 2>&1)"
 
 # A client that stays connected while the device is removed and comes back. The head start of rdma
 # (fallback-delay) is longer than any machine is slow.

@@ -35,23 +35,28 @@ void require_device(const CmId& id) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
 }
 
-Error unavailable(const VerbsError& error) {
-  if (std::string missing = missing_libraries(); !missing.empty()) return Error(missing);
+CodedError unavailable(const VerbsError& error) {
+  const auto coded = [](int err, const std::string& sentence) {
+    return CodedError(std::error_code(err, std::generic_category()), sentence);
+  };
+  if (const std::string missing = missing_libraries(); !missing.empty())
+    return coded(ENODEV, missing);
   int err = error.failure().code.value();
   // If librdmacm has no permission for kCmDevice, it tries another device file and reports that the
   // other file is missing.
   if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
     err = EACCES;
   if (nothing_there(err))
-    return Error(
+    return coded(
+        ENODEV,
         "no RDMA device on this machine: load the driver of one, or for a trial without hardware "
         "run `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV` and "
         "`modprobe rdma_ucm` (" +
-        error.failure().text + ")");
+            error.failure().text + ")");
   if (err == EACCES || err == EPERM)
-    return Error("this user may not use RDMA: give it access to /dev/infiniband (" +
-                 error.failure().text + ")");
-  return Error("RDMA cannot be used: " + error.failure().text);
+    return coded(EACCES, "this user may not use RDMA: give it access to /dev/infiniband (" +
+                             error.failure().text + ")");
+  return coded(err, "RDMA cannot be used: " + error.failure().text);
 }
 
 }}}  // namespace conn::rdma
