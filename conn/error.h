@@ -32,9 +32,9 @@ class AECONN_API Error : public std::runtime_error {
 struct Failure {
   Failure() = default;
   /// Creates a failure. Unprintable characters of `sentence` are replaced by printable().
-  /// `patience`: how long the peer asked to wait before another attempt; 0: it did not ask.
-  Failure(std::error_code why, std::string sentence, std::chrono::milliseconds patience = {})
-      : code(why), text(printable(std::move(sentence))), retry_after(patience) {}
+  /// `asked_wait`: how long the peer asked to wait before another attempt; 0: it did not ask.
+  Failure(std::error_code why, std::string sentence, std::chrono::milliseconds asked_wait = {})
+      : code(why), text(printable(std::move(sentence))), retry_after(asked_wait) {}
 
   std::error_code code;  ///< an errno value or another category's code; empty: there is no failure
   std::string text;      ///< description of the failure for people, one sentence

@@ -35,15 +35,16 @@ class EventWait final : public Wait {
 
 class Yield final : public OfLibrary, private ReadyItem {
  public:
-  explicit Yield(std::shared_ptr<Turns> turns) noexcept : turns_(std::move(turns)) {}
-  Yield(Yield&& other) noexcept : turns_(other.turns_) {}
+  explicit Yield(std::shared_ptr<ResumeQueue> resume_queue) noexcept
+      : resume_queue_(std::move(resume_queue)) {}
+  Yield(Yield&& other) noexcept : resume_queue_(other.resume_queue_) {}
   Yield& operator=(Yield&&) = delete;
   ~Yield() override = default;
   bool await_ready() const noexcept { return false; }
   template <class Awaiting>
   void await_suspend(std::coroutine_handle<Awaiting> awaiting) noexcept {
     waiter_ = Waiter(awaiting);
-    turns_->add(*this);
+    resume_queue_->add(*this);
   }
   void await_resume() const noexcept {}
 
@@ -53,7 +54,7 @@ class Yield final : public OfLibrary, private ReadyItem {
     waiter.resume();
     return 1;
   }
-  const std::shared_ptr<Turns> turns_;
+  const std::shared_ptr<ResumeQueue> resume_queue_;
   Waiter waiter_;
 };
 
@@ -148,7 +149,7 @@ inline WaitGroup::Member WaitGroup::join() noexcept { return Member(count_); }
 /// Suspends the awaiting task until the handlers that are due now, and tasks that yielded earlier,
 /// have run. Throws std::bad_alloc, which only the first call for a loop can do.
 [[nodiscard]] inline detail::Yield yield(ae::EventLoop& loop) {
-  return detail::Yield(detail::Turns::of(loop));
+  return detail::Yield(detail::ResumeQueue::of(loop));
 }
 
 }}}  // namespace conn::co

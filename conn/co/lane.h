@@ -30,12 +30,12 @@ class Operation;
 
 /// Resumes an operation whose stream has released the connection. Does so from the loop, in its
 /// next iteration.
-struct Goodbye {
-  inline explicit Goodbye(Operation& to) noexcept;
-  Goodbye(const Goodbye&) = delete;
-  Goodbye& operator=(const Goodbye&) = delete;
-  inline ~Goodbye();
-  inline void say();
+struct DeferredResume {
+  inline explicit DeferredResume(Operation& to) noexcept;
+  DeferredResume(const DeferredResume&) = delete;
+  DeferredResume& operator=(const DeferredResume&) = delete;
+  inline ~DeferredResume();
+  inline void run();
   Operation* operation;  // the operation to resume; null once it has resumed or is destroyed
 };
 
@@ -85,7 +85,7 @@ class Operation : public OfLibrary {
 
  private:
   friend class Lane;
-  friend struct Goodbye;
+  friend struct DeferredResume;
   inline bool wait() noexcept;
   inline void lose_lane(ae::EventLoop* loop) noexcept;
   inline void advance_late() noexcept;
@@ -97,7 +97,7 @@ class Operation : public OfLibrary {
 
   // Resumes this operation from the loop, after the stream has released its connection; null at
   // other times.
-  Goodbye* goodbye_ = nullptr;
+  DeferredResume* deferred_resume_ = nullptr;
   ae::Duration limit_;
   ae::TimePoint deadline_;
   Waiter waiter_;
@@ -109,12 +109,12 @@ class Operation : public OfLibrary {
 
 class Lane {
  public:
-  enum class Way : bool { kRead, kWrite };
+  enum class Direction : bool { kRead, kWrite };
 
   /// Makes a lane for reading from or writing to `connection`. `at_once` is shared by both lanes of
   /// a stream: the number of tries made since an operation last waited.
-  Lane(Way way, Connection* connection, unsigned& at_once) noexcept
-      : way_(way), at_once_(at_once), connection_(connection) {}
+  Lane(Direction direction, Connection* connection, unsigned& at_once) noexcept
+      : direction_(direction), at_once_(at_once), connection_(connection) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
@@ -218,7 +218,7 @@ class Lane {
     if (armed_) return;
     // This handler fits into std::function's own storage, so setting it allocates no memory.
     const auto handler = [this](Connection&) { on_ready(); };
-    if (way_ == Way::kRead) {
+    if (direction_ == Direction::kRead) {
       connection_->set_read_handler(handler);
     } else {
       connection_->set_write_handler(handler);
@@ -229,7 +229,7 @@ class Lane {
     if (!std::exchange(armed_, false)) return;
     ready_ = true;
     try {
-      if (way_ == Way::kRead) {
+      if (direction_ == Direction::kRead) {
         connection_->set_read_handler(nullptr);
       } else {
         connection_->set_write_handler(nullptr);
@@ -304,7 +304,7 @@ class Lane {
     return ae::kNoMore;
   }
 
-  const Way way_;
+  const Direction direction_;
   bool armed_ = false;  // whether this lane's handler is set on the connection
   bool ready_ = true;
   unsigned& at_once_;
@@ -335,8 +335,8 @@ inline Operation::~Operation() {
   if (!waiting_) return;
   if (lane_ != nullptr) {
     lane_->leave();
-  } else if (goodbye_ != nullptr) {
-    goodbye_->operation = nullptr;
+  } else if (deferred_resume_ != nullptr) {
+    deferred_resume_->operation = nullptr;
   }
 }
 
@@ -348,8 +348,8 @@ inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
   if (std::exchange(late_, false)) return;  // the awaiting coroutine is already about to resume
   if (loop == nullptr) return;  // the loop was destroyed, so nothing can resume the coroutine
   try {
-    loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
-      goodbye->say();
+    loop->add_time_event(ae::Duration::zero(), [resume = std::make_shared<DeferredResume>(*this)] {
+      resume->run();
       return ae::kNoMore;
     });
   } catch (const std::bad_alloc&) {
@@ -368,16 +368,18 @@ inline void Operation::advance_late() noexcept {
   }
 }
 
-inline Goodbye::Goodbye(Operation& to) noexcept : operation(&to) { to.goodbye_ = this; }
-
-inline Goodbye::~Goodbye() {
-  if (operation != nullptr) operation->goodbye_ = nullptr;
+inline DeferredResume::DeferredResume(Operation& to) noexcept : operation(&to) {
+  to.deferred_resume_ = this;
 }
 
-inline void Goodbye::say() {
+inline DeferredResume::~DeferredResume() {
+  if (operation != nullptr) operation->deferred_resume_ = nullptr;
+}
+
+inline void DeferredResume::run() {
   if (operation == nullptr) return;
   Operation& last = *std::exchange(operation, nullptr);
-  last.goodbye_ = nullptr;
+  last.deferred_resume_ = nullptr;
   last.end();
 }
 

@@ -34,8 +34,8 @@ class Stream {
   /// other read or write handler.
   Stream(ConnectionPtr connection) noexcept  // NOLINT(google-explicit-constructor)
       : connection_(std::move(connection)),
-        reader_(detail::Lane::Way::kRead, connection_.get(), at_once_),
-        writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
+        reader_(detail::Lane::Direction::kRead, connection_.get(), at_once_),
+        writer_(detail::Lane::Direction::kWrite, connection_.get(), at_once_) {}
   /// Takes the connection out of `other`, as other.release() does, and takes over its idle limit.
   Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
   /// Closes the previous connection, as the destructor does. Operations that wait for it, and those

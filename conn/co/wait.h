@@ -21,17 +21,17 @@ namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 /// A loop's list of items to run soon, in the order in which they were added. Items that are left
 /// when the loop ends are not run.
-class Turns {
+class ResumeQueue {
  public:
-  /// Returns the one Turns object of `loop`. Throws std::bad_alloc, only at the first call for a
-  /// loop.
-  static std::shared_ptr<Turns> of(ae::EventLoop& loop) {
+  /// Returns the one ResumeQueue object of `loop`. Throws std::bad_alloc, only at the first call
+  /// for a loop.
+  static std::shared_ptr<ResumeQueue> of(ae::EventLoop& loop) {
     static const char key = 0;
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
     if (!slot) slot = std::make_unique<InLoop>(loop);
-    return static_cast<InLoop&>(*slot).turns;
+    return static_cast<InLoop&>(*slot).resume_queue;
   }
-  explicit Turns(ae::EventLoop& loop) : list_(loop) {}
+  explicit ResumeQueue(ae::EventLoop& loop) : list_(loop) {}
 
   void add(ReadyItem& item) noexcept {
     if (open_) list_.push(item);
@@ -40,16 +40,16 @@ class Turns {
 
  private:
   struct InLoop final : ae::LoopLocal {
-    explicit InLoop(ae::EventLoop& its) : turns(std::make_shared<Turns>(its)) {
-      its.add_source(turns->list_);
+    explicit InLoop(ae::EventLoop& its) : resume_queue(std::make_shared<ResumeQueue>(its)) {
+      its.add_source(resume_queue->list_);
     }
     InLoop(const InLoop&) = delete;
     InLoop& operator=(const InLoop&) = delete;
     ~InLoop() override {
-      turns->loop().remove_source(turns->list_);
-      turns->open_ = false;
+      resume_queue->loop().remove_source(resume_queue->list_);
+      resume_queue->open_ = false;
     }
-    const std::shared_ptr<Turns> turns;
+    const std::shared_ptr<ResumeQueue> resume_queue;
   };
 
   ReadyList list_;
@@ -121,7 +121,7 @@ class Wait : public Timed, private ReadyItem {
 
 class WaitList {
  public:
-  explicit WaitList(ae::EventLoop& loop) : turns_(Turns::of(loop)) {}
+  explicit WaitList(ae::EventLoop& loop) : resume_queue_(ResumeQueue::of(loop)) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
   /// Makes tasks that still wait resume later, from the loop, without having been woken.
@@ -133,7 +133,7 @@ class WaitList {
     while (!empty()) dismiss().list_ = nullptr;
   }
 
-  ae::EventLoop& loop() const noexcept { return turns_->loop(); }
+  ae::EventLoop& loop() const noexcept { return resume_queue_->loop(); }
   bool empty() const noexcept { return waiting_.first == nullptr; }
   /// Number of waits that have neither been woken nor ended.
   std::size_t size() const noexcept { return waiting_.count; }
@@ -141,7 +141,7 @@ class WaitList {
   /// wait.
   Wait& wake_first() noexcept {
     Wait& first = take_first();
-    turns_->add(first);
+    resume_queue_->add(first);
     return first;
   }
   void wake_all() noexcept {
@@ -167,11 +167,11 @@ class WaitList {
   Wait& dismiss() noexcept {
     Wait& first = *waiting_.first;
     first.leave();
-    turns_->add(first);
+    resume_queue_->add(first);
     return first;
   }
 
-  const std::shared_ptr<Turns> turns_;
+  const std::shared_ptr<ResumeQueue> resume_queue_;
   Wait::Ends waiting_;
   Wait::Ends woken_;  // waits that were woken, until they are destroyed
 };

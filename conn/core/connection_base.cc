@@ -110,7 +110,7 @@ ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {
     peer_gone();
   } else if (state_ == State::kError) {
     lost_.unread_kept = false;
-    lost_.read_told = true;
+    lost_.read_reported = true;
   } else if (errno == EAGAIN) {
     vain_.refused(true);
   }
@@ -123,7 +123,7 @@ ssize_t ConnectionBase::wrote_less(ssize_t n) noexcept {
     count_written(static_cast<std::size_t>(n));
     if (counters_ != nullptr) ++counters_->short_writes;
   } else if (n < 0 && state_ == State::kError) {
-    lost_.write_told = true;
+    lost_.write_reported = true;
   } else if (n < 0 && errno == EAGAIN) {
     refused_write();
   }
@@ -144,8 +144,9 @@ void ConnectionBase::look_at_run(bool reads, std::uint64_t before) noexcept {
 // --- facts about the connection ------------------------------------------------------------------
 
 std::string ConnectionBase::path_and_origin() const {
-  const bool stood = state_ == State::kConnected || state_ == State::kClosed || lost_.established;
-  if (!stood) return {};
+  const bool was_open =
+      state_ == State::kConnected || state_ == State::kClosed || lost_.established;
+  if (!was_open) return {};
   std::string line = carrier_->facts().path();
   if (line.empty()) line = usual_path(*carrier_);
   if (const Origin* const known = origin()) line += known->path;

@@ -216,8 +216,8 @@ void ConnectionSet::drain() noexcept {
     if (waiting == 0) return;
     // The connections that still have data take turns: the loop waits for one of them for a short
     // while (kTurn), and then checks all of them again.
-    for (std::size_t turn = 0; waiting != 0; ++turn) {
-      std::size_t before = turn % waiting;
+    for (std::size_t round = 0; waiting != 0; ++round) {
+      std::size_t before = round % waiting;
       for_each([&](ConnectionCore& each) {
         if (each.drains_ && before-- == 0) (void)drain(each, began, Clock::now() + kTurn);
       });

@@ -26,10 +26,10 @@ bool Connection::join(ae::EventLoop& loop) {
     errno = EINVAL;
     return false;
   }
-  const bool stood = c.state_ != State::kError;
+  const bool was_open = c.state_ != State::kError;
   c.arrive(loop);
-  if (c.loop_ != nullptr && (!stood || c.state_ != State::kError)) return true;
-  errno = stood ? errno_of(c.failure_) : ENOMEM;
+  if (c.loop_ != nullptr && (!was_open || c.state_ != State::kError)) return true;
+  errno = was_open ? errno_of(c.failure_) : ENOMEM;
   return false;
 }
 
@@ -50,7 +50,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     errno = EBUSY;
     return false;
   }
-  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->output().all_told())) {
+  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->output().all_reported())) {
     errno = EAGAIN;
     return false;
   }

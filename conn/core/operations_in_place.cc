@@ -100,7 +100,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   if (!lends) {
     if (c.in_place_ != nullptr && !c.may_send()) return {};
     room = c.carrier_->reserve(size);
-    if (room.empty() && c.state_ == State::kError) c.lost_.write_told = true;
+    if (room.empty() && c.state_ == State::kError) c.lost_.write_reported = true;
     lends = room.empty() && errno == EOPNOTSUPP;
   }
   if (lends) {

@@ -55,7 +55,7 @@ class PendingOutput {
   }
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
   /// Whether the program was notified of all output, so that no release function is left to call.
-  bool all_told() const noexcept { return first_ == last_; }
+  bool all_reported() const noexcept { return first_ == last_; }
   bool lends() const noexcept;  ///< whether the carrier still uses memory that was passed to send()
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }

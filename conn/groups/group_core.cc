@@ -156,7 +156,7 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
     return;
   }
   if (!arrival->place) return refuse(at, std::move(arrival));
-  const GroupPart* const chosen = send(at, std::move(arrival), Way::kFirst);
+  const GroupPart* const chosen = send(at, std::move(arrival), Choice::kFirst);
   if (chosen != nullptr && !closed_) hold_back(at, *chosen);
 }
 
@@ -193,12 +193,12 @@ void GroupCore::count_lost(GroupPart& at) {
 // Chooses a loop for a pending connection and passes the connection to it. Call it on the thread of
 // `from`, which owns the connection. Returns the part (one loop's state) that has the connection
 // then, or null if the connection was refused, or lost for lack of memory.
-GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way way) {
+GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Choice choice) {
   const auto& place = *static_cast<const Place*>(arrival->place.get());
   for (;;) {
     GroupPart* to = nullptr;
     try {
-      to = choose(from, *arrival, way);
+      to = choose(from, *arrival, choice);
       if (closed_ || to == nullptr) {
         arrival->refuse("the server ends");
         if (!closed_ && from.receiver) from.receiver->count_rejected();
@@ -265,7 +265,7 @@ void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
 void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   --from.assigned;
   arrival->slot.reset();
-  (void)send(from, std::move(arrival), Way::kAgain);
+  (void)send(from, std::move(arrival), Choice::kAgain);
 }
 
 // Returns the part of this loop; null if the loop is not in the group, or has ended.
@@ -277,20 +277,20 @@ GroupPart* GroupCore::part_of(const ae::EventLoop& loop) const noexcept {
 
 // --- choice of a loop ----------------------------------------------------------------------------
 
-GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, Way way) {
-  const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : how_;
+GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, Choice choice) {
+  const Spread::By by = choice == Choice::kAgain ? Spread::By::kFewest : how_;
   switch (by) {
     case Spread::By::kKernel:
       if (!from.ended) return &from;
       break;
     case Spread::By::kRoundRobin: {
       GroupPart* full = nullptr;
-      const std::size_t first = turn_;
+      const std::size_t first = next_;
       for (std::size_t i = 0; i < parts_.size(); ++i) {
         GroupPart& part = *parts_[(first + i) % parts_.size()];
         if (part.ended) continue;
         if (part.waiting < kMostWaiting) {
-          turn_ = part.index + 1;
+          next_ = part.index + 1;
           return &part;
         }
         if (full == nullptr) full = &part;
@@ -311,7 +311,7 @@ GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, 
       break;
   }
   GroupPart* const best = fewest();
-  if (best != nullptr) turn_ = best->index + 1;
+  if (best != nullptr) next_ = best->index + 1;
   return best;
 }
 
@@ -331,7 +331,7 @@ std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint
 // one that follows the last chosen part. Null if all loops have ended.
 GroupPart* GroupCore::fewest() const noexcept {
   GroupPart* best = nullptr;
-  const std::size_t first = turn_;
+  const std::size_t first = next_;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     GroupPart& part = *parts_[(first + i) % parts_.size()];
     if (part.ended) continue;

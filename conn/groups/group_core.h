@@ -101,13 +101,13 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   Quota::Place take_place();
   void refuse(GroupPart& at, PendingConnectionPtr arrival);
   void count_lost(GroupPart& at);
-  enum class Way : bool { kFirst, kAgain };
-  GroupPart* send(GroupPart& from, PendingConnectionPtr arrival, Way way);
+  enum class Choice : bool { kFirst, kAgain };
+  GroupPart* send(GroupPart& from, PendingConnectionPtr arrival, Choice choice);
   bool pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival);
   void arrived(GroupPart& at, PendingConnectionPtr arrival);
   void send_on(GroupPart& from, PendingConnectionPtr arrival);
   static void deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused);
-  GroupPart* choose(GroupPart& from, const PendingConnection& arrival, Way way);
+  GroupPart* choose(GroupPart& from, const PendingConnection& arrival, Choice choice);
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   GroupPart* part_of(const ae::EventLoop& loop) const noexcept;
@@ -146,7 +146,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   // Number of connections that count against max-connections.
   std::atomic<std::uint64_t> places_{0};
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
-  std::atomic<std::size_t> turn_{0};
+  std::atomic<std::size_t> next_{0};
   ae::Mutex picking_;
   Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
   mutable ae::Mutex mutex_;

@@ -172,8 +172,8 @@ Quota::Place AddressBook::choose(AddressOrder order, std::span<SocketAddress> le
   }
 }
 
-void AddressBook::told(AddressOrder order, const SocketAddress& address,
-                       const std::error_code& why) noexcept {
+void AddressBook::report(AddressOrder order, const SocketAddress& address,
+                         const std::error_code& why) noexcept {
   if (order == AddressOrder::kFirst || (why && lacking_here(why))) return;
   try {
     const std::string name = address.to_string();

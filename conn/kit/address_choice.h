@@ -66,7 +66,7 @@ class AECONN_API AddressBook {
   /// connection tries it, and the others use it again once that connection is established.
   static constexpr ae::Duration kRest = std::chrono::seconds(10);
   /// If an attempt is abandoned after at least this time, the address counts as silent, and the
-  /// caller reports a failure with told().
+  /// caller reports a failure with report().
   static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
 
   /// Chooses the address that is to be tried next, and moves it to the front of `left`. Counts a
@@ -78,7 +78,8 @@ class AECONN_API AddressBook {
   /// Records the result of connecting to an address that choose() returned; an empty `why`: the
   /// connection is established. Failures for lack of this process's own resources (memory,
   /// descriptors) do not count against the address.
-  void told(AddressOrder order, const SocketAddress& address, const std::error_code& why) noexcept;
+  void report(AddressOrder order, const SocketAddress& address,
+              const std::error_code& why) noexcept;
 
  private:
   struct Known {

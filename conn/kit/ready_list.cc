@@ -4,7 +4,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 ReadyList::~ReadyList() {
-  unqueue_all(turn_);
+  unqueue_all(serving_);
   unqueue_all(waiting_);
 }
 
@@ -12,22 +12,23 @@ void ReadyList::unqueue_all(Head& list) noexcept {
   while (!list.alone()) list.next_->unqueue();
 }
 
-// A single item, the usual case, runs without passing through the list of the current turn.
+// A single item, the usual case, runs without passing through the list of items that are being
+// served.
 std::size_t ReadyList::process_some() {
   std::size_t ran = 0;
-  if (turn_.alone() && waiting_.has_one()) {
+  if (serving_.alone() && waiting_.has_one()) {
     ran = run_first(waiting_);
   } else {
-    begin_turn();
-    ran = run_first(turn_);
+    begin_serving();
+    ran = run_first(serving_);
   }
-  while (!turn_.alone() && loop_.has_time()) ran += run_first(turn_);
+  while (!serving_.alone() && loop_.has_time()) ran += run_first(serving_);
   return ran;
 }
 
 void ReadyList::process_every() {
-  begin_turn();
-  while (!turn_.alone()) (void)run_first(turn_);
+  begin_serving();
+  while (!serving_.alone()) (void)run_first(serving_);
 }
 
 std::size_t ReadyList::run_first(Head& list) {
@@ -36,17 +37,17 @@ std::size_t ReadyList::run_first(Head& list) {
   return item->run_ready();
 }
 
-void ReadyList::begin_turn() noexcept {
-  // The whole list of waiting items is appended to the current turn at once, without a counter or
+void ReadyList::begin_serving() noexcept {
+  // The whole list of waiting items is appended to serving_ at once, without a counter or
   // an iterator. Handlers may therefore unqueue or destroy any item of either list, and items that
-  // they queue are not served in this turn.
+  // they queue are not served in this call.
   if (!waiting_.alone()) {
     ReadyItem* const first = waiting_.next_;
     ReadyItem* const last = waiting_.prev_;
-    first->prev_ = turn_.prev_;
-    turn_.prev_->next_ = first;
-    last->next_ = &turn_;
-    turn_.prev_ = last;
+    first->prev_ = serving_.prev_;
+    serving_.prev_->next_ = first;
+    last->next_ = &serving_;
+    serving_.prev_ = last;
     waiting_.next_ = waiting_.prev_ = &waiting_;
   }
 }

@@ -58,7 +58,7 @@ class AECONN_API ReadyList : public ae::Source {
     loop_.nudge();
   }
   /// Whether no item waits in this list.
-  bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
+  bool empty() const noexcept { return waiting_.alone() && serving_.alone(); }
   ae::EventLoop& loop() const noexcept { return loop_; }  ///< the event loop that serves this list
 
   bool has_pending() const override { return !empty(); }
@@ -81,7 +81,7 @@ class AECONN_API ReadyList : public ae::Source {
   };
   std::size_t process_some();
   void process_every();
-  void begin_turn() noexcept;
+  void begin_serving() noexcept;
   static std::size_t run_first(Head& list);
   static void append(Head& list, ReadyItem& item) noexcept {
     item.prev_ = list.prev_;
@@ -93,7 +93,7 @@ class AECONN_API ReadyList : public ae::Source {
 
   ae::EventLoop& loop_;
   Head waiting_;  // items that the next call of process_pending() or process_all() will serve
-  Head turn_;     // items that the current call still has to serve
+  Head serving_;  // items that the current call still has to serve
 };
 
 }}  // namespace conn

@@ -37,7 +37,7 @@ struct RdmaCarrier::Attempt {
       carrier.setup_.reset();
       carrier.finish();
     } else if (carrier.link_.stage.in_use()) {
-      carrier.begin_disconnect(Ending::kFailurePatience);
+      carrier.begin_disconnect(Ending::kFailureTimeout);
     }
   }
 };
@@ -151,7 +151,7 @@ std::size_t RdmaCarrier::run_ready() {
 
 ssize_t RdmaCarrier::look_for_bytes() {
   if (reader_.has_view() && end_view()) update_ready();
-  reader_.renew(link_.state().turn(), link_.settings().read_budget);
+  reader_.renew(link_.state().iteration_number(), link_.settings().read_budget);
   // In a child of fork(), the memory of the receive windows may not even be mapped.
   if (inherited()) {
     errno = EAGAIN;
@@ -179,7 +179,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
 
 ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
   if (posting_.goes_straight() && !reader_.has_view() && !inherited()) [[likely]] {
-    reader_.renew(link_.state().turn(), link_.settings().read_budget);
+    reader_.renew(link_.state().iteration_number(), link_.settings().read_budget);
     const std::size_t n =
         reader_.take_straight(link_.stream.inbound(), static_cast<std::byte*>(buffer), size);
     link_.state().statistics().bytes_copied_in += n;
@@ -255,7 +255,7 @@ ssize_t RdmaCarrier::refuse_write() {
 }
 
 bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
-  reader_.refill(link_.state().turn(), link_.settings().read_budget);
+  reader_.refill(link_.state().iteration_number(), link_.settings().read_budget);
   const auto ready = [&] {
     if (state() != State::kConnected) return true;
     return direction == ae::kReadable ? readable() : writable();
@@ -328,16 +328,16 @@ void RdmaCarrier::close() noexcept {
     case Phase::kIdle:
       return finish();
     case Phase::kAccepting:
-      return begin_disconnect(Ending::kFailurePatience);
+      return begin_disconnect(Ending::kFailureTimeout);
     case Phase::kOpen:
     case Phase::kHalfClosed:
       return begin_close();
     case Phase::kClosing:  // shutdown_both() was called before and has begun to close
       if (!deadline_.set(ending_.close_by() - clock_now(), Deadline::Of::kLinger))
-        begin_disconnect(Ending::kFailurePatience);
+        begin_disconnect(Ending::kFailureTimeout);
       return;
     case Phase::kDisconnecting:
-      if (!deadline_.set(Ending::kFailurePatience, Deadline::Of::kDisconnect)) finish();
+      if (!deadline_.set(Ending::kFailureTimeout, Deadline::Of::kDisconnect)) finish();
       return;
     case Phase::kResending:
     case Phase::kLost:

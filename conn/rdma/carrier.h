@@ -81,7 +81,8 @@ class RdmaCarrier final : public LinkedCarrier {
   // connection's read budget is used up: the write handler, or a handler of another connection, may
   // have read from this connection already.
   bool ready_to_read() override {
-    return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
+    return reader_.may_read(link_.state().iteration_number()) ||
+           !link_.stream.inbound().has_unread();
   }
   std::size_t run_ready() override;
   bool writable() const override;

@@ -30,7 +30,7 @@ ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
 std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
   if (reader_.has_view() && end_view()) update_ready();
   if (inherited()) return 0;
-  reader_.renew(link_.state().turn(), link_.settings().read_budget);
+  reader_.renew(link_.state().iteration_number(), link_.settings().read_budget);
   const Reader::Taken taken =
       reader_.take(link_.stream.inbound(), nullptr, std::min(size, reader_.shown()));
   try {

@@ -31,7 +31,7 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
   const IterationBudget::Spending spending(state_->iteration());
-  // If the loop stood still or this timer was postponed, the awaited event may have arrived without
+  // If the loop was stopped or this timer was postponed, the awaited event may have arrived without
   // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines,
   // only those for which this iteration has time: an accepting side learns of the peer's first
   // message from its queue pair.

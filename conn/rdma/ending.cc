@@ -22,7 +22,7 @@ void Ending::queue_stop() noexcept { step(EndStep::kStopQueued); }
 
 bool Ending::stop() noexcept {
   const IterationBudget::Spending spending(link_.state().iteration());
-  step(EndStep::kUntold);
+  step(EndStep::kUnsent);
   if (link_.inherited()) return false;
   const CmId& id = link_.id();
   const DeviceContext* context = link_.context();
@@ -47,9 +47,9 @@ bool Ending::stop() noexcept {
 // sent.
 bool Ending::disconnect() noexcept {
   const CmId& id = link_.id();
-  const bool told = id && link_.can_disconnect() && rdma_disconnect(id.get()) == 0;
-  if (link_.stage.handshake() == Handshake::kGone || !told) return true;
-  if (at_ != EndStep::kTold) step(EndStep::kTold);
+  const bool sent = id && link_.can_disconnect() && rdma_disconnect(id.get()) == 0;
+  if (link_.stage.handshake() == Handshake::kGone || !sent) return true;
+  if (at_ != EndStep::kSent) step(EndStep::kSent);
   return false;
 }
 

@@ -5,7 +5,7 @@
 // and what is true in each, are listed in conn/rdma/protocol/end_step.h. The connection sets the
 // deadlines and passes events in; this class decides when there is nothing left to wait for.
 //
-// Invariants: the step fits the connection's phase (fits()); from step kUntold on the queue pair is
+// Invariants: the step fits the connection's phase (fits()); from step kUnsent on the queue pair is
 // stopped, except after a clean end on iWARP.
 
 #include <chrono>
@@ -24,7 +24,7 @@ enum class Unread : bool { kKeep, kDrop };
 class Ending {
  public:
   /// How long we wait, after a failure, for the peer to answer our disconnect.
-  static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
+  static constexpr ae::Duration kFailureTimeout = std::chrono::milliseconds(500);
 
   /// Stores a reference to `link`, which must outlive this object.
   explicit Ending(Link& link) noexcept : link_(link) {}

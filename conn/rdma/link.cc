@@ -103,19 +103,20 @@ void Link::set_up(bool may_bind) {
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_->limit());
-  const std::uint32_t told = receives != 0
-                                 ? flow::told_of_own(receives)
-                                 : flow::told_of_shared(domain_->shared_receives()->depth());
-  if (told < flow::kLeastTold || sends < flow::kLeastSendQueue)
+  const std::uint32_t announced =
+      receives != 0 ? flow::announced_of_own(receives)
+                    : flow::announced_of_shared(domain_->shared_receives()->depth());
+  if (announced < flow::kLeastAnnounced || sends < flow::kLeastSendQueue)
     throw VerbsError(Failure{
         std::make_error_code(std::errc::not_supported),
         fmt::format("{}: has room for {} receives and {} sends of a connection, which needs {} "
                     "and {}",
-                    device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
+                    device.name(), announced, sends, flow::kLeastAnnounced,
+                    flow::kLeastSendQueue)});
   const bool for_ever = settings_->timeouts.retry_count == QpTimeouts::kMaybeForEver;
   stream.on_queue_pair(
-      told, !device.iwarp(),
-      for_ever ? Liveness::kForEver : std::chrono::ceil<std::chrono::milliseconds>(patience()));
+      announced, !device.iwarp(),
+      for_ever ? Liveness::kForEver : std::chrono::ceil<std::chrono::milliseconds>(retry_time()));
 
   ibv_qp_cap cap{};
   if (prepared) {
@@ -191,7 +192,7 @@ bool Link::give_up_pair() {
 
 bool Link::keys_work() {
   // Longest time to wait for the device to carry out a bind, which normally takes microseconds.
-  constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);
+  constexpr ae::Duration kBindTimeout = std::chrono::milliseconds(20);
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
     return true;
@@ -199,7 +200,7 @@ bool Link::keys_work() {
   const Phase phase = stage.phase();
   proving_ = device.binding() == Device::Binding::kUnsure && windows.has_key_to_change();
   const bool waited = proving_;
-  const ae::TimePoint until = std::chrono::steady_clock::now() + kBindPatience;
+  const ae::TimePoint until = std::chrono::steady_clock::now() + kBindTimeout;
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
@@ -241,7 +242,7 @@ bool Link::on_key_refused(ReceiveWindow& window) {
          windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
 }
 
-ae::Duration Link::patience() const noexcept {
+ae::Duration Link::retry_time() const noexcept {
   const QpTimeouts now = timeouts_on(context_->device(), *settings_);
   return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
          (now.retry_count + 1);

@@ -120,7 +120,7 @@ class Link {
   void drain() { context_->drain(*lease_.queue()); }
   /// Returns the time after which our device, without an answer of the peer's device, has used up
   /// its retries and fails the request.
-  ae::Duration patience() const noexcept;
+  ae::Duration retry_time() const noexcept;
 
   // --- the end of the connection -----------------------------------------------------------------
   /// Destroys all rdma_cm and verbs objects during set-up, so that another address or queue pair

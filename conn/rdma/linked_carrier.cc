@@ -136,9 +136,9 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   if (link_.stage.phase() == Phase::kAccepting) on_set_up();
   posting_.on_first_message();
   Stream& stream = link_.stream;
-  const std::uint32_t turns = stream.inbound().window_turns();
+  const std::uint32_t changes = stream.inbound().window_changes();
   stream.on_data(length, link_.state().now());
-  if (stream.inbound().window_turns() != turns || stream.failure() != nullptr ||
+  if (stream.inbound().window_changes() != changes || stream.failure() != nullptr ||
       !link_.stage.in_use())
     return after_input();
   if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
@@ -175,7 +175,7 @@ void LinkedCarrier::after_input() {
     return end_with(
         {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
   if (link_.stage.phase() == Phase::kLost) return update_ready();
-  if (stream.peer_end().finished() && !std::exchange(told_of_end_, true) && !closing())
+  if (stream.peer_end().finished() && !std::exchange(end_reported_, true) && !closing())
     host().peer_gone();
   link_.manage_windows();
   if (const char* why = stream.failure(); why != nullptr) {
@@ -256,7 +256,7 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   try {
     if (lost()) return recovery_->go_on();
     if (link_.stage.open()) {
-      // If the tick comes this much too late, our own loop stood still, and messages of the peer
+      // If the tick comes this much too late, our own loop was stopped, and messages of the peer
       // may be waiting unprocessed.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);

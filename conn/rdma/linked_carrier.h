@@ -132,7 +132,7 @@ class LinkedCarrier : public QueuedCarrier,
   /// Ends the connection with `failure`; later calls do nothing. With Unread::kKeep the user can
   /// still read the bytes that arrived before, and learns of the failure after the last of them.
   void end_with(Failure failure, Unread unread = Unread::kKeep) noexcept override;
-  void begin_disconnect(ae::Duration patience) noexcept override;
+  void begin_disconnect(ae::Duration time_limit) noexcept override;
   void begin_close() noexcept;
   void begin_abort() noexcept override;
   /// Disconnects, in phase kClosing, once all written bytes are delivered. Call when requests on
@@ -154,7 +154,7 @@ class LinkedCarrier : public QueuedCarrier,
   // bytes; empty if no failure is pending.
   Failure pending_failure_;
   // True once the program was told that the peer has ended its stream.
-  bool told_of_end_ = false;
+  bool end_reported_ = false;
   // True once read() has returned the end of the peer's stream.
   bool read_ended_ = false;
 

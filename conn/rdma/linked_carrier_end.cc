@@ -17,7 +17,7 @@ namespace {
 
 // How long to wait until the device has reported the last completions of a stopped queue pair,
 // which normally takes microseconds.
-constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
+constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -70,8 +70,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
   // was a close.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
-    if (ending_.stream_over() &&
-        !deadline_.set(Ending::kFailurePatience, Deadline::Of::kStreamOver))
+    if (ending_.stream_over() && !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
     return;
   }
@@ -140,7 +139,7 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
     // loss of the link ends nothing.
     case kPortDown: {
       const CmId& id = link_.id();
-      if (!id || id->port_num != event.port || event.since < link_.patience()) return;
+      if (!id || id->port_num != event.port || event.since < link_.retry_time()) return;
       ending_.set_unreachable();
       const std::string what = link_.context()->name() + ": the port has no link";
       return on_event({.kind = kFailed, .what = &what});
@@ -174,7 +173,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
       link_.stage.phase() == Phase::kLost)
     finish();
   else
-    begin_disconnect(Ending::kFailurePatience);
+    begin_disconnect(Ending::kFailureTimeout);
   update_ready();
 }
 
@@ -210,7 +209,7 @@ void LinkedCarrier::peer_closed() {
   } else if (link_.stage.phase() == Phase::kAccepting) {
     fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   }
-  begin_disconnect(Ending::kFailurePatience);
+  begin_disconnect(Ending::kFailureTimeout);
   update_ready();
 }
 
@@ -232,7 +231,7 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       // so it is told of the abort.
       if (!link_.stream.outbound().end().aborted() && posting_.has_undelivered())
         return begin_abort();
-      return begin_disconnect(Ending::kFailurePatience);
+      return begin_disconnect(Ending::kFailureTimeout);
     case Deadline::Of::kDisconnect:
       if (phase != Phase::kDisconnecting) return;
       ending_.on_no_answer();
@@ -253,13 +252,13 @@ void LinkedCarrier::begin_close() noexcept {
   // the path, so it is told first that this end reads no more.
   if (linger == ae::Duration::zero() && session() != nullptr &&
       link_.stream.outbound().end().finished(false))
-    linger = Ending::kFailurePatience;
+    linger = Ending::kFailureTimeout;
   deadline_.clear(loop());
-  if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailurePatience);
+  if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailureTimeout);
   link_.stage.move(Phase::kClosing);
   ending_.set_close_by(std::chrono::steady_clock::now() + linger);
   if (!deadline_.set(linger, Deadline::Of::kLinger))
-    return begin_disconnect(Ending::kFailurePatience);
+    return begin_disconnect(Ending::kFailureTimeout);
   link_.state().want_flush(*this);
   continue_close();
 }
@@ -270,9 +269,9 @@ void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
   if (!link_.stream.outbound().abort() ||
-      !deadline_.set(Ending::kFailurePatience, Deadline::Of::kLinger))
-    return begin_disconnect(Ending::kFailurePatience);
-  ending_.set_close_by(std::chrono::steady_clock::now() + Ending::kFailurePatience);
+      !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kLinger))
+    return begin_disconnect(Ending::kFailureTimeout);
+  ending_.set_close_by(std::chrono::steady_clock::now() + Ending::kFailureTimeout);
   link_.state().want_flush(*this);
 }
 
@@ -282,18 +281,18 @@ void LinkedCarrier::continue_close() noexcept {
   if (counts_end ? posting_.has_undelivered() : link_.sender.queue().held() != 0) return;
   ending_.set_delivered();
   begin_disconnect(
-      std::max(Ending::kFailurePatience, ending_.close_by() - std::chrono::steady_clock::now()));
+      std::max(Ending::kFailureTimeout, ending_.close_by() - std::chrono::steady_clock::now()));
 }
 
 // --- disconnecting and tearing down --------------------------------------------------------------
 
-void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
+void LinkedCarrier::begin_disconnect(ae::Duration time_limit) noexcept {
   LoopState& state = link_.state();
   deadline_.clear(loop());
   posting_.clear_pace(loop());
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
-  const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
+  const bool can_wait = deadline_.set(time_limit, Deadline::Of::kDisconnect);
   // Defers stopping the queue pair to a later iteration only inside a handler: outside a handler,
   // the loop may never run again.
   if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
@@ -321,7 +320,7 @@ void LinkedCarrier::reap() {
     if (ending_.stop()) finish();
     return;
   }
-  if (ending_.has_reports_to_come() && deadline_.set(kQuietPatience, Deadline::Of::kQuiet))
+  if (ending_.has_reports_to_come() && deadline_.set(kQuietTime, Deadline::Of::kQuiet))
     return ending_.wait();
   deadline_.clear(loop());
   setup_.reset();  // the look-up of a name may still run

@@ -424,18 +424,18 @@ std::size_t ListenerCore::run_ready() {
     }
   } requeue{*this};
   accept_waiting();
-  std::size_t told = 0, handed_over = 0;
+  std::size_t refused = 0, handed_over = 0;
   const auto may_go_on = [&](std::size_t done) {
     if (stopped_ || done >= settings_.accept_batch) return false;
     return done == 0 || state_->loop().has_time();
   };
-  while (!refusals_.empty() && may_go_on(told)) {
+  while (!refusals_.empty() && may_go_on(refused)) {
     // The handler is running: it has itself run this nested iteration of the loop, and must not be
     // called again inside it.
     if (refused_.running()) break;
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
-    ++told;
+    ++refused;
     refused_.run(why);
   }
   while (!established_.empty() && !paused_ && may_go_on(handed_over)) {
@@ -453,7 +453,7 @@ std::size_t ListenerCore::run_ready() {
     ++handed_over;
     accepted_.run(std::move(connection));
   }
-  return told + handed_over;
+  return refused + handed_over;
 }
 
 // --- the objects that the user owns --------------------------------------------------------------

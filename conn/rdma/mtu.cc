@@ -24,20 +24,20 @@ void refuse_lone_option(const rdma_cm_id* id, const Fabric& fabric) {
 
 void Mtu::offer(const rdma_cm_id* id, const Fabric& fabric) noexcept {
   agreed_ = {};
-  told_ = mtu_of_path(id);
-  if (told_ != 0 && fabric.path_mtu) told_ = std::min(told_, *fabric.path_mtu);
+  stated_ = mtu_of_path(id);
+  if (stated_ != 0 && fabric.path_mtu) stated_ = std::min(stated_, *fabric.path_mtu);
 }
 
 void Mtu::take_answer(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t answer) {
-  if (answer != 0 && told_ != 0)
-    agreed_ = std::min(static_cast<ibv_mtu>(answer), told_);
+  if (answer != 0 && stated_ != 0)
+    agreed_ = std::min(static_cast<ibv_mtu>(answer), stated_);
   else
     refuse_lone_option(id, fabric);
 }
 
 void Mtu::agree(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t asked, ibv_mtu here,
                 const std::string& device) {
-  agreed_ = told_ = {};
+  agreed_ = stated_ = {};
   if (asked == 0) {
     const ibv_mtu path = mtu_of_path(id);
     if (path > here)
@@ -50,11 +50,11 @@ void Mtu::agree(const rdma_cm_id* id, const Fabric& fabric, std::uint8_t asked, 
   }
   agreed_ = std::min(static_cast<ibv_mtu>(asked), here);
   if (fabric.path_mtu) agreed_ = std::min(agreed_, *fabric.path_mtu);
-  told_ = agreed_;
+  stated_ = agreed_;
 }
 
 void Mtu::tell(Hello& hello) const noexcept {
-  hello.mtu = static_cast<std::uint8_t>(told_);
+  hello.mtu = static_cast<std::uint8_t>(stated_);
   if (hello.mtu != 0) hello.flags |= Hello::kTellsMtu;
 }
 

@@ -37,7 +37,7 @@ class Mtu {
 
  private:
   ibv_mtu agreed_{};
-  ibv_mtu told_{};  // the MTU that our hello states to the peer; 0: it states none
+  ibv_mtu stated_{};  // the MTU that our hello states to the peer; 0: it states none
 };
 
 }}}  // namespace conn::rdma

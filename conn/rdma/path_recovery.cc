@@ -169,7 +169,7 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   // This end waits longer if it accepts: the connecting end may learn of the loss later, by its
   // keepalives at the latest.
   const ae::Duration later = link_.role() == Role::kServer
-                                 ? 4 * link_.settings().keepalive + link_.patience()
+                                 ? 4 * link_.settings().keepalive + link_.retry_time()
                                  : ae::Duration::zero();
   link_.path.name_peer(failure);
   session_->lose(link_.stage.phase(), std::move(failure), now, later);
@@ -454,7 +454,7 @@ bool PathRecovery::leave_loop() {
   }
   setup_.reset();
   if (link_.id() || link_.queue_pair() != nullptr) {
-    const ae::TimePoint until = clock_now() + Session::kQuietPatience;
+    const ae::TimePoint until = clock_now() + Session::kQuietTime;
     for (int i = 0; !link_.quiet(); ++i) {
       link_.drain();
       link_.context()->on_async_event();

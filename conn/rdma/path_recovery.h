@@ -59,7 +59,7 @@ class PathRecoveryUser {
   /// `missed`: what the program is told after the last of them; empty: the peer has all of ours.
   virtual void on_peer_closed_without_path(Failure missed) noexcept = 0;
   // The steps of the end of the connection.
-  virtual void begin_disconnect(ae::Duration patience) noexcept = 0;
+  virtual void begin_disconnect(ae::Duration time_limit) noexcept = 0;
   virtual void begin_abort() noexcept = 0;
   virtual void finish() noexcept = 0;
 

@@ -25,15 +25,15 @@ bool PathRecovery::asks_to_forget() const noexcept {
 
 void PathRecovery::close_later() noexcept {
   const bool asks = can_ask_to_forget();
-  ae::Duration patience = link_.settings().linger;
+  ae::Duration time_limit = link_.settings().linger;
   // With linger=0 no bytes are delivered any more, but the peer is still told.
-  if (patience == ae::Duration::zero() && asks) patience = Ending::kFailurePatience;
+  if (time_limit == ae::Duration::zero() && asks) time_limit = Ending::kFailureTimeout;
   const ae::TimePoint now = std::chrono::steady_clock::now();
   session_->resume_as(Phase::kClosing);
-  ending_.set_close_by(now + patience);
-  session_->give_up_at(now + patience);
+  ending_.set_close_by(now + time_limit);
+  session_->give_up_at(now + time_limit);
   if (moving_) return;  // join_loop() calls this again
-  const bool waits = patience != ae::Duration::zero() && !host().aborts();
+  const bool waits = time_limit != ae::Duration::zero() && !host().aborts();
   switch (link_.stage.phase()) {
     case Phase::kResolving:
     case Phase::kConnecting:
@@ -52,12 +52,12 @@ void PathRecovery::close_later() noexcept {
       if (asks) session_->set_next(now);
       return state().want_reap(link_.user());  // plans the next attempt, or the end of the wait
     case Phase::kAccepting:
-      if (!waits) user_.begin_disconnect(Ending::kFailurePatience);
+      if (!waits) user_.begin_disconnect(Ending::kFailureTimeout);
       return;
     default:
       if (host().aborts()) return user_.begin_abort();
-      if (!waits || !deadline_.set(patience, Deadline::Of::kLinger))
-        user_.begin_disconnect(Ending::kFailurePatience);
+      if (!waits || !deadline_.set(time_limit, Deadline::Of::kLinger))
+        user_.begin_disconnect(Ending::kFailureTimeout);
   }
 }
 

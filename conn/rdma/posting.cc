@@ -140,7 +140,7 @@ bool Posting::has_undelivered() const noexcept {
 // --- memory to send from -------------------------------------------------------------------------
 
 void Posting::wait_for_memory(std::size_t size) {
-  link_.sender.buffer().starve(size, link_.state().now());
+  link_.sender.buffer().wait_for_memory(size, link_.state().now());
   link_.state().wait_for_memory(link_.user());
   if (link_.sender.requests().count() != 0)
     // Posting requests may lead to completions, which free memory that this connection's own
@@ -155,7 +155,7 @@ bool Posting::secure_memory(const CarrierHost& host) noexcept {
 
 bool Posting::on_memory_back(CarrierHost& host) noexcept {
   tell_references(host);
-  const bool secured = link_.sender.buffer().starved() && secure_memory(host);
+  const bool secured = link_.sender.buffer().waits_for_memory() && secure_memory(host);
   link_.state().memory_came_back();
   return secured;
 }

@@ -22,14 +22,16 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Reader {
  public:
   // --- budget: bytes one connection may read in one loop iteration -------------------------------
-  bool may_read(std::uint64_t turn) const noexcept { return left_ != 0 || turn_ != turn; }
-  /// Gives the connection a new read budget of `budget` bytes if a new iteration of the loop has
-  /// begun (`turn` is the number of the iteration).
-  void renew(std::uint64_t turn, std::size_t budget) noexcept {
-    if (turn_ != turn) refill(turn, budget);
+  bool may_read(std::uint64_t iteration) const noexcept {
+    return left_ != 0 || iteration_ != iteration;
   }
-  void refill(std::uint64_t turn, std::size_t budget) noexcept {
-    turn_ = turn;
+  /// Gives the connection a new read budget of `budget` bytes if a new iteration of the loop has
+  /// begun (`iteration` is the number of the iteration).
+  void renew(std::uint64_t iteration, std::size_t budget) noexcept {
+    if (iteration_ != iteration) refill(iteration, budget);
+  }
+  void refill(std::uint64_t iteration, std::size_t budget) noexcept {
+    iteration_ = iteration;
     left_ = budget;
   }
   std::size_t left() const noexcept { return left_; }
@@ -46,11 +48,11 @@ class Reader {
   /// Reads up to `size` bytes of `inbound` into `into`; if `into` is null, consumes them without a
   /// copy.
   Taken take(StreamReceiver& inbound, std::byte* into, std::size_t size) {
-    const std::uint32_t turns = inbound.window_turns();
+    const std::uint32_t changes = inbound.window_changes();
     const std::size_t n = inbound.read(into, size);
     left_ -= std::min(n, left_);
     shown_ -= std::min(n, shown_);
-    return {n, inbound.window_turns() != turns};
+    return {n, inbound.window_changes() != changes};
   }
 
   /// Like take(), if no receive window is read to its end. Otherwise it reads nothing and returns
@@ -91,7 +93,7 @@ class Reader {
   }
 
  private:
-  std::uint64_t turn_ = 0;
+  std::uint64_t iteration_ = 0;
   std::size_t left_ = 0;
   // Least number of unread bytes for which the read handler is called; 1: it is called for any
   // byte.

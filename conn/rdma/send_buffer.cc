@@ -22,15 +22,16 @@ std::span<std::byte> SendBuffer::reserve(std::size_t size, const MemoryLimit& li
   return {};
 }
 
-void SendBuffer::starve(std::size_t size, ae::TimePoint now) noexcept {
-  starved_for_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(size, 1, UINT32_MAX));
+void SendBuffer::wait_for_memory(std::size_t size, ae::TimePoint now) noexcept {
+  memory_wanted_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(size, 1, UINT32_MAX));
   tuning_.on_refusal(now);
 }
 
 bool SendBuffer::secure(bool writer_waits, const MemoryLimit& limit) noexcept {
-  const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
-  if (starved() && writer_waits && !tx_.reserving() && !tx_.secure(least, limit)) return false;
-  starved_for_ = 0;
+  const std::size_t least = tx_.held() == 0 ? 1 : memory_wanted_;
+  if (waits_for_memory() && writer_waits && !tx_.reserving() && !tx_.secure(least, limit))
+    return false;
+  memory_wanted_ = 0;
   return true;
 }
 

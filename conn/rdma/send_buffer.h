@@ -4,7 +4,7 @@
 // waits for memory. The bytes are in a StagingQueue, which Sender posts from; SendBufferTuning
 // chooses the size.
 //
-// Invariant: while starved() is true, has_room() is false.
+// Invariant: while waits_for_memory() is true, has_room() is false.
 
 #include <sys/uio.h>
 
@@ -63,7 +63,7 @@ class SendBuffer {
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
   /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
   /// so that the writer does not send tiny pieces.
-  bool has_room() const noexcept { return starved_for_ == 0 && room() >= room_to_wait_for(); }
+  bool has_room() const noexcept { return memory_wanted_ == 0 && room() >= room_to_wait_for(); }
   /// Returns true if the user's last write was cut short or refused because the buffer was full.
   bool was_short_of_room() const noexcept { return short_of_room_; }
 
@@ -73,8 +73,8 @@ class SendBuffer {
   bool wants_memory() const noexcept { return wants_memory_; }
   /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
   /// finds memory.
-  void starve(std::size_t size, ae::TimePoint now) noexcept;
-  bool starved() const noexcept { return starved_for_ != 0; }
+  void wait_for_memory(std::size_t size, ae::TimePoint now) noexcept;
+  bool waits_for_memory() const noexcept { return memory_wanted_ != 0; }
   /// Call when memory may have been freed. If `writer_waits`, allocates the memory at once, so that
   /// the write handler is never called in vain; returns false if there is still none. If nothing is
   /// staged or in flight, memory for one byte suffices: a reservation then uses a chunk lent by the
@@ -102,7 +102,7 @@ class SendBuffer {
   StagingQueue tx_;
   SendBufferTuning tuning_;
   // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
-  std::uint32_t starved_for_ = 0;
+  std::uint32_t memory_wanted_ = 0;
   bool short_of_room_ = false;
   bool wants_memory_ = false;
 };

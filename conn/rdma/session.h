@@ -66,7 +66,7 @@ class Session {
   static constexpr ae::Duration kAttempt = std::chrono::seconds(1);
   /// How long the device may take to report the last completions of a stopped queue pair, which
   /// takes microseconds.
-  static constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
+  static constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
   /// How long attempts go on although nobody listens at the peer's address.
   static constexpr ae::Duration kNobody = std::chrono::seconds(2);
 
@@ -111,7 +111,7 @@ class Session {
   /// Time at which the path is left even if the device has not reported all of its completions.
   ae::TimePoint left_by() const noexcept { return left_by_; }
   /// Records that a queue pair was stopped: sets left_by().
-  void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietPatience; }
+  void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietTime; }
   /// Ends the session: nothing more is kept, and the peer's requests are refused.
   void end() noexcept;
   void give_up_at(ae::TimePoint at) noexcept { until_ = std::min(until_, at); }

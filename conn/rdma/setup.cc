@@ -128,7 +128,7 @@ void Setup::choose_next_address() noexcept {
 void Setup::report(const std::error_code& why) const noexcept {
   // No address was tried yet, because names are still being resolved.
   const SocketAddress peer = link_.path.peer();
-  if (peer.size != 0) book_.told(link_.settings().spread, peer, why);
+  if (peer.size != 0) book_.report(link_.settings().spread, peer, why);
 }
 
 void Setup::report_silence() const noexcept {
@@ -228,9 +228,9 @@ void Setup::on_event(const CmEvent& event) {
         if (event.type == RDMA_CM_EVENT_REJECTED)
           refused_ = refused_in(reject_reason_in(event.data()));
         std::string why = describe(event);
-        const auto patience = retry_after_in(why);
+        const auto time_limit = retry_after_in(why);
         return on_address_failed(
-            {std::error_code(err, std::generic_category()), std::move(why), patience});
+            {std::error_code(err, std::generic_category()), std::move(why), time_limit});
       }
     }
   } catch (const VerbsError& error) {

@@ -128,9 +128,9 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
     errno = EPIPE;
     return -1;
   }
-  bool& told = reading ? lost_.read_told : lost_.write_told;
-  errno = state_ == State::kError && !told ? errno_of(failure_) : ENOTCONN;
-  if (state_ == State::kError) told = true;
+  bool& reported = reading ? lost_.read_reported : lost_.write_reported;
+  errno = state_ == State::kError && !reported ? errno_of(failure_) : ENOTCONN;
+  if (state_ == State::kError) reported = true;
   return -1;
 }
 

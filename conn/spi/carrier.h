@@ -80,10 +80,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual bool wants_close() const noexcept = 0;
   /// Whether an established connection has failed and no read() has reported the failure yet. The
   /// read handler is then due.
-  bool error_unread() const noexcept { return lost_.established && !lost_.read_told; }
+  bool error_unread() const noexcept { return lost_.established && !lost_.read_reported; }
   /// Whether an established connection has failed and no write() has reported the failure yet. The
   /// write handler is then due.
-  bool error_unwritten() const noexcept { return lost_.established && !lost_.write_told; }
+  bool error_unwritten() const noexcept { return lost_.established && !lost_.write_reported; }
   /// Whether a read or write handler must run, so that the program learns that an established
   /// connection has failed.
   bool error_due() const noexcept {
@@ -197,8 +197,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// failure.
   struct Lost {
     bool established = false;  ///< whether an established connection has failed
-    bool read_told = false;    ///< whether a read has returned the failure
-    bool write_told = false;   ///< whether a write has returned the failure
+    bool read_reported = false;   ///< whether a read has returned the failure
+    bool write_reported = false;  ///< whether a write has returned the failure
     /// Whether the carrier still returns data that arrived before the failure.
     bool unread_kept = false;
   };

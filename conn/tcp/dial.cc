@@ -97,7 +97,8 @@ Dial::~Dial() {
   // The connect is cancelled before it has ended. If the address has not answered for kSilence by
   // now, the address book records that it timed out.
   if (fd_ && std::chrono::steady_clock::now() - attempt_began_ >= AddressBook::kSilence)
-    book_.told(settings_->spread, addresses_[address_], std::make_error_code(std::errc::timed_out));
+    book_.report(settings_->spread, addresses_[address_],
+                 std::make_error_code(std::errc::timed_out));
   stop_watching();
   if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
 }
@@ -244,7 +245,7 @@ void Dial::writable() {
 }
 
 void Dial::connected() {
-  book_.told(settings_->spread, addresses_[address_], {});
+  book_.report(settings_->spread, addresses_[address_], {});
   over_ = Dialed{std::move(fd_), addresses_[address_], {}, std::move(place_)};
 }
 
@@ -252,7 +253,7 @@ void Dial::attempt_failed(int err) { attempt_failed(connect_failure(addresses_[a
 
 void Dial::attempt_failed(Failure why) {
   last_failure_ = std::move(why);
-  book_.told(settings_->spread, addresses_[address_], last_failure_.code);
+  book_.report(settings_->spread, addresses_[address_], last_failure_.code);
   next_address();
 }
 
@@ -262,7 +263,7 @@ void Dial::out_of_time() {
     return;
   }
   Failure failure = connect_failure(addresses_[address_], ETIMEDOUT);
-  book_.told(settings_->spread, addresses_[address_], failure.code);
+  book_.report(settings_->spread, addresses_[address_], failure.code);
   over_ = Dialed{{}, {}, std::move(failure), {}};
 }
 
@@ -278,7 +279,7 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
       const bool others = more_hosts || &address != &addresses.back();
       Failure why = try_now(settings, address, now + share(deadline - now, others), result.fd);
       if (!why) {
-        book.told(settings.spread, address, {});
+        book.report(settings.spread, address, {});
         result.peer = address;
         result.failure = {};
         return true;
@@ -286,7 +287,7 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
       result.fd.reset();
       result.failure = std::move(why);
       if (Interruption::ends()) return true;
-      book.told(settings.spread, address, result.failure.code);
+      book.report(settings.spread, address, result.failure.code);
     }
     return false;
   };

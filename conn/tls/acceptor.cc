@@ -12,10 +12,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kAcceptsInOneTurn = 16;
+constexpr int kAcceptsPerIteration = 16;
 // Most connections taken from the listener below in one iteration. Each costs some 70 us before its
 // handshake begins, and established connections wait meanwhile.
-constexpr unsigned kArrivalsInOneTurn = 8;
+constexpr unsigned kArrivalsPerIteration = 8;
 // While max-handshakes handshakes run, new connections wait in the backlog until one handshake
 // ends, or until the oldest one is this old; the next connection then replaces the oldest. Honest
 // clients need only milliseconds.
@@ -105,18 +105,18 @@ void Acceptor::arrived(ConnectionPtr below) {
   check_room();
 }
 
-/// Counts a connection that was taken in this iteration. After kArrivalsInOneTurn of them pauses
+/// Counts a connection that was taken in this iteration. After kArrivalsPerIteration of them pauses
 /// the listener below.
 void Acceptor::count_arrival() {
-  shared_->ready().push(*this);  // run_ready() ends the turn
-  if (++arrivals_ != kArrivalsInOneTurn) return;
+  shared_->ready().push(*this);  // run_ready() ends it
+  if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
   below_->pause();
 }
 
 /// Lets the listener below accept again after the arrivals of an iteration, unless there is another
 /// reason for it to be paused. Without memory for that, the next iteration tries again.
-void Acceptor::end_turn() {
+void Acceptor::end_iteration() {
   arrivals_ = 0;
   if (!std::exchange(resting_, false) || waiting_ || paused_) return;
   try {
@@ -219,9 +219,9 @@ void Acceptor::resume() {
 }
 
 std::size_t Acceptor::run_ready() {
-  end_turn();
+  end_iteration();
   std::size_t ran = 0;
-  for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
+  for (int i = 0; i < kAcceptsPerIteration && !paused_ && !done_.empty(); ++i) {
     // the accept handler runs a nested iteration of the loop, which called this
     if (accepted_.running()) return ran;
     if (i != 0 && !shared_->loop().has_time()) break;

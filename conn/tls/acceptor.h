@@ -52,7 +52,7 @@ class Acceptor final : public ae::Deferred,
   ConnectionPtr take(Place place);
   void hand_over(ConnectionPtr owner);
   void count_arrival();
-  void end_turn();
+  void end_iteration();
   bool full() const;
   void check_room();
   bool let_in();

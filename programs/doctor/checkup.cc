@@ -43,7 +43,7 @@ class CheckUp {
     if (to != nullptr && to->scheme == any.scheme) any.options = to->options;
     std::vector<Place> places;
     if (to != nullptr) {
-      if (const Place place = place_of(facts_, route_to(*to, plan_.patience).source))
+      if (const Place place = place_of(facts_, route_to(*to, plan_.time_limit).source))
         places.push_back(place);
     } else {
       for (const Device& device : facts_.devices)
@@ -82,11 +82,11 @@ class CheckUp {
     for (const conn::Endpoint& each : ways) {
       found.emplace_back();
       if (registry_.find(each.scheme) != nullptr)
-        found.back() = dial(registry_, each, plan_.patience);
+        found.back() = dial(registry_, each, plan_.time_limit);
     }
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (over_rdma(ways[i]) && !ways[i].hosts.empty())
-        say(judge(facts_, route_to(ways[i], plan_.patience), ways[i].scheme));
+        say(judge(facts_, route_to(ways[i], plan_.time_limit), ways[i].scheme));
       if (!found[i]) {
         say({ways[i].scheme + ": connect", Level::kFailed, "this program was built without it",
              "build it without RDMA=no and TLS=no"});
@@ -133,7 +133,7 @@ class CheckUp {
     Dialled dialled;
     try {
       const EchoThread echo(registry_, at);
-      dialled = dial(registry_, echo.at(), plan_.patience);
+      dialled = dial(registry_, echo.at(), plan_.time_limit);
     } catch (const conn::Error& error) {
       dialled.failure = {std::make_error_code(std::errc::io_error), error.what()};
     }

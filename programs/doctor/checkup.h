@@ -17,7 +17,7 @@ struct Plan {
   std::vector<std::string> urls;     ///< URLs to connect to
   std::uint64_t connections = 1000;  ///< number of connections that the limits must allow
   bool all_connections = false;      ///< whether limits that allow fewer are a failure
-  ae::Duration patience = std::chrono::seconds(5);
+  ae::Duration time_limit = std::chrono::seconds(5);
 };
 
 /// Calls `tell` with each verdict as soon as it is known. Throws conn::Error for an invalid URL.

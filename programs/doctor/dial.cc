@@ -31,8 +31,8 @@ double microseconds(ae::Duration time) {
 
 class Caller {
  public:
-  Caller(Dialled& dialled, conn::Connection& connection, ae::Duration patience)
-      : dialled_(dialled), connection_(connection), patience_(patience) {}
+  Caller(Dialled& dialled, conn::Connection& connection, ae::Duration time_limit)
+      : dialled_(dialled), connection_(connection), time_limit_(time_limit) {}
 
   /// Runs and times one step; `work` returns whether it succeeded. Records the failure if not.
   bool step(const char* name, auto work) {
@@ -62,7 +62,7 @@ class Caller {
     return step("first round trip", [this] {
       if (!send(kAsk)) return false;
       std::array<char, 256> line{};
-      if (connection_.sync_readline(line.data(), line.size(), patience_) < 0) return false;
+      if (connection_.sync_readline(line.data(), line.size(), time_limit_) < 0) return false;
       answer_ = line.data();
       return true;
     });
@@ -76,7 +76,7 @@ class Caller {
         const Clock::time_point began = Clock::now();
         if (i >= kLeastRounds && began - first > kRoundsTime) break;
         std::array<char, 256> line{};
-        if (!send(kAsk) || connection_.sync_readline(line.data(), line.size(), patience_) < 0)
+        if (!send(kAsk) || connection_.sync_readline(line.data(), line.size(), time_limit_) < 0)
           return false;
         times.push_back(microseconds(Clock::now() - began));
       }
@@ -97,7 +97,7 @@ class Caller {
       const std::string much(kLarge, 'x');
       std::string back(kLarge, '\0');
       if (!send(much)) return false;
-      const ssize_t size = connection_.sync_read(back.data(), back.size(), patience_);
+      const ssize_t size = connection_.sync_read(back.data(), back.size(), time_limit_);
       if (size != static_cast<ssize_t>(kLarge)) return false;
       if (back == much) return true;
       errno = EBADMSG;
@@ -110,13 +110,13 @@ class Caller {
  private:
   bool send(std::string_view bytes) {
     errno = 0;
-    return connection_.sync_write(bytes.data(), bytes.size(), patience_) ==
+    return connection_.sync_write(bytes.data(), bytes.size(), time_limit_) ==
            static_cast<ssize_t>(bytes.size());
   }
 
   Dialled& dialled_;
   conn::Connection& connection_;
-  ae::Duration patience_;
+  ae::Duration time_limit_;
   std::string answer_;
 };
 
@@ -153,13 +153,13 @@ void take_facts(const conn::Connection& connection, Dialled& dialled) {
 
 }  // namespace
 
-Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration patience) {
+Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration time_limit) {
   Dialled dialled;
   dialled.scheme = to.scheme;
   ae::LibevLoop loop;
   if (!to.hosts.empty()) {
     const Clock::time_point began = Clock::now();
-    conn::Resolved found = conn::resolve_until(to.hosts.front().name, to.port, began + patience);
+    conn::Resolved found = conn::resolve_until(to.hosts.front().name, to.port, began + time_limit);
     dialled.steps.push_back({"resolve name", microseconds(Clock::now() - began), !found.failure});
     if (found.failure) {
       dialled.failure = std::move(found.failure);
@@ -176,7 +176,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   }
   {
     conn::SetupTrace trace;
-    if (!connection->connect_blocking(to, patience))
+    if (!connection->connect_blocking(to, time_limit))
       dialled.failure = {connection->error_code(), connection->last_error()};
     if (dialled.failure) conn::SetupTrace::failed();
     for (const conn::SetupTrace::Step& each : trace.steps())
@@ -188,7 +188,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   // An established connection has done all steps. If only the peer's first receive window is
   // missing, the first round trip fails instead.
   for (Dialled::Step& each : dialled.steps) each.done = true;
-  Caller caller(dialled, *connection, patience);
+  Caller caller(dialled, *connection, time_limit);
   const bool answered = caller.first_round();
   take_facts(*connection, dialled);
   if (!answered) return dialled;
@@ -218,11 +218,11 @@ std::vector<conn::Endpoint> ways_of(const conn::Registry& registry, const conn::
   return all;
 }
 
-Route route_to(const conn::Endpoint& to, ae::Duration patience) {
+Route route_to(const conn::Endpoint& to, ae::Duration time_limit) {
   Route route;
   const conn::Resolved found =
       conn::resolve_until(to.hosts.empty() ? "" : to.hosts.front().name, to.port,
-                          std::chrono::steady_clock::now() + patience);
+                          std::chrono::steady_clock::now() + time_limit);
   if (found.failure || found.addresses.empty()) {
     route.failure = found.failure;
     return route;

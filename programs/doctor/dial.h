@@ -40,8 +40,8 @@ struct Dialled {
   }
 };
 
-/// Connects to `to`, which has a single scheme. Blocks; each wait takes at most `patience`.
-Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration patience);
+/// Connects to `to`, which has a single scheme. Blocks; each wait takes at most `time_limit`.
+Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration time_limit);
 
 /// Returns an endpoint for each candidate of a list of schemes, with the options that its transport
 /// supports; otherwise one endpoint.
@@ -56,9 +56,9 @@ struct Route {
   conn::SocketAddress target, source;
   conn::Failure failure;  ///< set if there is no route
 };
-/// Finds the route to the first host of the endpoint, resolved within `patience`. The option
+/// Finds the route to the first host of the endpoint, resolved within `time_limit`. The option
 /// `source`, if set, overrides the route.
-Route route_to(const conn::Endpoint& to, ae::Duration patience);
+Route route_to(const conn::Endpoint& to, ae::Duration time_limit);
 
 // The functions below make verdicts; they are pure.
 /// Judges whether the source address of a route belongs to an RDMA device.

@@ -25,7 +25,7 @@ namespace {
 struct Options {
   doctor::Plan plan;
   std::vector<std::string> serve, limits;
-  double timeout = std::chrono::duration<double>(doctor::Plan{}.patience).count();
+  double timeout = std::chrono::duration<double>(doctor::Plan{}.time_limit).count();
   bool json = false;
 };
 
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   try {
     (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
     options.plan.all_connections = app.count("--connections") != 0;
-    options.plan.patience =
+    options.plan.time_limit =
         std::chrono::duration_cast<ae::Duration>(std::chrono::duration<double>(options.timeout));
     const conn::Registry registry = conn::all_transports();
     if (!options.limits.empty()) return run_limits(registry, options);

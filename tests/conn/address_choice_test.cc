@@ -91,7 +91,7 @@ TEST_CASE("spread: this machine's addresses are known with their nets", "[conn][
 TEST_CASE("spread: first leaves the order as it is, and counts nothing", "[conn][spread]") {
   AddressBook book;
   auto all = some({"10.0.0.1", "10.0.0.2"});
-  book.told(AddressOrder::kFirst, all.front(), error(ECONNREFUSED));
+  book.report(AddressOrder::kFirst, all.front(), error(ECONNREFUSED));
   CHECK(book.choose(AddressOrder::kFirst, all, {}) == nullptr);
   CHECK(hosts(all) == "10.0.0.1 10.0.0.2");
 }
@@ -153,7 +153,7 @@ TEST_CASE("spread: an address that failed comes last, until a connection to it s
   const auto all = some({"10.0.0.1", "10.0.0.2"});
   const SocketAddress bad = at("10.0.0.1");
   const auto tell = [&](int number) {
-    crowd.book.told(AddressOrder::kLeast, bad, number == 0 ? std::error_code() : error(number));
+    crowd.book.report(AddressOrder::kLeast, bad, number == 0 ? std::error_code() : error(number));
   };
   const auto one_each = [&] {
     crowd.places.clear();
@@ -203,7 +203,7 @@ TEST_CASE("spread: places may go on any thread", "[conn][spread]") {
         (void)conn::numeric_address("10.0.0.1", static_cast<std::uint16_t>(i % 300 + port),
                                     all[port]);
       const Quota::Place place = book.choose(AddressOrder::kLeast, all, {});
-      book.told(AddressOrder::kLeast, all.front(), i % 2 == 0 ? std::error_code() : error(EIO));
+      book.report(AddressOrder::kLeast, all.front(), i % 2 == 0 ? std::error_code() : error(EIO));
     }
   };
   std::thread one(work), other(work);

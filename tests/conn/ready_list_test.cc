@@ -68,32 +68,32 @@ class Model {
   }
   void unqueue(std::size_t i) {
     std::erase(waiting_, i);
-    std::erase(turn_, i);
+    std::erase(serving_, i);
   }
   void renew(std::size_t i) { unqueue(i); }
   bool queued(std::size_t i) const {
     const auto in = [i](const auto& list) {
       return std::find(list.begin(), list.end(), i) != list.end();
     };
-    return in(waiting_) || in(turn_);
+    return in(waiting_) || in(serving_);
   }
   std::size_t serve() {
-    turn_.insert(turn_.end(), waiting_.begin(), waiting_.end());
+    serving_.insert(serving_.end(), waiting_.begin(), waiting_.end());
     waiting_.clear();
     std::size_t ran = 0;
-    while (!turn_.empty()) {
-      const std::size_t i = turn_.front();
-      turn_.pop_front();
+    while (!serving_.empty()) {
+      const std::size_t i = serving_.front();
+      serving_.pop_front();
       ran += run_(i);
     }
     return ran;
   }
   void serve_all() { (void)serve(); }
-  bool empty() const { return waiting_.empty() && turn_.empty(); }
+  bool empty() const { return waiting_.empty() && serving_.empty(); }
 
  private:
   Run run_;
-  std::deque<std::size_t> waiting_, turn_;
+  std::deque<std::size_t> waiting_, serving_;
 };
 
 template <class List>

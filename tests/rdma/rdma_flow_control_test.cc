@@ -41,7 +41,8 @@ struct Ends {
     for (const StreamConfig& config : {left, right}) {
       nodes.push_back(std::make_unique<StreamNode>(config, config.receives, now));
       // The smallest number of receives that is told where the device does not retry.
-      nodes.back()->must_not_run_dry = config.receives >= flow::told_of_own(flow::kFewReceives);
+      nodes.back()->must_not_run_dry =
+          config.receives >= flow::announced_of_own(flow::kFewReceives);
       nodes.back()->counts_exactly = true;
       nodes.back()->send_depth = 100000;
     }

@@ -124,11 +124,11 @@ TEST_CASE("rdma send buffer: without memory no writer is called", "[rdma][sender
   const Settings settings;
   SendBuffer buffer(settings);
   CHECK(buffer.has_room());
-  buffer.starve(1000, {});
-  CHECK(buffer.starved());
+  buffer.wait_for_memory(1000, {});
+  CHECK(buffer.waits_for_memory());
   CHECK_FALSE(buffer.has_room());
   CHECK(buffer.secure(false, {}));  // nobody waits, so no memory is needed
-  CHECK_FALSE(buffer.starved());
+  CHECK_FALSE(buffer.waits_for_memory());
   CHECK(buffer.has_room());
 }
 

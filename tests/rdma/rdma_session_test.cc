@@ -174,7 +174,7 @@ TEST_CASE("rdma session: a loss while another lasts keeps time, reason and phase
   CHECK(session.until() == kStart + 10s);
   CHECK(session.why().text == "why");
   CHECK(session.resumes_as() == Phase::kHalfClosed);
-  CHECK(session.left_by() == kStart + 1s + Session::kQuietPatience);
+  CHECK(session.left_by() == kStart + 1s + Session::kQuietTime);
   session.give_up_at(kStart + 2s);
   session.give_up_at(kStart + 3s);
   CHECK(session.until() == kStart + 2s);
@@ -290,11 +290,11 @@ TEST_CASE("rdma stream: bytes of lost paths count as the windows that held them"
   CHECK(bench.stream.inbound().unread_bytes() == 11);
   CHECK(bench.stream.inbound().wanted_window() == 0);  // 11 bytes fill two windows
   CHECK(bench.stream.inbound().is_full());
-  const std::uint32_t turns = bench.stream.inbound().window_turns();
+  const std::uint32_t turns = bench.stream.inbound().window_changes();
   CHECK(bench.read(2) == "12");
-  CHECK(bench.stream.inbound().window_turns() == turns);
+  CHECK(bench.stream.inbound().window_changes() == turns);
   CHECK(bench.read(1) == "3");
-  CHECK(bench.stream.inbound().window_turns() != turns);  // 8 bytes fill one
+  CHECK(bench.stream.inbound().window_changes() != turns);  // 8 bytes fill one
   bench.offer();
   bench.data("defghijk");
   CHECK(bench.stream.inbound().wanted_window() == 0);

@@ -16,7 +16,7 @@ constexpr std::array kPhases = {Phase::kIdle,          Phase::kResolving, Phase:
                                 Phase::kClosing,       Phase::kResending, Phase::kLost,
                                 Phase::kDisconnecting, Phase::kDead};
 constexpr std::array kSteps = {EndStep::kNone,     EndStep::kStreamOver, EndStep::kStopQueued,
-                               EndStep::kUntold,   EndStep::kTold,       EndStep::kToReap,
+                               EndStep::kUnsent,   EndStep::kSent,       EndStep::kToReap,
                                EndStep::kQuieting, EndStep::kGone};
 constexpr std::array kHandshakes = {Handshake::kNone, Handshake::kUnderWay, Handshake::kAnswered,
                                     Handshake::kKnown, Handshake::kGone};

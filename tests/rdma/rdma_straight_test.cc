@@ -149,7 +149,7 @@ TEST_CASE("rdma proof: while it has plenty, receives are not few and no probe is
           CHECK_FALSE(proof.few_receives(0));
           CHECK_FALSE(proof.probe_is_due(0));
           CHECK_FALSE(proof.is_exceeded());
-          CHECK_FALSE(proof.starved({}, 0));
+          CHECK_FALSE(proof.lacks_receives({}, 0));
         } else if (answers) {
           CHECK(proof.probe_is_due(0));
         }
@@ -181,7 +181,7 @@ struct State {
                stream.outbound().peer_windows().left(),
                stream.outbound().peer_windows().position(),
                stream.inbound().unread_bytes(),
-               stream.inbound().window_turns(),
+               stream.inbound().window_changes(),
                stream.inbound().wanted_window(),
                stream.at_end(),
                stream.liveness().heard(),

@@ -62,10 +62,10 @@ TEST_CASE("rdma proof: a peer that cannot be probed proves by what it sends", "[
   Proof proof(Role::kServer, 8, true, kStart);
   while (!proof.few_receives(0)) proof.on_posted(kStart);
   CHECK(proof.is_exceeded());
-  CHECK(proof.starved(kStart, 0));  // one message at a time, each completed
+  CHECK(proof.lacks_receives(kStart, 0));  // one message at a time, each completed
   proof.on_completed(static_cast<std::uint32_t>(proof.sent()));
-  CHECK_FALSE(proof.starved(kStart, 0));
-  CHECK(proof.starved(kStart, 1));
+  CHECK_FALSE(proof.lacks_receives(kStart, 0));
+  CHECK(proof.lacks_receives(kStart, 1));
   CHECK_FALSE(proof.retry_at());
   proof.on_received();
   CHECK(proof.received() == 1);
@@ -79,8 +79,8 @@ TEST_CASE("rdma proof: where a completion proves nothing, a message goes at its 
   proof.on_completed(static_cast<std::uint32_t>(proof.sent()));
   REQUIRE(proof.retry_at());
   CHECK(*proof.retry_at() == kStart + flow::kPace);
-  CHECK(proof.starved(kStart + flow::kPace - 1ns, 0));
-  CHECK_FALSE(proof.starved(kStart + flow::kPace, 0));
+  CHECK(proof.lacks_receives(kStart + flow::kPace - 1ns, 0));
+  CHECK_FALSE(proof.lacks_receives(kStart + flow::kPace, 0));
 }
 
 TEST_CASE("rdma budget: so many at once, and so many in a second", "[rdma][stream]") {

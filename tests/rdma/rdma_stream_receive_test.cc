@@ -87,9 +87,9 @@ TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[
   CHECK(bench.stream.inbound().is_full());
   CHECK_FALSE(bench.post());
   // The windows switch as they would after a read.
-  const std::uint32_t turns = bench.stream.inbound().window_turns();
+  const std::uint32_t turns = bench.stream.inbound().window_changes();
   CHECK(bench.consume(6) == 6);
-  CHECK(bench.stream.inbound().window_turns() == turns + 1);
+  CHECK(bench.stream.inbound().window_changes() == turns + 1);
   CHECK(bench.look() == "BCDEFGH");
   CHECK_FALSE(bench.stream.inbound().is_full());
   CHECK(bench.offer().key == first.key);

@@ -21,7 +21,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 namespace {
 
-constexpr int kAcceptsInOneTurn = 16;  // a flood of arrivals starves nobody
+constexpr int kAcceptsPerIteration = 16;  // a flood of arrivals starves nobody
 constexpr unsigned kLongestDelay = 8;  // iterations
 
 class MemoryCarrier;
@@ -461,7 +461,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
     if (std::exchange(*running, true)) return 0;  // a nested iteration: the outer one goes on
     const HandedOver end{*running};
     std::size_t ran = 0;
-    for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !backlog_.empty(); ++i) {
+    for (int i = 0; i < kAcceptsPerIteration && !paused_ && !backlog_.empty(); ++i) {
       const std::shared_ptr<Link> link = std::move(backlog_.front());
       backlog_.pop_front();
       if (shared_->fault(shared_->config.faults.accept_error)) link->reset("accept");

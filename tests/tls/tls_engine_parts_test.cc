@@ -225,7 +225,7 @@ TEST_CASE("tls supply: input is rationed", "[tls]") {
   REQUIRE(supply.ask(false));  // not withheld any more
   supply.got(4, true);
   REQUIRE_FALSE(supply.ask(false));  // the wire is known to be empty
-  REQUIRE(supply.starved());
+  REQUIRE(supply.emptied());
   supply.begin(10);
   REQUIRE(supply.ask(false));
   supply.got(4, true);
@@ -236,10 +236,10 @@ TEST_CASE("tls supply: input is rationed", "[tls]") {
   supply.begin(10);
   REQUIRE(supply.ask(false));
   supply.got_nothing();
-  REQUIRE(supply.starved());
+  REQUIRE(supply.emptied());
   supply.begin_drained();
   REQUIRE_FALSE(supply.ask(false));
-  REQUIRE(supply.starved());
+  REQUIRE(supply.emptied());
   supply.shut();
   supply.begin(10);
   REQUIRE_FALSE(supply.ask(false));
@@ -290,7 +290,7 @@ TEST_CASE("tls phases: which steps are allowed", "[tls]") {
   REQUIRE(allowed(Sending::kBlocked, Sending::kOpen));
   REQUIRE_FALSE(allowed(Sending::kCloseOwed, Sending::kOpen));
   REQUIRE_FALSE(Output::allowed(State::kHeld, State::kThrough));
-  REQUIRE_FALSE(Supply::allowed(Supply::State::kStarved, Supply::State::kOpen));
+  REQUIRE_FALSE(Supply::allowed(Supply::State::kEmptied, Supply::State::kOpen));
 }
 
 #endif  // AECONN_TLS

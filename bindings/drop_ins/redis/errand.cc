@@ -47,23 +47,23 @@ void begin(const std::shared_ptr<Errand>& errand, ServerConnection* c) {
 
 }  // namespace
 
-ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::Duration patience,
+ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::Duration time_limit,
                        std::string& why) {
   const auto errand = std::make_shared<Errand>();
   errand->buffer = buffer;
   errand->size = size;
   Host::poster().post([errand, c] { begin(errand, c); });  // without a loop, the wait times out
   std::unique_lock lock(errand->mutex);
-  errand->changed.wait_for(lock, patience, [&] { return errand->over; });
+  errand->changed.wait_for(lock, time_limit, [&] { return errand->over; });
   errand->over = true;
   if (!errand->why.empty()) why = errand->why;
   errno = errand->error;
   return errand->result;
 }
 
-ssize_t readline_elsewhere(ServerConnection* c, char* line, std::size_t size, ae::Duration patience,
-                           std::string& why) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+ssize_t readline_elsewhere(ServerConnection* c, char* line, std::size_t size,
+                           ae::Duration time_limit, std::string& why) {
+  const auto until = std::chrono::steady_clock::now() + time_limit;
   std::size_t length = 0;
   while (length + 1 < size) {
     const ssize_t n =

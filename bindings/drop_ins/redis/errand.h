@@ -13,14 +13,14 @@
 
 namespace aeconn_redis {
 
-/// Like read(), from any thread but the loop's: waits for data for at most `patience` (then
+/// Like read(), from any thread but the loop's: waits for data for at most `time_limit` (then
 /// EAGAIN). While the main thread waits for the calling thread, no data can be delivered, which
 /// also ends in EAGAIN. `why` receives the connection's error text, if any. The server does not use
 /// the connection meanwhile.
-ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::Duration patience,
+ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::Duration time_limit,
                        std::string& why);
 /// Like sync_readline().
-ssize_t readline_elsewhere(ServerConnection* c, char* line, std::size_t size, ae::Duration patience,
-                           std::string& why);
+ssize_t readline_elsewhere(ServerConnection* c, char* line, std::size_t size,
+                           ae::Duration time_limit, std::string& why);
 
 }  // namespace aeconn_redis

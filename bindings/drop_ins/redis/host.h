@@ -30,8 +30,8 @@ class Host {
   void set_replicate(const std::string& scheme);
   const std::string& replicate() const noexcept { return replicate_; }
   /// Time-out of reads while the server loads data from a connection: its repl-timeout.
-  void set_patience(ae::Duration time) noexcept { patience_ = time; }
-  ae::Duration patience() const noexcept { return patience_; }
+  void set_time_limit(ae::Duration time) noexcept { time_limit_ = time; }
+  ae::Duration time_limit() const noexcept { return time_limit_; }
 
   /// Called for the server's listener: starts listening and stores our descriptor in it. Throws.
   void listen(ServerListener& listener);
@@ -66,7 +66,7 @@ class Host {
   std::map<std::string, conn::ListenerPtr> listeners_;
   conn::ListenerPtr port_;
   std::string urls_, port_url_, replicate_;
-  ae::Duration patience_ = std::chrono::seconds(60);
+  ae::Duration time_limit_ = std::chrono::seconds(60);
   bool listening_ = false;
   ServerLoop* of_server_ = nullptr;
   std::string shown_;  // what INFO prints

@@ -117,9 +117,9 @@ void insist(Context* context, const char* name, const char* only, const char* wh
     api.FreeCallReply(reply);
 }
 
-void take_patience(Context* context) {
+void take_time_limit(Context* context) {
   if (const std::string seconds = setting(context, "repl-timeout"); !seconds.empty())
-    host->set_patience(std::chrono::seconds(std::atoi(seconds.c_str())));
+    host->set_time_limit(std::chrono::seconds(std::atoi(seconds.c_str())));
 }
 
 /// The server notifies modules only after a setting was changed, but before the command completes.
@@ -135,7 +135,7 @@ void settings_changed(Context* context, ModuleEvent, std::uint64_t, void* data) 
       if (name == channel)
         insist(context, channel, "no",
                "a child of the server cannot write to a replica's connection");
-    if (name == "repl-timeout") take_patience(context);
+    if (name == "repl-timeout") take_time_limit(context);
   }
 }
 
@@ -165,7 +165,7 @@ int load(Context* context, Text** arguments, int count, const char* missing) {
   api.SubscribeToServerEvent(context, kConfigEvent, settings_changed);
   api.SubscribeToServerEvent(context, kShutdownEvent, shutting_down);
   for (const char* channel : kRdbChannels) insist(context, channel, "no", nullptr);
-  take_patience(context);
+  take_time_limit(context);
   make_our_type();
   if (server.register_type(&our_type) != kOk) {
     api.Log(context, "warning", "aeconn: the server cannot register another type of connection.");

@@ -105,7 +105,7 @@ int read(ServerConnection* c, void* buffer, std::size_t size) noexcept {
   ssize_t n = peer->read(buffer, size);
   // If the server loads data from a connection, it has made it blocking and removed its handler.
   if (n < 0 && errno == EAGAIN && handlers_of(c).readable == nullptr) {
-    const bool there = peer->sync_wait(ae::kReadable, host->patience());
+    const bool there = peer->sync_wait(ae::kReadable, host->time_limit());
     n = there ? peer->read(buffer, size) : -1;
     if (!there) errno = EAGAIN;
   }

@@ -37,11 +37,11 @@ Route route_of(const ibv_qp_attr& attributes, int mask) noexcept {
 void read_back(ibv_qp* qp, int port, Route& route) noexcept {
   if (!route.known || route.proven) return;
   route.proven = true;
-  ibv_qp_attr told{};
+  ibv_qp_attr attr{};
   ibv_qp_init_attr made{};
-  if (ibv_query_qp(qp, &told, IBV_QP_AV | IBV_QP_PATH_MTU, &made) == 0) {
+  if (ibv_query_qp(qp, &attr, IBV_QP_AV | IBV_QP_PATH_MTU, &made) == 0) {
     // Some drivers do not report all of these values and leave zeros, which are ignored.
-    const ibv_ah_attr& way = told.ah_attr;
+    const ibv_ah_attr& way = attr.ah_attr;
     static constexpr ibv_gid kNone{};
     const bool there = std::memcmp(&way.grh.dgid, &kNone, sizeof kNone) != 0;
     if (route.global && way.is_global != 0 && there) {
@@ -50,7 +50,7 @@ void read_back(ibv_qp* qp, int port, Route& route) noexcept {
     }
     // Soft-RoCE, for example, does not store the service level and reports 0.
     if (way.sl != 0) route.service_level = way.sl;
-    if (bytes_of(told.path_mtu) != 0) route.mtu = told.path_mtu;
+    if (bytes_of(attr.path_mtu) != 0) route.mtu = attr.path_mtu;
   }
   ibv_gid_entry entry{};
   if (route.global && ibv_query_gid_ex(qp->context, static_cast<std::uint32_t>(port),

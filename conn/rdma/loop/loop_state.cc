@@ -134,7 +134,8 @@ bool LoopState::arm() {
   const SameTime same_time(*this);
   // Polls once, because a fast peer may already have answered what was just posted; then arming the
   // queues and sleeping are useless. If such answers are rare, polls only in some iterations.
-  if (std::exchange(posted_, false) && (looks_missed_ < kLooks || turn() % kLooks == 0)) {
+  if (std::exchange(posted_, false) &&
+      (looks_missed_ < kLooks || iteration_number() % kLooks == 0)) {
     poll_more_ = devices_.poll();
     const bool found = has_pending() || users_.has_to_flush();
     looks_missed_ = found ? 0 : looks_missed_ + 1;

@@ -67,7 +67,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::TimePoint now() const { return time_known_ ? now_ : ask_time(); }
   /// Returns the number of this iteration; each iteration has a different one. A connection renews
   /// its read budget when the number has changed.
-  std::uint64_t turn() const noexcept { return iteration_.number(); }
+  std::uint64_t iteration_number() const noexcept { return iteration_.number(); }
 
   // --- connections: see DueConnections and TickDispatch ---
   void make_room(std::size_t connections) { users_.make_room(connections); }

@@ -36,10 +36,10 @@ class ControlBudget {
     return true;
   }
   /// Returns true if an aeconn peer may send a keepalive now: at its interval, or later together
-  /// with others if the loop was stopped. `told`: the number of our receives that we announced to
-  /// the peer; 0: none was announced.
-  bool takes_keepalive(std::uint32_t told, ae::TimePoint now) noexcept {
-    const std::uint32_t at_once = std::max(told, flow::kPlainReceives);
+  /// with others if the loop was stopped. `announced`: the number of our receives that we announced
+  /// to the peer; 0: none was announced.
+  bool takes_keepalive(std::uint32_t announced, ae::TimePoint now) noexcept {
+    const std::uint32_t at_once = std::max(announced, flow::kPlainReceives);
     const ae::TimePoint paid =
         std::max(keepalives_paid_, now - at_once * flow::kKeepalivePrice) + flow::kKeepalivePrice;
     if (paid > now) return false;
@@ -47,11 +47,12 @@ class ControlBudget {
     return true;
   }
   /// Returns true if the peer has sent so many messages since its last probe that an aeconn peer
-  /// would probe again. `received`: number of all messages of the peer, including this one; `told`:
-  /// the number of our receives that we announced to the peer; 0: none was announced.
-  bool takes_probe(std::uint64_t received, std::uint32_t told) noexcept {
+  /// would probe again. `received`: number of all messages of the peer, including this one;
+  /// `announced`: the number of our receives that we announced to the peer; 0: none was announced.
+  bool takes_probe(std::uint64_t received, std::uint32_t announced) noexcept {
     const std::uint64_t since = received - std::exchange(received_at_probe_, received) - 1;
-    return since >= flow::probe_at(told != 0 ? flow::counted(told) : flow::kPlainReceives);
+    return since >=
+           flow::probe_at(announced != 0 ? flow::counted(announced) : flow::kPlainReceives);
   }
   void check() const { assert(tokens_ >= 0 && tokens_ <= burst_); }
 

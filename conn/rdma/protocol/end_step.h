@@ -10,10 +10,10 @@
 //                                  why; nothing is posted
 //   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopConnection::reap()
 //                                  queue pair is stopped in a later one
-//   kUntold       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
+//   kUnsent       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
 //                                  not told, because rdma_cm does not      deadline
 //                                  know the connection yet
-//   kTold         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
+//   kSent         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
 //                                  has not answered                        deadline
 //   kToReap       kDead            nothing more is expected of the peer;   LoopConnection::reap()
 //                                  all objects still exist
@@ -34,8 +34,8 @@ enum class EndStep : std::uint8_t {
   kNone,
   kStreamOver,
   kStopQueued,
-  kUntold,
-  kTold,
+  kUnsent,
+  kSent,
   kToReap,
   kQuieting,
   kGone,
@@ -52,10 +52,10 @@ constexpr bool allowed(EndStep from, EndStep to) {
       return from == kNone;
     case kStopQueued:
       return from == kNone || from == kStreamOver;
-    case kUntold:
+    case kUnsent:
       return from == kNone || from == kStreamOver || from == kStopQueued;
-    case kTold:
-      return from == kUntold;
+    case kSent:
+      return from == kUnsent;
     case kToReap:
       return from < kToReap;
     case kQuieting:
@@ -78,8 +78,8 @@ constexpr bool fits(EndStep step, Phase phase) {
     case kStreamOver:
       return phase == Phase::kOpen || phase == Phase::kHalfClosed || phase == Phase::kClosing;
     case kStopQueued:
-    case kUntold:
-    case kTold:
+    case kUnsent:
+    case kSent:
       return phase == Phase::kDisconnecting;
     case kToReap:
     case kQuieting:

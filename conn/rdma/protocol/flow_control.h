@@ -4,19 +4,20 @@
 // together.
 //
 // Each message consumes one posted receive of the peer. A peer announces in its hello how many it
-// has (`told`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A sender
-// counts its unproven messages: those of which it has no proof yet that the peer has handled them.
+// has (`announced`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A
+// sender counts its unproven messages: those of which it has no proof yet that the peer has handled
+// them.
 //
-//   probe      At probe_at(told) unproven messages the sender sends a probe; only one probe is
+//   probe      At probe_at(announced) unproven messages the sender sends a probe; only one probe is
 //              outstanding at a time. The answer proves all messages before the probe, so at least
-//              probe_at(told) other messages lie between two probes. The receiver knows `told` and
-//              counts messages too, so it knows when a probe is due. A probe that is due is not
-//              charged to the sender's budget of control messages, at any rate.
-//   data       Data stops at told - reserve(told) unproven messages. A probe is due before that, so
-//              its answer always comes. The reserve covers all control messages that may be
-//              unhandled at one time (kControlAtOnce), so that none of them meets an empty receive
-//              queue. Where `told` is too small for that, the device retries. (On iWARP, which has
-//              no retry, it is never too small.)
+//              probe_at(announced) other messages lie between two probes. The receiver knows
+//              `announced` and counts messages too, so it knows when a probe is due. A probe that
+//              is due is not charged to the sender's budget of control messages, at any rate.
+//   data       Data stops at announced - reserve(announced) unproven messages. A probe is due
+//              before that, so its answer always comes. The reserve covers all control messages
+//              that may be unhandled at one time (kControlAtOnce), so that none of them meets an
+//              empty receive queue. Where `announced` is too small for that, the device retries.
+//              (On iWARP, which has no retry, it is never too small.)
 //   windows    At most kMostAnnounced windows are open. A window that was filled, or that was
 //              replaced before it was full, pays for the offer of the next one. The other offers
 //              (kMostAnnounced at first, then one for each replacement, at least kWindowsQuiet
@@ -43,7 +44,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 /// many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
 /// Least number of posted receives that a peer is assumed to have, even if it announces fewer.
-inline constexpr std::uint32_t kLeastTold = 8;
+inline constexpr std::uint32_t kLeastAnnounced = 8;
 /// If a queue pair has a receive queue of its own, the used receives are reposted together once one
 /// in this many receives of the queue is used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
@@ -64,14 +65,16 @@ inline constexpr std::uint32_t kFewReceives = 24;
 
 /// Returns how many of a queue pair's own `receives` the peer may count on; the others are used and
 /// wait to be reposted as one batch.
-constexpr std::uint32_t told_of_own(std::uint32_t receives) noexcept {
+constexpr std::uint32_t announced_of_own(std::uint32_t receives) noexcept {
   return receives - receives / kReceiveBatches;
 }
-constexpr std::uint32_t told_of_shared(std::uint32_t receives) noexcept {
+constexpr std::uint32_t announced_of_shared(std::uint32_t receives) noexcept {
   return receives / kSharedParts;
 }
-/// Returns the number of receives that a sender assumes for a peer that announced `told`.
-constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(told, kLeastTold); }
+/// Returns the number of receives that a sender assumes for a peer that announced `announced`.
+constexpr std::uint64_t counted(std::uint32_t announced) noexcept {
+  return std::max(announced, kLeastAnnounced);
+}
 
 // --- control messages ----------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ constexpr bool fits(std::uint64_t counted) noexcept {
          keepalive_below(counted) >= probe_at(counted);
 }
 constexpr bool all_fit() noexcept {
-  for (std::uint64_t each = kLeastTold; each <= 2 * kPlainReceives; ++each)
+  for (std::uint64_t each = kLeastAnnounced; each <= 2 * kPlainReceives; ++each)
     if (!fits(each)) return false;
   return true;  // for larger numbers of receives, reserve() and probe_at() are constant
 }
@@ -152,7 +155,7 @@ static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
 // On iWARP, even with the smallest receive queue, the number of receives that the peer is told of
 // must leave room for all control messages that can be under way at once.
-static_assert(reserve(told_of_own(kFewReceives)) >= kControlAtOnce);
+static_assert(reserve(announced_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));
 static_assert(kControlBurst >= kLeastControlBurst && kControlRate >= kLeastControlRate);

@@ -127,7 +127,7 @@ class Liveness {
   ae::Duration promised_{};
   ae::TimePoint keepalive_at_;
   // Time from which the silence of the peer's software counts: when its last message arrived, or
-  // later if our own loop stood still after that.
+  // later if our own loop was stopped after that.
   ae::TimePoint heard_at_;
   // Time at which the peer's device last confirmed a request of ours; zero: never.
   ae::TimePoint confirmed_at_{};

@@ -53,7 +53,7 @@ class Proof {
   /// probed, data waits until the answer comes. Any other peer gets one message at a time, the next
   /// when the previous one has found a receive: the device retries until there is one. (On iWARP,
   /// where a completion does not show that, it gets one message every flow::kPace.)
-  bool starved(ae::TimePoint now, std::uint32_t planned) const noexcept {
+  bool lacks_receives(ae::TimePoint now, std::uint32_t planned) const noexcept {
     if (!few_receives(planned)) return false;
     if (can_probe() || planned != 0) return true;
     return completions_prove_ ? !all_completed() : now - last_post_at_ < flow::kPace;

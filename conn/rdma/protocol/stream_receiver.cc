@@ -81,7 +81,7 @@ void StreamReceiver::begin_again(const Peer& peer) noexcept {
   released_ = ended_ = recall_ = window_failed_ = drop_spare_ = false;
   size_.set_peer(peer);
   reader_late_ = !wants_another();
-  ++window_turns_;
+  ++window_changes_;
 }
 
 void StreamReceiver::offer_spares() noexcept {
@@ -100,11 +100,11 @@ void StreamReceiver::on_peer_waited(const ReceiveWindowQueue::Window& window, st
   if (reader_late_ || window_failed_ || !size_.on_peer_waited(length, window.announced_at, now))
     return;
   offer_spares();
-  ++window_turns_;
+  ++window_changes_;
 }
 
 void StreamReceiver::on_full(const ReceiveWindowQueue::Window& window, ae::TimePoint now) {
-  ++window_turns_;
+  ++window_changes_;
   size_.on_full(window, line_.leaving(), now);
   drop_spare_ = recall_ = false;
   reader_late_ = line_.outstanding() == 0 && !wants_another();
@@ -115,7 +115,7 @@ const char* StreamReceiver::on_mark() noexcept {
   if (line_.unannounced() != 0)
     return "the peer says that it left a window, and was given no other";
   line_.left();
-  ++window_turns_;
+  ++window_changes_;
   offer_spares();
   return nullptr;
 }
@@ -131,7 +131,7 @@ std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
     done += chunk;
     const bool wanted = wants_another();
     if (!line_.consume(chunk) && wants_another() == wanted) continue;
-    ++window_turns_;
+    ++window_changes_;
     offer_spares();
   }
   return done;

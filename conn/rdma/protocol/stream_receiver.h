@@ -125,7 +125,7 @@ class StreamReceiver {
   /// unchanged, arrivals and read() have not changed wanted_window(), take_discarded(), or what is
   /// to be announced. The exception are windows that wait for proof that the peer has more
   /// receives: the answer to our probe releases them.
-  std::uint32_t window_turns() const noexcept { return window_turns_; }
+  std::uint32_t window_changes() const noexcept { return window_changes_; }
 
   // --- time-outs and ticks -----------------------------------------------------------------------
   void tick(ae::TimePoint now) noexcept;
@@ -176,7 +176,7 @@ class StreamReceiver {
   // one, whatever its length.
   bool drop_spare_ = false;
   ReceiveWindowQueue line_;
-  std::uint32_t window_turns_ = 0;
+  std::uint32_t window_changes_ = 0;
   ae::TimePoint window_failed_until_{};
 };
 

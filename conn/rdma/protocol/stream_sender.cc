@@ -25,7 +25,7 @@ std::uint32_t StreamSender::sendable(std::size_t staged, ae::TimePoint now,
   if (stopped_ || end_.aborted() || staged == 0) return 0;
   const std::uint32_t left = peer_windows_.left();
   if (left == 0) return 0;
-  if (proof_.starved(now, planned)) {
+  if (proof_.lacks_receives(now, planned)) {
     AECONN_PROBE(rnr, connection_, proof_.unproven() + planned, 0);
     return 0;
   }
@@ -54,7 +54,7 @@ void StreamSender::on_staged_left() noexcept {
 Stall StreamSender::waits_for(ae::TimePoint now) const noexcept {
   if (stopped_ || end_.aborted() || !peer_windows_.any()) return Stall::kNone;
   if (peer_windows_.left() == 0) return Stall::kWindow;
-  return proof_.starved(now, 0) ? Stall::kReceives : Stall::kNone;
+  return proof_.lacks_receives(now, 0) ? Stall::kReceives : Stall::kNone;
 }
 
 // --- the end of our stream -----------------------------------------------------------------------

@@ -170,7 +170,7 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   resume_sending();
   // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
   // or a part of one. look() finds out which.
-  if (!supply.starved() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
+  if (!supply.emptied() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
   if (progress_.ended()) return 0;
@@ -191,7 +191,7 @@ bool Engine::goes_on(int result) {
         return false;
       }
       if (supply.paused()) maybe_more_ = true;
-      return !supply.starved() && !supply.paused() && channel_.output.unsent() == 0;
+      return !supply.emptied() && !supply.paused() && channel_.output.unsent() == 0;
     case SSL_ERROR_ZERO_RETURN:
       progress_.move_to(Receiving::kEnded);
       return false;
@@ -211,7 +211,7 @@ int Engine::error_of(int result) {
   const int error = SSL_get_error(ssl_.get(), result);
   if (reason_ == 0) return error;
   const Supply& supply = channel_.supply;
-  const bool waits = error == SSL_ERROR_WANT_READ ? supply.starved() || supply.paused()
+  const bool waits = error == SSL_ERROR_WANT_READ ? supply.emptied() || supply.paused()
                                                   : error == SSL_ERROR_WANT_WRITE;
   // A fatal alert looks like close_notify, but OpenSSL then leaves the established state.
   const bool ends = error == SSL_ERROR_ZERO_RETURN && SSL_in_init(ssl_.get()) == 0;

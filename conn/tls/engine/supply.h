@@ -6,9 +6,9 @@
 //
 //   from       to         when
 //   kOpen      kDrained   a read was short: another one would cost a system call and find nothing
-//   kOpen      kStarved   the wire had nothing
+//   kOpen      kEmptied   the wire had nothing
 //   kOpen      kPaused    the wire may have more, which was withheld from OpenSSL
-//   kDrained   kStarved   OpenSSL asked for more than the wire had
+//   kDrained   kEmptied   OpenSSL asked for more than the wire had
 //   kDrained   kPaused    OpenSSL asked for what the wire had, and it was withheld
 //   kPaused    kOpen      OpenSSL is called again, or asks again
 //   any        kOpen, kDrained
@@ -17,7 +17,7 @@
 //   in state   OpenSSL has       the next event of the wire
 //   kOpen      what it asked for is not known yet
 //   kDrained   what it asked for announces all further input
-//   kStarved   asked in vain     announces all further input
+//   kEmptied   asked in vain     announces all further input
 //   kPaused    asked in vain     may never come: the engine must be called again
 
 #include <algorithm>
@@ -31,17 +31,17 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Supply {
  public:
-  enum class State : std::uint8_t { kOpen, kDrained, kStarved, kPaused };
+  enum class State : std::uint8_t { kOpen, kDrained, kEmptied, kPaused };
 
   /// Returns whether the state may change from `from` to `to` within one call of the engine.
   static constexpr bool allowed(State from, State to) {
     using enum State;
     switch (from) {  // there is no default, so that the compiler warns about a missing state
       case kOpen:
-        return to == kDrained || to == kStarved || to == kPaused;
+        return to == kDrained || to == kEmptied || to == kPaused;
       case kDrained:
-        return to == kStarved || to == kPaused;
-      case kStarved:
+        return to == kEmptied || to == kPaused;
+      case kEmptied:
         return false;
       case kPaused:
         return to == kOpen;
@@ -70,8 +70,8 @@ class Supply {
   /// the caller wants input to be withheld for now.
   bool ask(bool withhold) noexcept {
     again();
-    if (state_ == State::kDrained) move_to(State::kStarved);
-    if (starved()) return false;
+    if (state_ == State::kDrained) move_to(State::kEmptied);
+    if (emptied()) return false;
     if (!shut_ && budget_ != 0 && !withhold) return true;
     move_to(State::kPaused);
     return false;
@@ -89,10 +89,10 @@ class Supply {
     budget_ -= std::min(budget_, size);
     if (drained) move_to(State::kDrained);
   }
-  void got_nothing() noexcept { move_to(State::kStarved); }
+  void got_nothing() noexcept { move_to(State::kEmptied); }
 
   State state() const noexcept { return state_; }
-  bool starved() const noexcept { return state_ == State::kStarved; }
+  bool emptied() const noexcept { return state_ == State::kEmptied; }
   bool paused() const noexcept { return state_ == State::kPaused; }
 
  private:

@@ -150,7 +150,7 @@ TEST_CASE(
   Bed bed(scheme, on, {{"reload", reload}});
   bed.adopt(bed.open());  // opens what a loop keeps
   bed.end();
-  bed.turn();
+  bed.iteration_number();
   const std::size_t before = testing::count_descriptors();
   int fd = bed.open();
   each_allocation(
@@ -159,7 +159,7 @@ TEST_CASE(
         if (done) {
           CHECK(::fcntl(fd, F_GETFD) == -1);
           bed.end();
-          bed.turn();
+          bed.iteration_number();
           CHECK_FALSE(bed.has_handlers());
           REQUIRE(testing::count_descriptors() == before);
           fd = bed.open();
@@ -170,7 +170,7 @@ TEST_CASE(
         CHECK(testing::count_descriptors() == before + 1);
         if (bed.is_path()) CHECK_FALSE(conn::tcp::refuses_descriptors(fd));
         const RawSocket client = RawSocket::connect(bed.at());
-        bed.turn();
+        bed.iteration_number();
         const RawSocket server(::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         CHECK(server.fd() >= 0);  // no listener has accepted it
       });
@@ -188,14 +188,14 @@ TEST_CASE("simulation: nothing listens if a call to listen fails for lack of mem
   const std::string url = scheme + (bed.is_path() ? "://" + bed.folder() + "/s" : "://127.0.0.1:0");
   bed.listen(url);
   bed.end();
-  bed.turn();
+  bed.iteration_number();
   const std::size_t before = testing::count_descriptors();
   each_allocation(
       count, [&] { bed.listen(url); },
       [&](bool done) {
         if (done) RawSocket::connect(bed.at());
         bed.end();
-        if (done) bed.turn();
+        if (done) bed.iteration_number();
         CHECK_FALSE(bed.has_handlers());
         REQUIRE(testing::count_descriptors() == before);
       });

@@ -99,7 +99,7 @@ TEST_CASE("rdma deadline: of many that are due only one passes in an iteration w
   for (std::size_t i = 0; i < kUsers; ++i) {
     users.push_back(std::make_unique<User>(room, state));
     users.back()->on_due = [&] {
-      iterations.push_back(state.turn());
+      iterations.push_back(state.iteration_number());
       const Nanoseconds over = room.world.now() + 2ms;  // more than the share of an iteration
       while (room.world.now() < over) room.world.advance(over);
     };

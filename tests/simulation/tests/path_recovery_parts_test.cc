@@ -265,7 +265,7 @@ TEST_CASE("rdma path recovery: close() without a path", "[simulation][path-recov
   const bool waits = linger || forgets;
   CHECK(one.bed.take() == (waits ? "" : "finish "));
   if (!waits) return;
-  const auto patience = linger ? ae::Duration(4s) : conn::rdma::Ending::kFailurePatience;
+  const auto patience = linger ? ae::Duration(4s) : conn::rdma::Ending::kFailureTimeout;
   CHECK(one.recovery->session()->until() <= now + patience + 1ms);
   CHECK(one.recovery->session()->until() >= now + patience - 1ms);
   if (forgets) CHECK(one.recovery->session()->next_at() <= one.bed.state.now());

@@ -202,11 +202,11 @@ TEST_CASE("rdma posting: who waits for memory is woken, and posts what could fre
   if (in_flight) (void)bed.posting.post_due(bed.host());
   bed.take();
   bed.posting.wait_for_memory(100);
-  CHECK(bed.link.sender.buffer().starved());
+  CHECK(bed.link.sender.buffer().waits_for_memory());
   (void)bed.loop.process_events(ae::kFullIteration | ae::kDontWait);
   CHECK(bed.take() == (in_flight ? "post " : ""));
   CHECK(bed.posting.on_memory_back(bed.host()));
-  CHECK_FALSE(bed.link.sender.buffer().starved());
+  CHECK_FALSE(bed.link.sender.buffer().waits_for_memory());
   CHECK_FALSE(bed.posting.on_memory_back(bed.host()));  // it does not wait any more
   (void)bed.loop.process_events(ae::kFullIteration | ae::kDontWait);
   CHECK(bed.take() == "memory ");
