@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/shm/type.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
+#include "conn/core/make_connection.h"
 #include "conn/error.h"
+#include "conn/shm/acceptor.h"
+#include "conn/shm/carrier.h"
 #include "conn/shm/hello.h"
 #include "conn/shm/loop_state.h"
 #include "conn/shm/settings.h"
-#include "conn/tcp/socket_receiver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
@@ -30,38 +33,29 @@ Capacity mapping_capacity(std::uint64_t connections) {
   return limit;
 }
 
-/// A client whose hello has not been read. It can be told why it is refused.
-class Pending final : public tcp::SocketPending {
- public:
-  using SocketPending::SocketPending;
-  void refuse(std::string_view why) noexcept override {
-    try {
-      (void)send_message(socket().get(), encode(Answer{Answer::kFull, std::string(why)}));
-    } catch (const std::bad_alloc&) {
-    }
-  }
-};
+/// Returns the bytes that tell a client why it is refused, without its hello being read.
+std::string refusal(std::string_view why) {
+  return encode(Answer{Answer::kFull, std::string(why)});
+}
 
-/// Returns a handler that passes the sockets it gets on to `arrived`.
-PendingHandler as_clients(PendingHandler arrived) {
-  return [arrived = std::move(arrived)](PendingConnectionPtr socket) {
-    try {
-      auto client =
-          std::make_unique<Pending>(static_cast<tcp::SocketPending&>(*socket).take_socket());
-      client->place = std::move(socket->place);
-      client->slot = std::move(socket->slot);
-      socket = std::move(client);
-    } catch (const std::bad_alloc&) {  // then a refused client is not told why
-    }
-    arrived(std::move(socket));
-  };
+/// Makes a listener of one loop. `open` opens its socket, for a handler of pending connections.
+template <class Open>
+ListenerPtr listen_with(const ShmType& type, ae::EventLoop& loop, SettingsPtr settings,
+                        Served served, AcceptHandler accepted, Open open) {
+  const std::uint64_t most = settings->socket->max_connections;
+  AcceptorPtr acceptor(new Acceptor(type, LoopState::of(type, loop), std::move(settings),
+                                    std::move(served), std::move(accepted)));
+  acceptor->limit(most);
+  PortListenerPtr port =
+      open([to = acceptor.get()](PendingConnectionPtr one) { to->arrive(std::move(one)); });
+  return std::make_unique<ShmListener>(std::move(acceptor), std::move(port));
 }
 
 }  // namespace
 
 ShmType::ShmType()
     : table_(shm::option_table()),
-      socket_("shm", this),
+      socket_("shm", this, &refusal),
       settings_(std::make_shared<const Settings>()) {}
 
 void ShmType::configure(const Options& options) {
@@ -101,14 +95,42 @@ void ShmType::check(const Endpoint& endpoint) const {
 PortListenerPtr ShmType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                    PendingHandler arrived) const {
   check(endpoint);
-  return socket_.open_port(loop, socket_endpoint(endpoint), as_clients(std::move(arrived)));
+  return socket_.open_port(loop, socket_endpoint(endpoint), std::move(arrived));
 }
 
 PortListenerPtr ShmType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                                     const Options& options) const {
   (void)settings_for(options);
-  return socket_.adopt_port(loop, fd, as_clients(std::move(arrived)),
+  return socket_.adopt_port(loop, fd, std::move(arrived),
                             socket_options(options_.merged_with(options)));
+}
+
+ListenerPtr ShmType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const {
+  check(endpoint);
+  return listen_with(
+      *this, loop, settings_for(endpoint.options), Served(endpoint), std::move(accepted),
+      [&](PendingHandler arrived) { return open_port(loop, endpoint, std::move(arrived)); });
+}
+
+ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                                    const Options& options) const {
+  ListenerPtr listener = listen_with(
+      *this, loop, settings_for(options), {}, std::move(accepted),
+      [&](PendingHandler arrived) { return adopt_port(loop, fd, std::move(arrived), options); });
+  ::close(fd);  // the listener has a duplicate
+  return listener;
+}
+
+LoopAcceptorPtr ShmType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                       AcceptHandler accepted) const {
+  return std::make_unique<ShmListener>(
+      AcceptorPtr(new Acceptor(*this, LoopState::of(*this, loop), settings_for(endpoint.options),
+                               Served(endpoint), std::move(accepted))));
+}
+
+ConnectionPtr ShmType::create(ae::EventLoop& loop) const {
+  return make_connection<ShmCarrier>(loop, *this, LoopState::of(*this, loop), settings_).first;
 }
 
 std::vector<Capacity> ShmType::capacity(const Endpoint& endpoint, std::uint64_t connections) const {

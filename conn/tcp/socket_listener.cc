@@ -280,7 +280,7 @@ void SocketListener::Acceptor::take(Accepted socket) {
   ConnectionPtr owner;
   try {
     if (arrived_)
-      arrival = std::make_unique<SocketPending>(std::move(socket));
+      arrival = std::make_unique<SocketPending>(type_, std::move(socket));
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(socket), quota_.take());
   } catch (const std::bad_alloc&) {

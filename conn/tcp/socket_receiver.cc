@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket_receiver.h"
 
+#include <sys/socket.h>
+
 #include <deque>
+#include <new>
 
 #include "ae/core/handler_slot.h"
 #include "conn/core/make_connection.h"
@@ -16,6 +19,15 @@ ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, type, std::move(settings));
   carrier.adopt(std::move(socket), std::move(place));
   return std::move(connection);
+}
+
+void SocketPending::refuse(std::string_view why) noexcept {
+  try {
+    const std::string bytes = type_.refusal(why);
+    if (!bytes.empty())
+      (void)::send(socket_.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  } catch (const std::bad_alloc&) {  // then the client is not told
+  }
 }
 
 struct SocketLoopAcceptor::Core final : ae::Deferred {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "ae/abi.h"
@@ -16,15 +17,18 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// A socket that was accepted but is not a connection yet. Destroying this object closes the
 /// socket.
-class SocketPending : public PendingConnection {
+class SocketPending final : public PendingConnection {
  public:
-  explicit SocketPending(Accepted socket) : socket_(std::move(socket)) {}
+  /// `type`, whose listener has accepted the socket, must outlive this object.
+  SocketPending(const SocketType& type, Accepted socket)
+      : type_(type), socket_(std::move(socket)) {}
   std::string peer() const override { return socket_.client_address(); }
-  const Fd& socket() const noexcept { return socket_.fd; }
+  void refuse(std::string_view why) noexcept override;
   Accepted take_socket() noexcept { return std::move(socket_); }
 
  private:
   friend class SocketLoopAcceptor;
+  const SocketType& type_;
   Accepted socket_;
 };
 

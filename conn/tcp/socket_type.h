@@ -57,6 +57,9 @@ class AECONN_API SocketType : public Transport {
   AddressBook& addresses() const noexcept { return addresses_; }
   /// Returns the transport in whose counters the listeners of this type count.
   virtual const ConnectionType& counted_as() const noexcept { return *this; }
+  /// Returns the bytes that tell a client why it is refused before its connection is set up; none,
+  /// the default: it is not told.
+  virtual std::string refusal(std::string_view /*why*/) const { return {}; }
 
  protected:
   /// A listening socket and the function that cleans up after it.

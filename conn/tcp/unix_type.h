@@ -17,10 +17,16 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 class AECONN_API UnixType final : public SocketType {
  public:
   UnixType() = default;
+  /// Returns the bytes that SocketType::refusal() returns.
+  using Refusal = std::string (*)(std::string_view why);
   /// Creates the type with which `user`, a transport over Unix sockets with the scheme `name`,
   /// makes its listening sockets. Their clients may pass descriptors, and their connections are
   /// counted in the counters of `user`. `name` must outlive this object.
-  UnixType(std::string_view name, const ConnectionType* user) noexcept : name_(name), user_(user) {}
+  UnixType(std::string_view name, const ConnectionType* user, Refusal its_refusal) noexcept
+      : name_(name), user_(user), refusal_(its_refusal) {}
+  std::string refusal(std::string_view why) const override {
+    return refusal_ == nullptr ? std::string() : refusal_(why);
+  }
   std::string_view name() const noexcept override { return name_; }
   const ConnectionType& counted_as() const noexcept override { return user_ ? *user_ : *this; }
   const OptionTable* option_table() const noexcept override { return &table_; }
@@ -35,6 +41,7 @@ class AECONN_API UnixType final : public SocketType {
  private:
   std::string_view name_ = "unix";
   const ConnectionType* user_ = nullptr;
+  Refusal refusal_ = nullptr;
   // Table of this type's options; built by the constructor, since building it may throw.
   const OptionTable& table_ = unix_options();
 };

@@ -32,7 +32,7 @@ TEST_CASE("tcp: arrivals during a pause wait without work, and all begin after i
     clients.push_back(RawSocket::connect(listening.endpoint()));
     conn::tcp::Fd fd(::fcntl(listening.accept().fd(), F_DUPFD_CLOEXEC, 0));
     receiver->arrive(
-        std::make_unique<conn::tcp::SocketPending>(conn::tcp::Accepted{std::move(fd), peer}));
+        std::make_unique<conn::tcp::SocketPending>(tcp, conn::tcp::Accepted{std::move(fd), peer}));
   }
   testing::turns(loop, 3);
   testing::IterationCounter counter(loop);
