@@ -49,17 +49,25 @@ static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
 static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
 static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
 
-/// The number of the last wish (a request to ring) of one kind: the last that this side has made,
-/// or the last of the peer's for which this side has rung.
-struct WishNumber {
-  std::uint32_t last = 0;
-  std::uint32_t next() noexcept { return ++last == 0 ? ++last : last; }
-  /// Whether this side has not rung yet for the peer's wish. If so, the caller must ring.
-  bool owed(std::uint32_t wish) noexcept {
-    if (wish == 0 || wish == last) return false;
-    last = wish;
-    return true;
+/// A request of this side to be rung, in a word of its page.
+class Wish {
+ public:
+  template <class Word>
+  void make(Word& word) noexcept {
+    if (static_cast<std::uint32_t>(++count_) == 0) ++count_;
+    word.store(static_cast<std::uint32_t>(count_), std::memory_order_seq_cst);
+    stands_ = true;
   }
+  template <class Word>
+  void take_back(Word& word) noexcept {
+    if (stands_) word.store(0, std::memory_order_relaxed);
+    stands_ = false;
+  }
+  std::uint64_t count() const noexcept { return count_; }  ///< how often it was made, or a few more
+
+ private:
+  std::uint64_t count_ = 0;  // its lower half is the number of the wish
+  bool stands_ = false;
 };
 
 /// The writing side of a ring.
@@ -115,7 +123,10 @@ class BasicWriter {
     if (published_ == written_) return;
     published_ = written_;
     mine_.tail.store(written_, std::memory_order_seq_cst);
-    if (rung_.owed(theirs_.wish.load(std::memory_order_seq_cst))) bell();
+    const std::uint32_t wish = theirs_.wish.load(std::memory_order_seq_cst);
+    if (wish == 0 || wish == rung_) return;
+    rung_ = wish;
+    bell();
   }
   /// Ends the stream. The caller must ring, even if the peer has not asked for it.
   void finish() noexcept { mine_.fin.store(1, std::memory_order_seq_cst); }
@@ -123,26 +134,21 @@ class BasicWriter {
   /// Asks the peer to ring once half of the ring is free. look() must follow.
   void wish() noexcept {
     mine_.room_at.store(published_ - size_ / 2, std::memory_order_relaxed);
-    mine_.room_wish.store(wish_.next(), std::memory_order_seq_cst);
-    ++wishes_;
-    wished_ = true;
+    wish_.make(mine_.room_wish);
   }
-  /// Takes the wish back.
-  void unwish() noexcept {
-    if (wished_) mine_.room_wish.store(0, std::memory_order_relaxed);
-    wished_ = false;
-  }
-  std::uint64_t wishes() const noexcept { return wishes_; }  ///< number of calls of wish()
+  void unwish() noexcept { wish_.take_back(mine_.room_wish); }  ///< takes the wish back
+  std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
   Page& mine_;
   const Page& theirs_;
   std::byte* const ring_;
   const std::size_t size_;
-  std::uint64_t written_ = 0, published_ = 0, head_ = 0, wishes_ = 0;
-  WishNumber wish_, rung_;
+  std::uint64_t written_ = 0, published_ = 0, head_ = 0;
+  Wish wish_;
+  std::uint32_t rung_ = 0;  // the peer's last wish for which this side has rung
   const char* broken_ = nullptr;
-  bool closed_ = false, wished_ = false;
+  bool closed_ = false;
 };
 
 /// The reading side of a ring.
@@ -202,17 +208,9 @@ class BasicReader {
   void close() noexcept { mine_.closed.store(1, std::memory_order_seq_cst); }
 
   /// Asks the peer to ring when it has written. look() must follow.
-  void wish() noexcept {
-    mine_.wish.store(wish_.next(), std::memory_order_seq_cst);
-    ++wishes_;
-    wished_ = true;
-  }
-  /// Takes the wish back: this side looks by itself.
-  void unwish() noexcept {
-    if (wished_) mine_.wish.store(0, std::memory_order_relaxed);
-    wished_ = false;
-  }
-  std::uint64_t wishes() const noexcept { return wishes_; }  ///< number of calls of wish()
+  void wish() noexcept { wish_.make(mine_.wish); }
+  void unwish() noexcept { wish_.take_back(mine_.wish); }  ///< takes the wish back
+  std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
   template <class Bell>
@@ -221,21 +219,24 @@ class BasicReader {
     freed_ = head_;
     mine_.head.store(head_, std::memory_order_seq_cst);
     const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
-    if (wish == 0 || wish == rung_.last) return;
+    if (wish == 0 || wish == rung_) return;
     // If the peer has stored a new wish and `room_at` since then, it sees this head when it looks
     // after that, or its new number is met by the next call.
     const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
-    if (static_cast<std::int64_t>(head_ - at) >= 0 && rung_.owed(wish)) bell();
+    if (static_cast<std::int64_t>(head_ - at) < 0) return;
+    rung_ = wish;
+    bell();
   }
 
   Page& mine_;
   const Page& theirs_;
   const std::byte* const ring_;
   const std::size_t size_;
-  std::uint64_t head_ = 0, freed_ = 0, tail_ = 0, wishes_ = 0;
-  WishNumber wish_, rung_;
+  std::uint64_t head_ = 0, freed_ = 0, tail_ = 0;
+  Wish wish_;
+  std::uint32_t rung_ = 0;  // the peer's last wish for which this side has rung
   const char* broken_ = nullptr;
-  bool fin_ = false, wished_ = false;
+  bool fin_ = false;
 };
 
 using Writer = BasicWriter<std::atomic>;
