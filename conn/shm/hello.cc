@@ -24,28 +24,26 @@ constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24
 constexpr std::uint32_t kHasDestination = 1;
 constexpr std::size_t kStatus = 12, kRetryAfter = 20, kAnswerText = 24;
 
-void put(std::string& message, std::size_t at, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i)
+template <class T>
+void put(std::string& message, std::size_t at, T value) {
+  for (std::size_t i = 0; i < sizeof value; ++i)
     message[at + i] = static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-std::uint64_t get_long(std::string_view message, std::size_t at, std::size_t bytes = 8) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i)
-    value |= std::uint64_t{static_cast<unsigned char>(message[at + i])} << (8 * i);
+template <class T>
+T get(std::string_view message, std::size_t at) noexcept {
+  T value = 0;
+  for (std::size_t i = sizeof value; i-- != 0;)
+    value = static_cast<T>(value << 8 | static_cast<unsigned char>(message[at + i]));
   return value;
-}
-
-std::uint32_t get(std::string_view message, std::size_t at, std::size_t bytes) noexcept {
-  return static_cast<std::uint32_t>(get_long(message, at, bytes));
 }
 
 std::string begin(std::string_view text, std::size_t text_at) {
   text = text.substr(0, kMostMessage - kHeader);
   std::string message(kMagic);
   message.resize(kHeader);
-  put(message, kLength, kHeader + text.size(), 2);
-  put(message, text_at, text.size(), 2);
+  put(message, kLength, static_cast<std::uint16_t>(kHeader + text.size()));
+  put(message, text_at, static_cast<std::uint16_t>(text.size()));
   return message.append(text);
 }
 
@@ -54,19 +52,19 @@ std::string begin(std::string_view text, std::size_t text_at) {
 std::string encode(const Hello& hello) {
   const Destination& to = hello.destination;
   std::string message = begin(to.text, kHelloText);
-  put(message, kMust, to.text.empty() ? 0 : kHasDestination, 4);
-  put(message, kDevice, to.device, 8);
-  put(message, kInode, to.inode, 8);
-  put(message, kLayoutAt, kLayout, 4);
-  put(message, kClientRing, hello.client_ring, 4);
-  put(message, kServerRing, hello.server_ring, 4);
+  put(message, kMust, to.text.empty() ? 0 : kHasDestination);
+  put(message, kDevice, to.device);
+  put(message, kInode, to.inode);
+  put(message, kLayoutAt, kLayout);
+  put(message, kClientRing, hello.client_ring);
+  put(message, kServerRing, hello.server_ring);
   return message;
 }
 
 std::string encode(const Answer& answer) {
   std::string message = begin(answer.text, kAnswerText);
-  put(message, kStatus, answer.status, 4);
-  put(message, kRetryAfter, static_cast<std::uint64_t>(retry_after_in(answer.text).count()), 4);
+  put(message, kStatus, answer.status);
+  put(message, kRetryAfter, static_cast<std::uint32_t>(retry_after_in(answer.text).count()));
   return message;
 }
 
@@ -76,30 +74,30 @@ bool may_begin(std::string_view bytes) noexcept {
 }
 
 std::size_t message_length(std::string_view header) noexcept {
-  const std::size_t length = get(header, kLength, 2);
+  const std::size_t length = get<std::uint16_t>(header, kLength);
   return length < kHeader || length > kMostMessage ? 0 : length;
 }
 
 Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello) {
   if (!message.starts_with(kMagic))
     return {Answer::kVersion, "this server speaks version 1 of shm"};
-  const std::uint32_t must = get(message, kMust, 4);
+  const auto must = get<std::uint32_t>(message, kMust);
   if ((must & ~kHasDestination) != 0)
     return {Answer::kVersion, "the client needs a feature that this server does not have"};
-  if (get(message, kLayoutAt, 4) != kLayout)
+  if (get<std::uint32_t>(message, kLayoutAt) != kLayout)
     return {Answer::kVersion, "the client has another layout of memory"};
-  const std::size_t text = get(message, kHelloText, 2);
+  const std::size_t text = get<std::uint16_t>(message, kHelloText);
   if (kHeader + text > message.size())
     return {Answer::kRule, "the hello's text is longer than the hello"};
   if ((must & kHasDestination) != 0) {
     Destination& to = hello.destination;
     if (!is_destination(message.substr(kHeader, text)))
       return {Answer::kRule, "the hello's destination is not one"};
-    to = {std::string(message.substr(kHeader, text)), get_long(message, kDevice),
-          get_long(message, kInode)};
+    to = {std::string(message.substr(kHeader, text)), get<std::uint64_t>(message, kDevice),
+          get<std::uint64_t>(message, kInode)};
   }
-  hello.client_ring = get(message, kClientRing, 4);
-  hello.server_ring = get(message, kServerRing, 4);
+  hello.client_ring = get<std::uint32_t>(message, kClientRing);
+  hello.server_ring = get<std::uint32_t>(message, kServerRing);
   for (const std::uint32_t ring : {hello.client_ring, hello.server_ring}) {
     if (!is_ring_size(ring)) return {Answer::kSize, "a ring has a power of two from 64k to 1g"};
     if (ring > most_ring)
@@ -110,9 +108,9 @@ Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello) {
 }
 
 bool decode(std::string_view message, Answer& answer) {
-  const std::size_t text = get(message, kAnswerText, 2);
+  const std::size_t text = get<std::uint16_t>(message, kAnswerText);
   if (!message.starts_with(kMagic) || kHeader + text > message.size()) return false;
-  answer.status = get(message, kStatus, 4);
+  answer.status = get<std::uint32_t>(message, kStatus);
   answer.text = message.substr(kHeader, text);
   return true;
 }

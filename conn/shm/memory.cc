@@ -130,17 +130,19 @@ Failure check_sealed(const Fd& fd, std::size_t ring) {
 
 ChannelPtr accept_memories(const Fd& client, std::size_t client_ring, const Fd& server,
                            std::size_t server_ring, Failure& why) {
-  const auto refuse = [&](Failure failure) { return why = std::move(failure), nullptr; };
-  if (Failure bad = check_memory(client, kPage + client_ring)) return refuse(std::move(bad));
-  if (Failure bad = check_memory(server, kPage + server_ring)) return refuse(std::move(bad));
-  if (Failure bad = check_sealed(client, client_ring)) return refuse(std::move(bad));
+  why = check_memory(client, kPage + client_ring);
+  if (!why) why = check_memory(server, kPage + server_ring);
+  if (!why) why = check_sealed(client, client_ring);
+  if (why) return nullptr;
   Mapping theirs = Mapping::of(client.get(), client_ring, false);
   Mapping mine = Mapping::of(server.get(), server_ring, true);
-  if (!theirs || !mine) return refuse(failed("map shared memory"));
-  // Also fails if the client has forbidden further seals.
-  if (!seal(server.get(), kSealAll)) return refuse(seal_failure());
-  if (Failure bad = check_pages(server, kPage + server_ring)) return refuse(std::move(bad));
-  return std::make_unique<Channel>(std::move(mine), std::move(theirs));
+  if (!theirs || !mine)
+    why = failed("map shared memory");
+  else if (!seal(server.get(), kSealAll))  // also if the client has forbidden further seals
+    why = seal_failure();
+  else
+    why = check_pages(server, kPage + server_ring);
+  return why ? nullptr : std::make_unique<Channel>(std::move(mine), std::move(theirs));
 }
 
 }}}  // namespace conn::shm
