@@ -65,10 +65,7 @@ void Acceptor::go_on() {
 }
 
 std::size_t Acceptor::run_ready() {
-  struct Then {  // its destructor runs even if a handler throws
-    Acceptor& acceptor;
-    ~Then() { acceptor.go_on(); }
-  } then{*this};
+  const Then then{*this};
   std::size_t begun = 0, handed = 0;
   // busy() is true if a handler runs this iteration of the loop nested in another.
   while (shared_ != nullptr && !busy()) {
@@ -107,8 +104,10 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   if (shared_ == nullptr) return;  // the handler for refusals has stopped this listener
   try {
     Greeting& client = greetings_.emplace_back();
-    client.socket = pending.take_socket().fd;
-    client.place = quota_ ? quota_->take() : std::move(pending.place);
+    tcp::Accepted socket = pending.take_socket();
+    client.made.fd = std::move(socket.fd);
+    client.made.peer = socket.peer;
+    client.made.place = quota_ ? quota_->take() : std::move(pending.place);
     client.began = shared_->loop().now();
   } catch (const std::bad_alloc&) {
     ++counters_.accept_errors;
@@ -129,83 +128,79 @@ void Acceptor::evict() {
 
 void Acceptor::receive(Greetings::iterator client) {
   if (client->made_here.inherited()) return leave_to_parent(client);
-  Answer refusal{Answer::kRule, ""};
+  Answer answer{Answer::kRule, ""};
   try {
-    switch (client->hello.receive(client->socket.get())) {
-      case Receipt::Step::kMore: {
-        if (client->watched) return;
-        ae::EventLoop& loop = shared_->loop();
-        client->timer = loop.add_time_event(settings_->handshake_timeout, [this, client] {
-          client->timer = 0;
-          refuse(client, {Answer::kRule, "no hello in time (handshake-timeout)"});
-          return ae::kNoMore;
-        });
-        loop.add_file_event(client->socket.get(), ae::kReadable | ae::kTrusted,
-                            [this, client](int, ae::Mask) { receive(client); });
-        client->watched = true;
-        return;
-      }
+    switch (client->hello.receive(client->made.fd.get())) {
+      case Receipt::Step::kMore:
+        return watch(client);
       case Receipt::Step::kEnded:
-        refusal.text = "the client closed the socket before its hello was complete";
+        answer.text = "the client closed the socket before its hello was complete";
         break;
       case Receipt::Step::kForeign:
-        refusal.text =
+        answer.text =
             "the client does not speak shm, or its hello is not one message with two memories";
         break;
       case Receipt::Step::kNoDescriptors:
-        refusal = {Answer::kFull, "this process has no descriptors left (ulimit -n)"};
+        answer = {Answer::kFull, "this process has no descriptors left (ulimit -n)"};
         break;
       case Receipt::Step::kDone:
-        if (!done_.emplace_back(welcome(*client, refusal))) {
-          done_.pop_back();
-          break;
-        }
-        counters_.accept_time.add(shared_->loop().now() - client->began);
-        ++shared_->counters.handshakes;
-        greetings_.erase(client);
-        return go_on();
+        answer = welcome(*client);
     }
   } catch (const std::bad_alloc&) {
-    refusal.text = "out of memory";
+    answer = {Answer::kRule, "out of memory"};
   }
-  refuse(client, refusal);
+  if (answer.status != Answer::kStands) return refuse(client, answer);
+  counters_.accept_time.add(shared_->loop().now() - client->began);
+  ++shared_->counters.handshakes;
+  greetings_.erase(client);
+  go_on();
 }
 
-/// Checks a complete hello. Returns the connection, or null with the reason in `refusal`. Throws
-/// std::bad_alloc.
-ConnectionPtr Acceptor::welcome(Greeting& client, Answer& refusal) {
+/// Waits for more of the hello, unless it waits already.
+void Acceptor::watch(Greetings::iterator client) {
+  if (client->watched) return;
+  ae::EventLoop& loop = shared_->loop();
+  client->timer = loop.add_time_event(settings_->handshake_timeout, [this, client] {
+    client->timer = 0;
+    refuse(client, {Answer::kRule, "no hello in time (handshake-timeout)"});
+    return ae::kNoMore;
+  });
+  loop.add_file_event(client->made.fd.get(), ae::kReadable | ae::kTrusted,
+                      [this, client](int, ae::Mask) { receive(client); });
+  client->watched = true;
+}
+
+/// Checks a complete hello, and makes the connection. Returns the answer to a client that is
+/// refused, else kStands. Throws std::bad_alloc.
+Answer Acceptor::welcome(Greeting& client) {
   Hello hello;
-  refusal = decode(client.hello.message(), settings_->max_ring, hello);
-  if (refusal.status != Answer::kStands) return nullptr;
+  Answer refusal = decode(client.hello.message(), settings_->max_ring, hello);
+  if (refusal.status != Answer::kStands) return refusal;
   refusal = {Answer::kNotHere, served_.why_not(hello.destination)};
-  if (!refusal.text.empty()) return nullptr;
-  refusal.status = Answer::kRule;
-  if (client.hello.descriptors() != 2) {
-    refusal.text = "two descriptors have to come with the hello";
-    return nullptr;
-  }
+  if (!refusal.text.empty()) return refusal;
+  if (client.hello.descriptors() != 2)
+    return {Answer::kRule, "two descriptors have to come with the hello"};
   Failure why;
-  ChannelPtr channel = accept_memories(client.hello.descriptor(0), hello.client_ring,
-                                       client.hello.descriptor(1), hello.server_ring, why);
-  if (!channel) {
-    refusal.text = why.text;
-    return nullptr;
-  }
+  client.made.channel = accept_memories(client.hello.descriptor(0), hello.client_ring,
+                                        client.hello.descriptor(1), hello.server_ring, why);
+  if (!client.made.channel) return {Answer::kRule, why.text};
   client.hello.used();
   forget(client);  // the connection watches the socket from now on
   auto [owner, carrier] = make_connection<ShmCarrier>(shared_->loop(), type_, *shared_, settings_);
-  const int socket = client.socket.get();
-  carrier.adopt(std::move(client.socket), std::move(channel), std::move(client.place));
+  const int socket = client.made.fd.get();
+  tcp::refuse_descriptors(socket);  // those that come from now on
+  carrier.adopt(std::move(client.made));
+  done_.push_back(std::move(owner));
   // An error is ignored: if the client has gone, the connection learns that from the socket.
   (void)send_message(socket, encode(Answer{}));
-  return std::move(owner);
+  return {};
 }
 
 /// Stops watching a client's socket.
 void Acceptor::forget(Greeting& client) noexcept {
   ae::EventLoop& loop = shared_->loop();
   if (client.timer != 0) loop.remove_time_event(std::exchange(client.timer, 0));
-  if (client.watched) loop.remove_file_event(client.socket.get(), ae::kReadable);
+  if (client.watched) loop.remove_file_event(client.made.fd.get(), ae::kReadable);
   client.watched = false;
 }
 
@@ -220,7 +215,7 @@ void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   forget(*client);
   Failure why = out_of_memory();
   try {
-    if (client->socket) (void)send_message(client->socket.get(), encode(answer));
+    if (client->made.fd) (void)send_message(client->made.fd.get(), encode(answer));
     why = {std::make_error_code(std::errc::connection_refused),
            "a client of shm is refused: " + answer.text};
   } catch (const std::bad_alloc&) {
@@ -234,10 +229,7 @@ void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
 /// Runs the user's handler for refused clients. While it runs, a nested iteration of the loop does
 /// not hand out or begin other connections; they are made ready again when it has returned.
 void Acceptor::tell(const Failure& why) {
-  struct Then {  // its destructor runs even if the handler throws
-    Acceptor& acceptor;
-    ~Then() { acceptor.go_on(); }
-  } then{*this};
+  const Then then{*this};
   refused_.tell(why);
 }
 

@@ -20,6 +20,7 @@
 #include "conn/shm/hello.h"
 #include "conn/shm/loop_state.h"
 #include "conn/shm/settings.h"
+#include "conn/shm/setup.h"
 #include "conn/tcp/socket_receiver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
@@ -51,8 +52,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
  private:
   /// A client whose hello is not complete.
   struct Greeting {
-    tcp::Fd socket;
-    Quota::Place place;
+    Made made;
     ae::TimePoint began;
     bool watched = false;
     ae::TimerId timer = 0;
@@ -60,13 +60,18 @@ class Acceptor final : public ae::Deferred, public ReadyItem, private LoopEndWat
     ae::MadeHere made_here = {};
   };
   using Greetings = std::list<Greeting>;
+  struct Then {  // its destructor runs even if a handler throws
+    Acceptor& acceptor;
+    ~Then() { acceptor.go_on(); }
+  };
 
   std::size_t run_ready() override;
   void on_loop_end() noexcept override { stop(); }
   bool busy() const noexcept { return paused_ || accepted_.running() || refused_.running(); }
   void begin(PendingConnectionPtr arrival);
   void receive(Greetings::iterator client);
-  ConnectionPtr welcome(Greeting& client, Answer& refusal);
+  void watch(Greetings::iterator client);
+  Answer welcome(Greeting& client);
   void forget(Greeting& client) noexcept;
   void evict();
   void leave_to_parent(Greetings::iterator client) noexcept;

@@ -17,6 +17,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
+// Names the network namespace of the calling thread, which opens the sockets: other threads may be
+// in other ones.
+constexpr const char* kNetwork = "/proc/thread-self/ns/net";
+
 /// Stores the device and inode of a file, or of the file that a symbolic link leads to. Returns 0
 /// or an errno value.
 int identify(const char* path, Destination& out) noexcept {
@@ -27,32 +31,20 @@ int identify(const char* path, Destination& out) noexcept {
   return 0;
 }
 
-/// Stores the identity of the calling thread's network namespace: threads may be in different ones,
-/// and the calling thread opens the sockets.
-void identify_network(Destination& out) noexcept {
-  (void)identify("/proc/thread-self/ns/net", out);
-}
-
 bool is_file(std::string_view text) noexcept {
   return text.starts_with('/') || text.starts_with("./");
-}
-
-/// Percent-encodes a path. A relative path gets "./" in front, with which no address begins.
-std::string path_text(const std::string& path) {
-  return percent_encode(is_file(path) || tcp::is_abstract(path) ? path : "./" + path,
-                        UrlPart::kPath);
 }
 
 /// Returns the destination of a path. Sets `why` if it does not exist.
 Destination of_path(const std::string& path, Failure& why) {
   Destination one;
-  if (tcp::is_abstract(path)) {
-    identify_network(one);
-  } else if (const int err = identify(path.c_str(), one); err != 0) {
+  const bool abstract = tcp::is_abstract(path);
+  if (const int err = identify(abstract ? kNetwork : path.c_str(), one); err != 0 && !abstract) {
     why = errno_failure(err, "connect to " + path);
     return {};
   }
-  one.text = path_text(path);
+  // A relative path gets "./" in front, with which no address begins.
+  one.text = percent_encode(abstract || is_file(path) ? path : "./" + path, UrlPart::kPath);
   return one;
 }
 
@@ -71,60 +63,19 @@ SocketAddress here(SocketAddress address, const std::vector<SocketAddress>& loca
   return ours ? address : SocketAddress();
 }
 
+std::string in_url(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 /// Joins hosts and a port as in a URL; leaves out those that do not fit into `most` bytes.
-std::string join(const std::vector<std::string>& hosts, std::uint16_t port, std::size_t most) {
-  const std::string end = ":" + std::to_string(port);
+std::string join(const std::vector<std::string>& hosts, const std::string& port,
+                 std::size_t most = std::string::npos) {
   std::string text;
   for (const std::string& host : hosts) {
-    const bool bracket = host.find(':') != std::string::npos;
-    const std::string one = bracket ? "[" + host + "]" : host;
-    if (text.size() + one.size() + 1 + end.size() > most) break;
-    text.append(text.empty() ? "" : ",").append(one);
+    if (text.size() + host.size() + 1 + port.size() > most) break;
+    text.append(text.empty() ? "" : ",").append(host);
   }
-  return text + end;
-}
-
-Destination of_addresses(const Endpoint& to, const std::vector<SocketAddress>& found,
-                         Failure& why) {
-  const std::vector<SocketAddress> local = local_addresses();
-  std::vector<std::string> hosts;
-  for (const SocketAddress& each : found) {
-    const SocketAddress one = here(each, local);
-    if (one.size == 0) continue;
-    std::string host = one.host();
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
-      hosts.push_back(std::move(host));
-  }
-  if (!hosts.empty()) {
-    Destination one{join(hosts, to.port, kMostDestination)};
-    identify_network(one);
-    return one;
-  }
-  if (found.empty() && why) return {};
-  std::string names;
-  for (const Endpoint::Host& host : to.hosts)
-    names.append(names.empty() ? "" : ", ").append(host.name);
-  why = {std::make_error_code(std::errc::host_unreachable),
-         to.hosts.size() == 1 ? names + " is not this host" : "none of " + names + " is this host"};
-  return {};
-}
-
-/// Splits "a,[b]:1" into hosts and the port, the part from the last ':' on.
-std::pair<std::string_view, std::string_view> split(std::string_view text) noexcept {
-  const std::size_t colon = text.rfind(':');
-  if (colon == text.npos) return {text, {}};
-  return {text.substr(0, colon), text.substr(colon)};
-}
-
-/// Calls `wanted` with each host of "a,[b]", until one call returns true; returns whether one did.
-template <class Wanted>
-bool any_host(std::string_view hosts, Wanted wanted) {
-  for (;;) {
-    const std::size_t comma = hosts.find(',');
-    if (wanted(hosts.substr(0, comma))) return true;
-    if (comma == hosts.npos) return false;
-    hosts.remove_prefix(comma + 1);
-  }
+  return text + port;
 }
 
 }  // namespace
@@ -143,10 +94,10 @@ Served::Served(const Endpoint& endpoint) {
     own_ = of_path(endpoint.path, ignored);
     return;
   }
-  std::vector<std::string> hosts;
-  for (const Endpoint::Host& host : endpoint.hosts) hosts.push_back(host.name);
-  own_.text = join(hosts, endpoint.port, std::string::npos);
-  identify_network(own_);
+  for (const Endpoint::Host& host : endpoint.hosts) hosts_.push_back(in_url(host.name));
+  port_ = ":" + std::to_string(endpoint.port);
+  own_.text = join(hosts_, port_);
+  (void)identify(kNetwork, own_);
 }
 
 std::string Served::why_not(const Destination& asked) const {
@@ -154,92 +105,61 @@ std::string Served::why_not(const Destination& asked) const {
   if (own_.text.empty())
     return "this listener serves its path alone, not " + asked.text +
            " (a list of schemes with shm-path would)";
+  const bool file = is_file(asked.text);
   const bool same = own_.device == asked.device && own_.inode == asked.inode && own_.inode != 0;
-  if (is_file(asked.text) != is_file(own_.text) || (is_file(asked.text) && !same))
-    return "this server serves " + own_.text + ", not " + asked.text;
-  if (is_file(asked.text)) return {};
-  if (!same) {
-    return own_.inode == 0 || asked.inode == 0
-               ? "the network namespace of server or client is not known (is /proc mounted?)"
-               : "the client is in another network namespace";
+  if (file == is_file(own_.text)) {
+    if (same && (file || has(asked.text))) return {};
+    if (!file && (own_.inode == 0 || asked.inode == 0))
+      return "the network namespace of server or client is not known (is /proc mounted?)";
+    if (!file && !same) return "the client is in another network namespace";
   }
-  if (!has(asked.text)) return "this server serves " + own_.text + ", not " + asked.text;
-  return {};
+  return "this server serves " + own_.text + ", not " + asked.text;
 }
 
 /// Whether the server serves one of these addresses, or this abstract name. The client has checked
 /// that the addresses belong to this machine, so a listener on 0.0.0.0 or [::] serves them.
 bool Served::has(std::string_view text) const {
-  if (text.starts_with('@') || own_.text.starts_with('@')) return text == own_.text;
-  const auto [asked, port] = split(text);
-  const auto [own, own_port] = split(own_.text);
-  if (port != own_port) return false;
-  return any_host(asked, [&, served = own](std::string_view one) {
+  if (hosts_.empty() || text.starts_with('@')) return text == own_.text;
+  if (!text.ends_with(port_)) return false;
+  text.remove_suffix(port_.size());
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    const std::string_view one = text.substr(0, comma);
     const std::string_view all = one.starts_with('[') ? "[::]" : "0.0.0.0";
-    return any_host(served, [&](std::string_view each) { return each == one || each == all; });
-  });
+    if (std::any_of(hosts_.begin(), hosts_.end(),
+                    [&](const std::string& each) { return each == one || each == all; }))
+      return true;
+    if (comma == text.npos) return false;
+    text.remove_prefix(comma + 1);
+  }
 }
 
 // --- the client ----------------------------------------------------------------------------------
 
-DestinationLookup::DestinationLookup(ae::EventLoop& loop, const Endpoint& to, Done done)
-    : loop_(loop), to_(to), done_(std::move(done)) {
-  if (!to_.hosts.empty()) {
-    next_host();
-    return;
-  }
-  timer_ = loop_.add_time_event(ae::Duration::zero(), [this] {
-    timer_ = 0;
-    finish();
-    return ae::kNoMore;
-  });
-}
-
-DestinationLookup::~DestinationLookup() {
-  if (timer_ != 0) loop_.remove_time_event(timer_);
-}
-
-void DestinationLookup::next_host() {
-  resolution_ = resolve_async(loop_, to_.hosts[host_++].name, to_.port,
-                              [this](Resolved answer) { resolved(std::move(answer)); });
-}
-
-void DestinationLookup::resolved(Resolved answer) {
-  resolution_.reset();
-  try {
-    if (answer.failure) failure_ = std::move(answer.failure);
-    found_.insert(found_.end(), answer.addresses.begin(), answer.addresses.end());
-    if (host_ < to_.hosts.size()) return next_host();
-  } catch (const std::bad_alloc&) {
-    found_.clear();
-    failure_ = out_of_memory();
-  }
-  finish();
-}
-
-void DestinationLookup::finish() {
-  Destination one;
-  try {
-    one = to_.hosts.empty() ? of_path(to_.path, failure_) : of_addresses(to_, found_, failure_);
-  } catch (const std::bad_alloc&) {
-    failure_ = out_of_memory();
-  }
-  Failure why = one.text.empty() ? std::move(failure_) : Failure();
-  const Done done = std::move(done_);
-  done(std::move(one), std::move(why));
-}
-
-Destination DestinationLookup::wait(const Endpoint& to, ae::TimePoint deadline, Failure& why) {
+Destination destination_of(const Endpoint& to, const std::vector<SocketAddress>& found,
+                           Failure& why) {
   if (to.hosts.empty()) return of_path(to.path, why);
-  std::vector<SocketAddress> found;
-  for (const Endpoint::Host& host : to.hosts) {
-    Resolved answer = resolve_until(host.name, to.port, deadline);
-    if (answer.failure) why = std::move(answer.failure);
-    found.insert(found.end(), answer.addresses.begin(), answer.addresses.end());
+  const std::vector<SocketAddress> local = local_addresses();
+  std::vector<std::string> hosts;
+  for (const SocketAddress& each : found) {
+    const SocketAddress one = here(each, local);
+    if (one.size == 0) continue;
+    std::string host = in_url(one.host());
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      hosts.push_back(std::move(host));
   }
-  Destination one = of_addresses(to, found, why);
-  if (!one.text.empty()) why = {};
-  return one;
+  if (!hosts.empty()) {
+    Destination one{join(hosts, ":" + std::to_string(to.port), kMostDestination)};
+    (void)identify(kNetwork, one);
+    return one;
+  }
+  if (found.empty() && why) return {};
+  std::string names;
+  for (const Endpoint::Host& host : to.hosts)
+    names.append(names.empty() ? "" : ", ").append(host.name);
+  why = {std::make_error_code(std::errc::host_unreachable),
+         to.hosts.size() == 1 ? names + " is not this host" : "none of " + names + " is this host"};
+  return {};
 }
 
 }}}  // namespace conn::shm

@@ -5,14 +5,11 @@
 // hello names its destination, and the server compares. docs/shm.md has the rules.
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/kit/resolver.h"
@@ -50,37 +47,14 @@ class Served {
   bool has(std::string_view text) const;
 
   Destination own_;
+  std::vector<std::string> hosts_;  // of own_, each as in a URL
+  std::string port_;                // ":6379"; of a path empty
 };
 
-/// Finds the destination of a client's endpoint: resolves its hosts, and keeps those addresses that
-/// belong to this machine.
-class DestinationLookup {
- public:
-  /// With a failure, the destination is empty.
-  using Done = std::function<void(Destination, Failure)>;
-  /// Starts. `done` is called once, by the loop, never before the constructor returns; it may
-  /// destroy this object. Throws std::bad_alloc.
-  DestinationLookup(ae::EventLoop& loop, const Endpoint& to, Done done);
-  ~DestinationLookup();
-  DestinationLookup(const DestinationLookup&) = delete;
-  DestinationLookup& operator=(const DestinationLookup&) = delete;
-
-  /// Does the same, but blocks until `deadline` at most. Throws std::bad_alloc.
-  static Destination wait(const Endpoint& to, ae::TimePoint deadline, Failure& why);
-
- private:
-  void next_host();
-  void resolved(Resolved answer);
-  void finish();
-
-  ae::EventLoop& loop_;
-  const Endpoint to_;
-  Done done_;
-  std::vector<SocketAddress> found_;
-  Failure failure_;       // of the last host that could not be resolved
-  std::size_t host_ = 0;  // index in to_.hosts of the next host to resolve
-  std::unique_ptr<Resolution> resolution_;
-  ae::TimerId timer_ = 0;  // for an endpoint that has a path
-};
+/// Returns the destination of a client's endpoint: its path, or those of the `found` addresses of
+/// its hosts that belong to this machine. If there is none, the text is empty and `why` says why;
+/// without any address, `why` is left as it is if it is a failure. Throws std::bad_alloc.
+Destination destination_of(const Endpoint& to, const std::vector<SocketAddress>& found,
+                           Failure& why);
 
 }}}  // namespace conn::shm

@@ -17,7 +17,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-class ConnectedSocket final : public CarrierFacts {
+class ConnectedSocket : public CarrierFacts {
  public:
   explicit ConnectedSocket(std::shared_ptr<const Settings> its) noexcept
       : settings(std::move(its)) {}

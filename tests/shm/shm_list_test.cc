@@ -477,10 +477,10 @@ TEST_CASE("shm list: a server compares addresses and port and namespace", "[shm]
   at.scheme = "shm";
   const conn::shm::Served served(at), nothing;
   Host host;
-  // What the server knows of its namespace is learned from a client's lookup on this thread.
+  // What the server knows of its namespace is what a client on this thread knows.
   conn::Failure why;
-  const conn::shm::Destination here = conn::shm::DestinationLookup::wait(
-      Endpoint::parse("tcp://127.0.0.1:7"), std::chrono::steady_clock::now(), why);
+  const conn::shm::Destination here = conn::shm::destination_of(
+      Endpoint::parse("tcp://127.0.0.1:7"), conn::resolve("127.0.0.1", 7, false).addresses, why);
   REQUIRE_FALSE(why);
   REQUIRE(here.text == "127.0.0.1:7");
   REQUIRE(here.inode != 0);
@@ -494,6 +494,9 @@ TEST_CASE("shm list: a server compares addresses and port and namespace", "[shm]
     CHECK_THAT(refusal(bad), StartsWith("this server serves 127.0.0.1,[::]:7, not "));
   for (const char* path : {"/x", "./x"})
     CHECK_THAT(refusal(path), StartsWith("this server serves 127.0.0.1,[::]:7, not "));
+  // An abstract name is not an address, whatever follows it.
+  at.hosts = {{"0.0.0.0", false}};
+  CHECK_FALSE(conn::shm::Served(at).why_not({"@x:7", here.device, here.inode}).empty());
   CHECK(served.why_not({}).empty());
   CHECK(nothing.why_not({}).empty());
   CHECK_THAT(nothing.why_not(here), Contains("its path alone"));
