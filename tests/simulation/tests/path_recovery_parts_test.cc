@@ -61,15 +61,16 @@ struct Bed {
     REQUIRE(lose());
     recovery->go_on();
     REQUIRE(bed.link.queue_pair() == nullptr);
-    if (bed.link.role() == Role::kClient) {
-      REQUIRE(bed.link.stage.phase() == Phase::kResolving);
-      REQUIRE(bed.setup != nullptr);
-      bed.setup.reset();
-      bed.deadline.clear(&bed.loop);
-      bed.link.stage.move(Phase::kLost);
-    }
+    if (bed.link.role() == Role::kClient) give_up_attempt();
     REQUIRE(bed.link.stage.phase() == Phase::kLost);
     bed.take();
+  }
+  void give_up_attempt() {
+    REQUIRE(bed.link.stage.phase() == Phase::kResolving);
+    REQUIRE(bed.setup != nullptr);
+    bed.setup.reset();
+    bed.deadline.clear(&bed.loop);
+    bed.link.stage.move(Phase::kLost);
   }
   ssize_t write(std::string bytes) {
     const iovec piece{bytes.data(), bytes.size()};
@@ -230,6 +231,11 @@ TEST_CASE("rdma path recovery: after a failed attempt the connecting side plans 
   CHECK(one.recovery->session()->next_at() > one.bed.state.now());
   CHECK(one.recovery->session()->next_at() <= one.bed.state.now() + 500ms);
   CHECK(one.bed.ended.text.empty());
+  one.recovery->go_on();
+  CHECK(one.bed.link.stage.phase() == Phase::kLost);  // it is not due yet
+  one.bed.run_for(600ms);
+  one.recovery->go_on();
+  one.give_up_attempt();
   fail(3s);
   CHECK(one.recovery->session()->next_at() >= one.bed.state.now() + 2900ms);
   // Later there is no time for another one.
@@ -258,26 +264,34 @@ TEST_CASE("rdma path recovery: close() without a path", "[simulation][path-recov
   one.leave();
   if (left) REQUIRE(one.write("left") == 4);
   CHECK(one.recovery->can_ask_to_forget() == forgets);
+  one.bed.make_id();
+  const auto ask = [&] {
+    const auto data = one.recovery->request({});
+    const auto message = conn::rdma::decode_resume(data.data());
+    REQUIRE(message);
+    return *message;
+  };
+  CHECK(ask().reason != conn::rdma::ResumeReason::kForget);
   const auto now = one.bed.state.now();
+  one.recovery->session()->set_next(now + 30s);
   one.recovery->close_later();
   CHECK(one.recovery->session()->resumes_as() == Phase::kClosing);
   // Whoever has nothing to wait for ends at once.
   const bool waits = linger || forgets;
   CHECK(one.bed.take() == (waits ? "" : "finish "));
   if (!waits) return;
-  const auto patience = linger ? ae::Duration(4s) : conn::rdma::Ending::kFailureTimeout;
-  CHECK(one.recovery->session()->until() <= now + patience + 1ms);
-  CHECK(one.recovery->session()->until() >= now + patience - 1ms);
-  if (forgets) CHECK(one.recovery->session()->next_at() <= one.bed.state.now());
-  one.bed.make_id();
-  const auto data = one.recovery->request({});
-  const auto message = conn::rdma::decode_resume(data.data());
-  REQUIRE(message);
+  const auto limit = linger ? ae::Duration(4s) : conn::rdma::Ending::kFailureTimeout;
+  const auto by = one.bed.ending.close_by();
+  CHECK(by >= now + limit);
+  CHECK(by <= now + limit + 1ms);
+  CHECK(one.recovery->session()->until() == by);
+  CHECK((one.recovery->session()->next_at() <= one.bed.state.now()) == forgets);
+  const auto message = ask();
   const bool asks = forgets && (!left || !linger);
-  CHECK((message->reason == conn::rdma::ResumeReason::kForget) == asks);
+  CHECK((message.reason == conn::rdma::ResumeReason::kForget) == asks);
   CHECK(one.recovery->session()->asked_to_forget == asks);
-  if (asks) CHECK(message->total == (left ? 4 : 0));
-  CHECK(message->generation == one.recovery->session()->generation());
+  if (asks) CHECK(message.total == (left ? 4 : 0));
+  CHECK(message.generation == 2);
 }
 
 TEST_CASE("rdma path recovery: on a new path the unsent bytes go first",
