@@ -136,12 +136,15 @@ class LocalListener final : public Listener, public LoopEndWatcher, public Ready
     handlers_->accepted.set(std::move(accepted));
     shared.set.add(*this);
   }
-  ~LocalListener() override { on_loop_end(); }
+  ~LocalListener() override {
+    for (const auto& link : backlog_) link->reset("the listener is gone");
+    on_loop_end();
+  }
   void on_loop_end() noexcept override {  // a listener may outlive its loop
     if (std::exchange(handlers_->stopped, true)) return;
     unqueue();
     shared_->own.erase(endpoint_.hosts.front().name);
-    for (const auto& link : std::exchange(backlog_, {})) link->reset("the listener is gone");
+    backlog_.clear();
   }
   void arrive(LocalCarrier& client) {
     const auto link = std::make_shared<Link>();
