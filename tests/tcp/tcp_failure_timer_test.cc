@@ -90,6 +90,22 @@ TEST_CASE("tcp failure timer: the read handler runs before the write handler", "
   CHECK(bed.turn().empty());
 }
 
+TEST_CASE("tcp failure timer: the handler that has collected the error runs no more", "[tcp]") {
+  Bed bed;
+  const bool reads = GENERATE(true, false);
+  CAPTURE(reads);
+  bed.type.lose_all();
+  bed.on_read([&] {
+    if (reads) bed.collect_read();
+  });
+  bed.on_write([&] {
+    if (!reads) bed.collect_write();
+  });
+  bed.timer.start(*bed.carrier);
+  CHECK(bed.turn() == "rw");
+  CHECK(bed.turn() == (reads ? "w" : "r"));
+}
+
 TEST_CASE("tcp failure timer: without a failure, or a handler for it, it does not start", "[tcp]") {
   Bed bed;
   bed.on_read();
