@@ -124,10 +124,19 @@ struct LinkBed final : conn::rdma::LinkUser,
   void on_memory() noexcept override { calls += "memory "; }
   void reap() override { calls += "reap "; }
   std::optional<ae::TimePoint> pace_at() const noexcept override { return posting.pace_at(); }
-  void on_sends_done(std::uint32_t) override {}
-  void on_immediate(std::uint32_t) override {}
-  void on_message(std::span<const std::byte>) override {}
-  void on_work_failed(ibv_wc_status, bool, std::uint32_t) override {}
+  void on_sends_done(std::uint32_t sequence) override {
+    calls += "sent-" + std::to_string(sequence) + ' ';
+    if (when_completed) when_completed();
+  }
+  void on_immediate(std::uint32_t length) override {
+    calls += "data-" + std::to_string(length) + ' ';
+  }
+  void on_message(std::span<const std::byte> bytes) override {
+    calls += "message-" + std::to_string(bytes.size()) + ' ';
+  }
+  void on_work_failed(ibv_wc_status, bool was_send, std::uint32_t sequence) override {
+    calls += was_send ? "failed-send-" + std::to_string(sequence) + ' ' : "failed-receive ";
+  }
   void on_event(const conn::rdma::QueuePairEvent&) override {}
   void on_no_memory() noexcept override { calls += "no-memory "; }
   conn::rdma::ReceiveQueue* receives() noexcept override { return link.receives(); }
@@ -173,7 +182,7 @@ struct LinkBed final : conn::rdma::LinkUser,
 
   std::string calls;
   std::vector<conn::rdma::Deadline::Of> expired;
-  std::function<void()> when_expired, when_event;
+  std::function<void()> when_expired, when_event, when_completed;
   conn::Failure ended;
   bool handed_over = true, ticked = false;
 };
