@@ -54,7 +54,7 @@ void Relay::attempt(const Step& step) {
   try {
     step();
   } catch (const std::bad_alloc&) {
-    ++counters_.broken;
+    ++(joined_ ? counters_.broken : counters_.failed);
     abort();
     owner_.over(*this, "no memory");
   }
@@ -259,6 +259,7 @@ void Relay::cut(Flow& flow) {
     });
     return;
   }
+  const std::string text = failed.why_ended().text;  // comes first: it may throw
   // A peer that closes while the other end still writes is not counted as a failure.
   const std::error_code why = failed.why_ended().code;
   const bool ordinary = !why || why == std::errc::broken_pipe || why == std::errc::connection_reset;
@@ -266,7 +267,6 @@ void Relay::cut(Flow& flow) {
     ++counters_.left;
   else if (!ordinary)
     ++counters_.broken;
-  const std::string text = failed.why_ended().text;
   flow.to->flush();
   abort();
   owner_.over(*this, text);

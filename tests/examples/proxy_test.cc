@@ -301,6 +301,30 @@ TEST_CASE("proxy: a client that leaves before the server is reached is counted",
   CHECK(all.joined + all.failed + all.left == all.accepted);
 }
 
+TEST_CASE("proxy: no memory for the header counts as a server that was not reached", "[proxy]") {
+  const std::unique_ptr<ae::EventLoop> loop = testing::make_loop();
+  conn::Registry registry = conn::all_transports();
+  auto& stuck =
+      static_cast<testing::StuckType&>(registry.add(std::make_unique<testing::StuckType>("stuck")));
+  stuck.write_throws = true;
+  proxy::Settings settings;
+  settings.connect = conn::Endpoint::parse("stuck://anything");
+  settings.proxy_protocol = conn::ProxyVersion::kV1;
+  proxy::Site site(*loop, registry, settings);
+  const conn::ListenerPtr listener = registry.listen(
+      *loop, "tcp://127.0.0.1:0", [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  const conn::Endpoint at = testing::address_of(*listener);
+  const conn::ConnectionPtr client = registry.create(*loop, at);
+  client->connect(at, {});
+  RUN_UNTIL(*loop, stuck.waiting.size() == 1);
+  stuck.connect_all();
+  RUN_UNTIL(*loop, site.open() == 0);
+  const proxy::Counters& all = site.counters();
+  CHECK(all.failed == 1);
+  CHECK(all.broken == 0);
+  CHECK(all.joined + all.failed + all.left == all.accepted);
+}
+
 TEST_CASE("proxy: port 0 names no server", "[proxy]") {
   const std::string url =
       GENERATE("tcp://127.0.0.1:0", "rdma|tcp://127.0.0.1:0", "tls://[::1]:0", "vsock://2:0");

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 
@@ -45,6 +46,7 @@ class StuckType final : public conn::Transport {
   /// All that there are, so that a list has those of the others in it.
   conn::Capabilities can{.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
   bool broken = false;                       ///< create() throws
+  bool write_throws = false;                 ///< std::bad_alloc
   int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
   std::chrono::milliseconds retry_after{0};  ///< which failures ask for
   conn::Failure failure(int err) const {
@@ -105,7 +107,10 @@ class StuckType final : public conn::Transport {
       if (type_.fail_at_once != 0) fail(type_.failure(type_.fail_at_once));
     }
     ssize_t read(void*, std::size_t) override { return again(); }
-    ssize_t writev(const iovec*, int) override { return again(); }
+    ssize_t writev(const iovec*, int) override {
+      if (type_.write_throws) throw std::bad_alloc();
+      return again();
+    }
     void interest_changed() override {
       if (!host().wants_write() || state() != conn::State::kConnected || timer_ != 0) return;
       timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
