@@ -18,12 +18,12 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Closes the internals of a listener group.
-struct Closing {
-  explicit Closing(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
-  Closing(const Closing&) = delete;
-  Closing& operator=(const Closing&) = delete;
-  ~Closing() { core->close(); }
+/// Owns the internals of a listener group, and closes them at the end.
+struct OpenGroup {
+  explicit OpenGroup(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
+  OpenGroup(const OpenGroup&) = delete;
+  OpenGroup& operator=(const OpenGroup&) = delete;
+  ~OpenGroup() { core->close(); }
   const std::shared_ptr<GroupCore> core;
 };
 
@@ -32,10 +32,10 @@ struct Closing {
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
                                      const Spread& spread, const GroupCore::OpenPort& open_port) {
-  auto closing = std::make_shared<Closing>(std::make_shared<GroupCore>(type, loops, spread));
-  GroupCore* const core = closing->core.get();
+  auto owner = std::make_shared<OpenGroup>(std::make_shared<GroupCore>(type, loops, spread));
+  GroupCore* const core = owner->core.get();
   core->open(endpoint, make, open_port);
-  return {std::move(closing), core};
+  return {std::move(owner), core};
 }
 
 }  // namespace
