@@ -124,20 +124,23 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
   std::function<void()> restore;
-  struct Undo {  // of the settings below, if adopting fails
+  struct Undo {  // of the setting below, if adopting fails
     ~Undo() {
-      if (fd >= 0) refuse_descriptors(fd, false);
+      if (fd >= 0) refuse_descriptors(fd, refused);
     }
     int fd = -1;
+    bool refused = false;
   } undo;
   if (family == AF_UNIX) {
-    // The sockets that it accepts inherit both settings. Another type may have set them differently
-    // before.
-    if (!takes_descriptors() && !refuses_descriptors(copy.get())) {
-      restore = [shared = copy.get(), made_here = ae::MadeHere()] {
-        if (!made_here.inherited()) refuse_descriptors(shared, false);
+    // The sockets that it accepts inherit both settings. Another holder of the socket finds the
+    // first one as it was once listening ends.
+    const bool refused = refuses_descriptors(copy.get());
+    if (refused == takes_descriptors()) {
+      restore = [shared = copy.get(), refused, made_here = ae::MadeHere()] {
+        if (!made_here.inherited()) refuse_descriptors(shared, refused);
       };
       undo.fd = fd;
+      undo.refused = refused;
     }
     refuse_descriptors(copy.get(), !takes_descriptors());
     want_no_credentials(copy.get());

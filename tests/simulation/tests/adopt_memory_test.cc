@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Listening, on sockets that the program hands over and on new ones, while memory runs out: the
-// call either succeeds or leaves nothing behind.
+// Listening, on sockets that the program hands over and on new ones, while
+// memory runs out: the call either succeeds or leaves nothing behind.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -47,7 +47,8 @@ class Bed {
     }
   }
 
-  /// A new socket that listens; its file, if it has one, replaces that of the last one.
+  /// A new socket that listens; its file, if it has one, replaces that of the
+  /// last one.
   int open() {
     const int fd = ::socket(is_path_ ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0);
@@ -114,8 +115,9 @@ class Bed {
   conn::ListenerPtr listener_;
 };
 
-/// Calls `attempt` with each allocation failing in turn, together with `count` - 1 after it, until
-/// an attempt has none that fails. `attempt` returns whether it succeeded; `check` gets that.
+/// Calls `attempt` with each allocation failing in turn, together with `count`
+/// - 1 after it, until an attempt has none that fails. `attempt` returns
+/// whether it succeeded; `check` gets that.
 template <class Attempt, class Check>
 void each_allocation(std::uint64_t count, Attempt attempt, Check check) {
   bool failed = true;
@@ -138,7 +140,8 @@ void each_allocation(std::uint64_t count, Attempt attempt, Check check) {
 }  // namespace
 
 TEST_CASE(
-    "simulation: a socket stays the caller's if a listener cannot adopt it for lack of memory",
+    "simulation: a socket stays the caller's if a listener cannot adopt "
+    "it for lack of memory",
     "[simulation][memory][group]") {
   const std::string scheme = GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm");
   const std::string reload = GENERATE("no", "auto");
@@ -175,6 +178,43 @@ TEST_CASE(
         CHECK(server.fd() >= 0);  // no listener has accepted it
       });
   ::close(fd);
+}
+
+TEST_CASE(
+    "simulation: a Unix socket whose adoption fails lets descriptors "
+    "pass as before",
+    "[simulation][memory][group]") {
+  const std::string scheme = GENERATE("unix", "shm", "tls+unix", "tls+shm");
+  const On on = GENERATE(On::kOneLoop, On::kLoopsOfThisThread, On::kThreads);
+  const bool refused = GENERATE(false, true);
+  CAPTURE(scheme, on, refused);
+  testing::test_identity();
+  Bed bed(scheme, on);
+  int fd = -1;
+  RawSocket other;  // another holder of the socket
+  bool found = false;
+  const auto open = [&] {
+    fd = bed.open();
+    other = RawSocket(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    conn::tcp::refuse_descriptors(fd, refused);
+    found = conn::tcp::refuses_descriptors(fd);  // false before Linux 6.16
+  };
+  open();
+  int failures = 0;
+  each_allocation(
+      1, [&] { bed.adopt(fd); },
+      [&](bool done) {
+        bed.end();
+        bed.turn();
+        CHECK(conn::tcp::refuses_descriptors(other.fd()) == found);
+        if (!done) {
+          ++failures;
+          ::close(fd);
+        }
+        open();
+      });
+  ::close(fd);
+  CHECK(failures > 10);
 }
 
 TEST_CASE("simulation: nothing listens if a call to listen fails for lack of memory",
