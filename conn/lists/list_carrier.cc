@@ -131,7 +131,10 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
           winner = std::move(below);
         } else {
           failed.why = {below->error_code(), below->last_error(), below->retry_after()};
-          if (!failed.why)
+          if (!failed.why && Interruption::ends())
+            failed.why = {std::make_error_code(std::errc::interrupted),
+                          "a signal ended the wait until it was ready for data"};
+          else if (!failed.why)
             failed.why = {std::make_error_code(std::errc::timed_out),
                           "it was connected, and not ready for data in time"};
           failed.kind = kind_of(failed.why.code);
@@ -148,6 +151,7 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     why.retry_after = std::max(why.retry_after, failed.why.retry_after);
     skipped_.push_back(std::move(failed));
   }
+  if (Interruption::ends()) why.code = std::make_error_code(std::errc::interrupted);
   why.text = "connect to " + to_ + ": " + describe(skipped_);
   fail(std::move(why));
 }

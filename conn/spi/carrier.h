@@ -307,9 +307,10 @@ class AECONN_API Carrier : public CarrierBase {
   /// run_connect_handler(). May throw std::bad_alloc or, before anything has begun, Error; the core
   /// then fails the connection, and reports an Error as EINVAL with its text.
   virtual void connect(const Endpoint& to) = 0;
-  /// Connects and blocks until `deadline` at the latest. Returns in state kConnected or kError, or
-  /// in kConnecting if the deadline has passed, or if Interruption::came() is true after EINTR; the
-  /// core then fails the connection. Runs no handler. May throw like connect().
+  /// Connects and blocks until `deadline` at the latest. Returns in state kConnected or kError; or
+  /// in kConnecting if the deadline has passed, or if Interruption::came() is true after EINTR: the
+  /// core then calls fail(), and what the peer answers later must change nothing. Runs no handler.
+  /// May throw like connect().
   virtual void connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
   /// Reads like read(2). Returns 0 at end of stream, and then moves to kClosed if shutdown() was
   /// called before. Called in state kConnected; in kError only after keep_unread().
@@ -382,8 +383,9 @@ class AECONN_API Carrier : public CarrierBase {
   /// Called by a protocol above (such as TLS) once it has a secret that only both ends know. From
   /// then on, whatever the carrier uses to recognize its peer must depend on this secret, too.
   virtual void take_secret(std::span<const std::byte> /*secret*/) noexcept {}
-  /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Returns false
-  /// with errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
+  /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Not called in the
+  /// states kConnecting and kAccepting, nor while a connect handler is due. Returns false with
+  /// errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.
   /// Afterwards loop() is `to`. While loop() is null, close() and abandon() are not called: a
   /// connection that is closed then ends in its carrier's destructor, which must act according to
   /// aborts(). On the new loop close() may be called before join(), and if memory runs out,

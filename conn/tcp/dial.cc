@@ -60,7 +60,8 @@ Failure try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint
       return connect_failure(to, why);
     const int err = start_connect(fd.get(), to, settings);
     if (err == EINPROGRESS) {
-      return result(poll_until(fd.get(), POLLOUT, deadline) ? connect_result(fd.get()) : ETIMEDOUT);
+      if (poll_until(fd.get(), POLLOUT, deadline)) return result(connect_result(fd.get()));
+      return result(Interruption::ends() ? EINTR : ETIMEDOUT);
     }
     if (err != EAGAIN || to.family() != AF_UNIX) return result(err);
     const ae::TimePoint now = std::chrono::steady_clock::now();

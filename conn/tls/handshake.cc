@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -280,7 +281,9 @@ Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
   for (;;) {
     const Engine::Step step = engine.handshake();
     if (step != Engine::Step::kWantRead) return result_of(step);
-    if (Interruption::ends() || now() >= deadline) return timeout_failure();
+    if (Interruption::ends())
+      return errno_failure(EINTR, "TLS handshake with " + below.carrier().facts().peer_address());
+    if (now() >= deadline) return timeout_failure();
     const bool writing = !engine.flush();
     below.carrier().wait_for(writing ? ae::kWritable : ae::kReadable, deadline);
   }

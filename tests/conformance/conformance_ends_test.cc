@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/in_place_kit.h"
@@ -12,6 +14,7 @@
 #include "tests/support/testing.h"
 
 using conn::Connection;
+using conn::ConnectionPtr;
 using conn::State;
 using testing::Collector;
 using testing::Pair;
@@ -245,6 +248,40 @@ TEST_CASE("leave: a connection joins another loop later, with what was read ahea
     pair.server->flush();
     REQUIRE(testing::receive(pair.loop, *pair.client, 4) == "back");
     pair.server.reset();
+  }
+}
+
+TEST_CASE("leave: a connection that is being set up stays, and is established as before",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    testing::Site site(transport);
+    testing::AnyLoop other;
+    std::vector<ConnectionPtr> accepted;
+    const conn::ListenerPtr listener =
+        site.listen([&](ConnectionPtr next) { accepted.push_back(std::move(next)); });
+    const int expected = site.type.capabilities().rebind ? EBUSY : EOPNOTSUPP;
+    const auto stays = [&](Connection& here) {
+      errno = 0;
+      CHECK_FALSE(here.leave());
+      CHECK(errno == expected);
+      errno = 0;
+      CHECK_FALSE(here.rebind(other));
+      CHECK(errno == expected);
+      CHECK(here.loop() == &site.loop);
+    };
+    int calls = 0;
+    const ConnectionPtr client =
+        site.connect(testing::address_of(*listener), [&](Connection& here) {
+          ++calls;
+          stays(here);  // inside its handler
+        });
+    stays(*client);  // under way, or with a connect handler that is due
+    RUN_UNTIL(site.loop, calls == 1 && !accepted.empty());
+    REQUIRE(client->state() == State::kConnected);
+    testing::send(site.loop, *client, "works");
+    CHECK(testing::receive(site.loop, *accepted.front(), 5) == "works");
+    testing::turns(other, 3);
+    CHECK(calls == 1);
   }
 }
 

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The blocking operations, over each transport.
 
-#include <cerrno>
-#include <cstring>
+#include <pthread.h>
 
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "conn/kit/interruption.h"
 #include "tests/support/catch.h"
 #include "tests/support/names.h"
 #include "tests/support/site_counters.h"
@@ -35,6 +42,36 @@ struct FarEcho {
   conn::ListenerPtr listener;
   std::unique_ptr<testing::EchoThread> thread;
   conn::Endpoint address;
+};
+
+/// While it exists, this thread receives signals, each of which ends its blocking calls.
+class EndingSignals {
+ public:
+  EndingSignals() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &action, &before_);
+    conn::Interruption::ask([](void*) { return 1; }, nullptr);
+    sender_ = std::thread([this, target = pthread_self()] {
+      while (!over_) {
+        pthread_kill(target, SIGUSR1);
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  ~EndingSignals() {
+    over_ = true;
+    sender_.join();
+    conn::Interruption::ask(nullptr, nullptr);
+    sigaction(SIGUSR1, &before_, nullptr);
+  }
+  EndingSignals(const EndingSignals&) = delete;
+  EndingSignals& operator=(const EndingSignals&) = delete;
+
+ private:
+  struct sigaction before_ {};
+  std::atomic<bool> over_{false};
+  std::thread sender_;
 };
 
 std::string sync_read(Connection& connection, std::size_t size, ae::Duration timeout = 5s) {
@@ -340,6 +377,52 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
     REQUIRE_FALSE(bounded->connect_blocking(to, 1min));
     REQUIRE(std::chrono::steady_clock::now() - before < 30s);
     REQUIRE(bounded->error_code() == std::errc::timed_out);
+  }
+}
+
+TEST_CASE("connect_blocking: a signal that ends it has failed the connection for good",
+          "[conformance][signals]") {
+  if (testing::simulated()) return;  // simulated time passes only while nothing else happens
+  FOR_EVERY_TRANSPORT(transport) {
+    if (transport.name.ends_with("vsock"))
+      return;  // the kernel resets what its backlog has no room for
+    if (!transport.reaches_far) return;
+    Site site(transport);
+    // The listener answers only while site.loop runs.
+    testing::AnyLoop stopped(site.loop);
+    conn::Endpoint at = site.fresh();
+    at.options.set("backlog", "1");
+    std::vector<ConnectionPtr> accepted;
+    const conn::ListenerPtr listener = site.type.listen(
+        stopped, at, [&](ConnectionPtr next) { accepted.push_back(std::move(next)); });
+    conn::Endpoint to = testing::address_of(*listener);
+    to.options.set("connect-timeout", "60s");
+    std::vector<ConnectionPtr> clients;
+    bool connected = true;
+    {
+      const EndingSignals signals;
+      while (connected && clients.size() < 10) {
+        clients.push_back(site.type.create(site.loop));
+        errno = 0;
+        connected = clients.back()->connect_blocking(to, 1min);
+      }
+      CHECK(errno == EINTR);
+    }
+    REQUIRE_FALSE(connected);
+    const Connection& ended = *clients.back();
+    CHECK(ended.state() == State::kError);
+    CHECK(ended.error_code() == std::errc::interrupted);
+    CHECK(ended.last_error().find(' ') != std::string::npos);
+    // The listener answers now, which must change nothing.
+    testing::turns(site.loop, 20);
+    CHECK(ended.state() == State::kError);
+    CHECK(ended.error_code() == std::errc::interrupted);
+    clients.clear();
+    accepted.clear();
+    // The loop and the listener serve others as before.
+    const ConnectionPtr next = site.connect(to);
+    RUN_UNTIL(site.loop, next->state() != State::kConnecting && !accepted.empty());
+    CHECK(next->state() == State::kConnected);
   }
 }
 
