@@ -237,6 +237,9 @@ int run(int argc, char** argv) {
        .values = std::move(values)});
   try {
     (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
+  } catch (const CLI::RequiredError& error) {
+    if (*plot) throw perf::UsageError("plot needs files that conn-perf client --json wrote");
+    return manual::explain(app, error, 2);
   } catch (const CLI::ParseError& error) {
     return manual::explain(app, error, 2);
   }

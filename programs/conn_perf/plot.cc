@@ -113,22 +113,46 @@ void run_gnuplot(const std::string& script) {
   const int error = posix_spawnp(&child, "gnuplot", nullptr, &attributes,
                                  const_cast<char* const*>(arguments), environ);
   posix_spawnattr_destroy(&attributes);
-  if (error == ENOENT) throw conn::Error("gnuplot is not installed (package gnuplot-nox)");
-  if (error != 0) throw conn::Error("gnuplot: " + conn::errno_text(error));
+  if (error == ENOENT)
+    throw conn::Error("gnuplot is not installed: install the package gnuplot-nox");
+  if (error != 0) throw conn::Error("gnuplot cannot be started: " + conn::errno_text(error));
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw conn::Error("gnuplot could not draw it; see above");
+  if (WIFSIGNALED(status))
+    throw conn::Error(fmt::format("gnuplot was ended by signal {}", WTERMSIG(status)));
+  if (WEXITSTATUS(status) != 0)
+    throw conn::Error(fmt::format("gnuplot failed, with exit status {}", WEXITSTATUS(status)));
+}
+
+/// Makes the folder for the pictures. Throws Error if no file can be made in it.
+void prepare_folder(const std::string& folder) {
+  if (folder.empty()) throw conn::Error("--out is empty: name a folder for the pictures");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw conn::Error(fmt::format("cannot make the folder {}: {}; name another one with --out",
+                                  folder, error.message()));
+  std::string name = (std::filesystem::path(folder) / ".conn-perf.XXXXXX").string();
+  const int fd = mkstemp(name.data());
+  if (fd < 0)
+    throw conn::Error(
+        fmt::format("cannot write into the folder {}: {}; name another one with --out", folder,
+                    conn::errno_text(errno)));
+  close(fd);
+  unlink(name.c_str());
 }
 
 /// A temporary folder, deleted with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "conn-perf.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw conn::Error("cannot make a temporary folder: " + conn::errno_text(errno));
+    std::error_code error;
+    std::string name = (std::filesystem::temp_directory_path(error) / "conn-perf.XXXXXX").string();
+    if (!error && mkdtemp(name.data()) == nullptr) error = {errno, std::generic_category()};
+    if (error)
+      throw conn::Error("cannot make a temporary folder: " + error.message() +
+                        "; set TMPDIR to a folder that can be written");
     path = name;
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -194,9 +218,7 @@ std::string plot_script(const std::vector<Series>& all, const std::string& folde
 
 void run_plot(const std::vector<std::string>& files, const std::string& folder) {
   const std::vector<Series> all = load_series(files);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw conn::Error("cannot make the folder " + folder + ": " + error.message());
+  prepare_folder(folder);
   const TemporaryFolder temporary;
   const std::string script = (temporary.path / "plot.gnuplot").string();
   OutputFile file(script);

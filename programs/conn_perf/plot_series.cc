@@ -42,17 +42,22 @@ Series::Point point_of(const Json& result) {
 void add_file(const std::string& path, std::size_t index, std::map<Key, Series>& all) {
   std::ifstream file(path);
   if (!file) throw conn::Error(fmt::format("cannot read {}: {}", path, conn::errno_text(errno)));
+  if (std::filesystem::is_directory(path))
+    throw conn::Error(path + " is a folder: name files that conn-perf client --json wrote");
   try {
     const Json json = Json::parse(file);
-    if (json.at("tool") != "conn-perf") throw conn::Error(path + " was not written by conn-perf");
+    if (json.at("tool") != "conn-perf")
+      throw conn::Error(path +
+                        " is of another tool: name files that conn-perf client --json wrote");
     for (const Json& result : json.at("results")) {
       if (result.at("mode") != "request-response" || result.at("latency_us").is_null()) continue;
       const Key key{index, result.at("transport"), result.at("connections"), result.at("size")};
       all[key].points.push_back(point_of(result));
     }
-  } catch (const Json::exception& error) {
-    throw conn::Error(
-        fmt::format("{} is not what conn-perf --json writes: {}", path, error.what()));
+  } catch (const Json::exception&) {
+    throw conn::Error(path +
+                      " is not what conn-perf --json writes, or not all of it: name files that "
+                      "conn-perf client --json wrote");
   }
 }
 
@@ -86,7 +91,9 @@ std::vector<Series> load_series(const std::vector<std::string>& files) {
   std::map<Key, Series> all;
   for (std::size_t i = 0; i < files.size(); ++i) add_file(files[i], i, all);
   if (all.empty())
-    throw conn::Error("nothing to plot: no file has results of --mode request-response");
+    throw conn::Error(
+        "nothing to plot: no file has an answered request; measure with conn-perf client --mode "
+        "request-response --json FILE");
 
   // A name contains only what distinguishes its line from the others.
   std::set<std::size_t> connections, sizes;

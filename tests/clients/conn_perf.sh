@@ -213,11 +213,37 @@ if command -v gnuplot >/dev/null; then
 else
   fail 'plot' 'gnuplot is not installed (package gnuplot-nox)'
 fi
-refuses 'plot without gnuplot' 'gnuplot is not installed' env PATH= "$conn_perf" plot "$work/plot0.json" --out "$work"
+refuses 'plot without gnuplot' 'gnuplot is not installed: install the package gnuplot-nox$' env PATH= "$conn_perf" plot "$work/plot0.json" --out "$work"
 refuses 'plot of a file that is not there' 'cannot read /nowhere' "$conn_perf" plot /nowhere
-refuses 'plot of something else' 'is not what conn-perf --json writes' "$conn_perf" plot "$protocol_log"
+refuses 'plot of something else' 'is not what conn-perf --json writes, .*: name files' "$conn_perf" plot "$protocol_log"
+: >"$work/empty.json"
+head -c 200 "$work/plot0.json" >"$work/part.json"
+echo '{"tool": "other", "results": []}' >"$work/other.json"
+echo '{"tool": "conn-perf", "results": []}' >"$work/none.json"
+for each in empty part; do
+  refuses "plot: $each" "$each.json is not what conn-perf --json writes, or not all of it: name files" "$conn_perf" plot "$work/$each.json"
+done
+refuses 'plot: results of another tool' 'is of another tool: name files that conn-perf client --json wrote$' "$conn_perf" plot "$work/other.json"
+refuses 'plot: a folder' 'is a folder: name files that conn-perf client --json wrote$' "$conn_perf" plot "$work"
+refuses 'plot: no results' 'measure with conn-perf client --mode request-response --json FILE$' "$conn_perf" plot "$work/none.json"
+refuses 'plot into a file' 'cannot make the folder .*; name another one with --out$' \
+  "$conn_perf" plot "$work/plot0.json" --out "$work/none.json"
+refuses 'plot into a folder that takes no files' 'cannot write into the folder /proc: .*; name another one with --out$' \
+  "$conn_perf" plot "$work/plot0.json" --out /proc
+refuses 'plot into nothing' '^conn-perf: --out is empty: name a folder' "$conn_perf" plot "$work/plot0.json" --out ''
+refuses 'plot without temporary files' 'set TMPDIR to a folder' env TMPDIR=/nowhere "$conn_perf" plot "$work/plot0.json" --out "$work"
+mkdir -p "$work/fake"
+fake() {  # COMMAND: what gnuplot does
+  printf '#!/bin/sh\n%s\n' "$1" >"$work/fake/gnuplot" && chmod +x "$work/fake/gnuplot"
+}
+fake 'exit 3'
+refuses 'gnuplot fails' 'gnuplot failed, with exit status 3$' env PATH="$work/fake" "$conn_perf" plot "$work/plot0.json" --out "$work"
+fake 'kill -9 $$'
+refuses 'gnuplot is killed' 'gnuplot was ended by signal 9$' env PATH="$work/fake" "$conn_perf" plot "$work/plot0.json" --out "$work"
+chmod -x "$work/fake/gnuplot"
+refuses 'gnuplot is no program' 'gnuplot cannot be started: ' env PATH="$work/fake" "$conn_perf" plot "$work/plot0.json" --out "$work"
 p "$url" "${quick[@]}" --mode stream --json "$work/stream.json" >/dev/null
-refuses 'plot without requests' 'nothing to plot' "$conn_perf" plot "$work/stream.json"
+refuses 'plot without requests' 'nothing to plot: .*--mode request-response' "$conn_perf" plot "$work/stream.json"
 
 # ---- peers that are wrong -----------------------------------------------------------------------------
 # An echo that changes one bit of byte 40 of each message from the 100th on.
@@ -292,6 +318,7 @@ refuses 'more connections than descriptors' '20000 connections do not fit: this 
   bash -c "ulimit -n 1000 && '$conn_perf' client '$url' --connections 20000"
 wrong_use 'no subcommand' 'ubcommand'
 wrong_use 'no URL' 'url is required' client
+wrong_use 'plot of no file' 'plot needs files that conn-perf client --json wrote$' plot
 wrong_use 'a bad URL' 'nonsense' client nonsense
 wrong_use 'an unknown transport' 'carrier' client carrier://127.0.0.1:1
 wrong_use 'an unknown option of a URL' 'wings' client "$url?wings=2"
