@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "conn/kit/descriptor.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/retry_after.h"
 #include "conn/setup_trace.h"

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/wait.h>
 
+#include "conn/kit/descriptor.h"
 #include "conn/shm/setup.h"
 #include "conn/shm/type.h"
 #include "tests/shm/shm_kit.h"
