@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/device/removal_watch.h"
 
-#include <cerrno>
-
-#include "conn/rdma/device/availability.h"
 #include "conn/rdma/device/verbs.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
-    : RemovalWatch(channel, id.local()) {}
+RemovalWatch::RemovalWatch(CmChannel& channel)
+    : id_(channel.create_id(static_cast<CmUser*>(this))) {}
 
-RemovalWatch::RemovalWatch(CmChannel& channel, SocketAddress address)
-    : id_(channel.create_id(static_cast<CmUser*>(this))) {
+bool RemovalWatch::begin(SocketAddress address) {
   address.set_port(0);
-  if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
-  require_device(id_);
+  if (rdma_bind_addr(id_.get(), address.get()) != 0 || id_->verbs == nullptr) {
+    id_.reset();
+    return false;
+  }
   device_ = ibv_get_device_name(id_->verbs->device);
+  return true;
 }
 
 void RemovalWatch::on_cm_event(const CmEvent& event) {

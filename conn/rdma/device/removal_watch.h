@@ -13,12 +13,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RemovalWatch final : private CmUser {
  public:
-  /// Watches the device of `id`, through the local address that `id` is bound to. Throws
-  /// VerbsError.
-  RemovalWatch(CmChannel& channel, const CmId& id);
-  /// Watches the device that has this address. Throws VerbsError, also if no device has it.
-  RemovalWatch(CmChannel& channel, SocketAddress address);
-  /// True if the watched device was removed, which ends this watch.
+  /// Watches no device yet. Throws VerbsError.
+  explicit RemovalWatch(CmChannel& channel);
+  /// Watches the device that has this address. Returns false if no device has it. To be called
+  /// once.
+  bool begin(SocketAddress address);
+  /// Whether no device is watched any more: it was removed, or begin() has returned false.
   bool over() const noexcept { return !id_; }
   bool is_on(std::string_view device) const noexcept { return !over() && device == device_; }
   const std::string& device() const noexcept { return device_; }

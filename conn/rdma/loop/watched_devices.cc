@@ -13,10 +13,7 @@ void WatchedDevices::watch(const CmId& id) {
   std::erase_if(watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
   removed_ = nullptr;  // another device may have the same handle by now
-  try {
-    watches_.push_back(std::make_unique<RemovalWatch>(channel_, id));
-  } catch (const std::exception&) {  // no watch: only ids of connections report a removal
-  }
+  watch_owner_of(id.local());
 }
 
 bool WatchedDevices::is_watched(std::string_view device) const noexcept {
@@ -24,11 +21,11 @@ bool WatchedDevices::is_watched(std::string_view device) const noexcept {
                      [&](const auto& each) { return each->is_on(device); });
 }
 
-void WatchedDevices::watch_owner_of(const SocketAddress& address) {
+void WatchedDevices::watch_owner_of(const SocketAddress& address) noexcept {
   try {
-    auto watch = std::make_unique<RemovalWatch>(channel_, address);
-    if (!is_watched(watch->device())) watches_.push_back(std::move(watch));
-  } catch (const VerbsError&) {  // no RDMA device has that address
+    auto watch = std::make_unique<RemovalWatch>(channel_);
+    if (watch->begin(address) && !is_watched(watch->device())) watches_.push_back(std::move(watch));
+  } catch (const std::exception&) {  // no watch: only ids of connections report a removal
   }
 }
 
@@ -36,7 +33,7 @@ void WatchedDevices::watch_all() noexcept {
   try {
     std::erase_if(watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
-  } catch (const std::exception&) {  // no memory: only ids of connections report a removal
+  } catch (const std::exception&) {  // the addresses are not known
   }
 }
 

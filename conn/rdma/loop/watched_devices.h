@@ -31,7 +31,9 @@ class WatchedDevices {
 
  private:
   bool is_watched(std::string_view device) const noexcept;
-  void watch_owner_of(const SocketAddress& address);
+  /// Watches the device that has this address, if one has it and it is not watched yet. Without
+  /// memory or an id for that, only the ids of connections report its removal.
+  void watch_owner_of(const SocketAddress& address) noexcept;
 
   CmChannel& channel_;
   std::vector<std::unique_ptr<RemovalWatch>> watches_;
