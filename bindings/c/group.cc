@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "c/internal.h"
-#include "conn/listener_group.h"
 #include "conn/metrics.h"
 
 using namespace aeconn_c;
@@ -30,7 +29,12 @@ aeconn_listener* listen_on_all(aeconn_group* group, const char* url, conn::Sprea
       accepted(context, loop, handle(connection.release()));
     };
   };
-  return made(conn::listen(registry(), group->all(), url, make, std::move(spread)));
+  conn::ListenerGroupPtr listener =
+      conn::listen(registry(), group->all(), url, make, std::move(spread));
+  const conn::ListenerGroup* const of_group = listener.get();
+  aeconn_listener* const result = made(std::move(listener));
+  result->of_group = of_group;
+  return result;
 }
 
 }  // namespace
@@ -169,10 +173,8 @@ int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_
                           uint64_t* assigned) {
   if (listener == nullptr) return no_handle();
   return guarded([&] {
-    const auto* const of_a_group =
-        dynamic_cast<const conn::ListenerGroup*>(listener->listener.get());
-    if (of_a_group == nullptr) return failed(EINVAL, "the listener is not one of a group");
-    const std::vector<conn::ListenerGroup::Share> shares = of_a_group->shares();
+    if (listener->of_group == nullptr) return failed(EINVAL, "the listener is not one of a group");
+    const std::vector<conn::ListenerGroup::Share> shares = listener->of_group->shares();
     if (index >= shares.size()) return failed(EINVAL, "the group has no such loop");
     if (open != nullptr) *open = shares[index].open;
     if (assigned != nullptr) *assigned = shares[index].assigned;

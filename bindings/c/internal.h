@@ -22,6 +22,7 @@
 #include "ae/loop_group.h"
 #include "ae/loops.h"
 #include "c/aeconn.h"
+#include "conn/listener_group.h"
 #include "conn/registry.h"
 
 struct aeconn_loop {
@@ -52,6 +53,8 @@ struct aeconn_group {
 struct aeconn_listener {
   conn::ListenerPtr listener;
   std::vector<std::string> urls;
+  // The same as `listener`, if it listens for a group of loops; null otherwise.
+  const conn::ListenerGroup* of_group = nullptr;
 };
 
 namespace aeconn_c {

@@ -255,6 +255,20 @@ TEST_CASE("C: a connection that comes back", "[c]") {
   CHECK(aeconn_redial_new(loop.get(), "smoke://x:1", &handlers, nullptr, nullptr) == nullptr);
 }
 
+TEST_CASE("C: a listener of one loop has no shares", "[c][group]") {
+  const Loop loop(aeconn_loop_new());
+  const Listener listener(aeconn_listen(
+      loop.get(), "tcp://127.0.0.1:0", [](void*, aeconn_conn* conn) { aeconn_close(conn); },
+      nullptr));
+  REQUIRE(listener != nullptr);
+  uint64_t open = 7, assigned = 7;
+  errno = 0;
+  REQUIRE(aeconn_listener_share(listener.get(), 0, &open, &assigned) == -1);
+  REQUIRE(errno == EINVAL);
+  REQUIRE_THAT(aeconn_error(), Contains("not one of a group"));
+  REQUIRE(open + assigned == 14);
+}
+
 TEST_CASE("C: what a list did not take is told", "[c]") {
   const Loop loop(aeconn_loop_new());
   Conn served;
