@@ -4,6 +4,7 @@
 #include "conn/redial/one_shot_timer.h"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -31,6 +32,11 @@ struct Loop final : testing::AnyLoop {
     events.push_back(id);
     return id;
   }
+  using AnyLoop::again;
+  bool again(ae::TimerId id, ae::Duration delay) noexcept override {
+    moved_to = delay;
+    return AnyLoop::again(id, delay);
+  }
   bool remove_time_event(ae::TimerId id) override {
     std::erase(events, id);
     return AnyLoop::remove_time_event(id);
@@ -38,6 +44,7 @@ struct Loop final : testing::AnyLoop {
 
   bool full = false;
   int refused = 0;
+  ae::Duration moved_to{};          ///< of the event that was moved last
   ae::TimeHandler last;             ///< of the event that was added last
   std::vector<ae::TimerId> events;  ///< that were added and not removed, also if they have run
 };
@@ -46,7 +53,7 @@ struct Loop final : testing::AnyLoop {
 
 TEST_CASE("one-shot timer: runs once for each set(), not earlier, and never inside set()",
           "[redial]") {
-  testing::AnyLoop loop;
+  Loop loop;
   int runs = 0;
   OneShotTimer timer(loop, [&] { ++runs; });
   testing::turns(loop, 3);
@@ -62,6 +69,11 @@ TEST_CASE("one-shot timer: runs once for each set(), not earlier, and never insi
     testing::turns(loop, 3);
     REQUIRE(runs == round);
   }
+  // Of the time events, the last one is still there.
+  const ae::TimerId last = loop.events.back();
+  REQUIRE(std::count_if(loop.events.begin(), loop.events.end(), [&](ae::TimerId each) {
+            return loop.again(each, 1h) && each != last;
+          }) == 0);
   timer.set(0ms);
   REQUIRE(runs == 3);
   RUN_UNTIL(loop, runs == 4);
@@ -97,7 +109,8 @@ TEST_CASE("one-shot timer: no time is too long, and one that is not set has no e
   testing::turns(loop, 3);
   REQUIRE(timer.left() > 364 * 24h);
   timer.clear();
-  REQUIRE(loop.last() > 364 * 24h);  // what the loop calls after a year
+  REQUIRE(loop.moved_to > 364 * 24h);  // it does not wake the loop for nothing
+  REQUIRE(loop.last() > 364 * 24h);    // what the loop calls after a year
   REQUIRE(runs == 0);
   REQUIRE(loop.events.size() == 1);
 }
@@ -106,22 +119,23 @@ TEST_CASE("one-shot timer: the handler may set it, and destroy it", "[redial]") 
   Loop loop;
   int runs = 0;
   std::optional<OneShotTimer> timer;
-  bool set = true;
-  const auto handler = [&] {
+  bool held = false;
+  const auto holds = std::make_shared<int>(0);
+  timer.emplace(loop, [&, holds, watch = std::weak_ptr(holds)] {
     REQUIRE_FALSE(timer->is_set());
-    int* const count = &runs;
     if (++runs < 3) return timer->set(0ms);
     timer->set(0ms);
+    const std::weak_ptr<int> its = watch;
+    const long before = its.use_count();
     timer.reset();
-    ++*count;  // what the handler holds is still there
-    set = false;
-  };
-  timer.emplace(loop, handler);
+    held = before == 3 && its.use_count() == 2;  // the test's and this call's
+  });
   timer->set(0ms);
-  RUN_UNTIL(loop, !set);
-  REQUIRE(runs == 4);
+  RUN_UNTIL(loop, !timer);
+  REQUIRE(held);
   testing::turns(loop, 3);
-  REQUIRE(runs == 4);
+  REQUIRE(runs == 3);
+  REQUIRE(holds.use_count() == 1);
 }
 
 TEST_CASE("one-shot timer: what the handler throws leaves the loop, and the timer can be set",
