@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "conn/redial/calls.h"
 #include "conn/redial/route.h"
 
 namespace conn { inline namespace AECONN_ABI {

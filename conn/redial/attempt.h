@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One attempt of a Redial to connect.
+// One attempt of a Redial to connect; how the event loop calls a Redial and its attempts, and how
+// these call the program's handlers.
 
+#include <exception>
 #include <functional>
 #include <memory>
-#include <string>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -13,6 +16,37 @@
 #include "conn/redial/one_shot_timer.h"
 
 namespace conn { inline namespace AECONN_ABI {
+
+/// Runs `step`. Every call that the event loop makes into this object goes through here. An
+/// exception from the program's handlers is rethrown at the end; if memory runs out in the
+/// library's own code, recover() restarts that work. This object may have been destroyed when the
+/// call returns.
+template <class Step>
+void Redial::enter(Step step) {
+  const std::shared_ptr<Life> life = life_;
+  ++life->steps;
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    if (life->alive) recover();
+  }
+  if (--life->steps == 0 && life->thrown)
+    std::rethrow_exception(std::exchange(life->thrown, nullptr));
+}
+
+/// Calls a handler of the program and keeps its exception for enter(). Returns false if the handler
+/// destroyed or stopped this object.
+template <class Call>
+bool Redial::tell(Call call) {
+  const std::shared_ptr<Life> life = life_;
+  const std::shared_ptr<const Handlers> handlers = handlers_;
+  try {
+    call(*handlers);
+  } catch (...) {
+    if (!life->thrown) life->thrown = std::current_exception();
+  }
+  return life->alive && phase_ != Phase::kStopped;
+}
 
 /// Returns why `connection` has ended; `otherwise`: the text if it has no error.
 Failure failure_of(const Connection& connection, const char* otherwise) noexcept;

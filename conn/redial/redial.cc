@@ -8,7 +8,6 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/redial/attempt.h"
-#include "conn/redial/calls.h"
 #include "conn/redial/one_shot_timer.h"
 #include "conn/redial/route.h"
 
