@@ -12,6 +12,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,20 @@ inline std::string bytes(std::size_t size, std::size_t seed = 0) {
     result[i] = static_cast<char>((i * 31 + seed * 7 + i / 251) & 0xff);
   return result;
 }
+
+/// The result of an operation.
+struct Result {
+  std::optional<Error> error;
+  std::size_t size = 0;
+  explicit operator bool() const { return error.has_value(); }
+  bool is(const Error& expected) const { return error == expected; }
+  auto handler() {
+    return [this](Error its, std::size_t bytes = 0) {
+      error = its;
+      size = bytes;
+    };
+  }
+};
 
 /// An asio context with a loop attached, an acceptor, and the URL that clients connect to.
 struct Bed {
