@@ -167,7 +167,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
     errno = err;
     return -1;
   } else if (link_.stream.at_end()) {
-    read_ended_ = true;
+    reader_.set_ended();
     // Over an open connection the program can still write, also while it has no path.
     const Phase phase = keeps_unsent() ? session()->resumes_as() : link_.stage.phase();
     if (phase != Phase::kOpen) move_to(State::kClosed);
@@ -282,7 +282,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 
 int RdmaCarrier::shutdown() {
   if (keeps_unsent()) {
-    if (read_ended_) move_to(State::kClosed);
+    if (reader_.ended()) move_to(State::kClosed);
     if (session()->resumes_as() == Phase::kOpen) session()->resume_as(Phase::kHalfClosed);
     return 0;
   }
@@ -291,7 +291,7 @@ int RdmaCarrier::shutdown() {
     return -1;
   }
   if (link_.stage.phase() == Phase::kOpen) {
-    if (read_ended_) move_to(State::kClosed);
+    if (reader_.ended()) move_to(State::kClosed);
     if (inherited()) return 0;
     link_.stage.move(Phase::kHalfClosed);
     link_.state().want_flush(*this);

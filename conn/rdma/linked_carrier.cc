@@ -175,7 +175,7 @@ void LinkedCarrier::after_input() {
     return end_with(
         {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
   if (link_.stage.phase() == Phase::kLost) return update_ready();
-  if (stream.peer_end().finished() && !std::exchange(end_reported_, true) && !closing())
+  if (stream.peer_end().finished() && reader_.is_first_to_report_end() && !closing())
     host().peer_gone();
   link_.manage_windows();
   if (const char* why = stream.failure(); why != nullptr) {

@@ -153,10 +153,6 @@ class LinkedCarrier : public QueuedCarrier,
   // The failure that ended the connection but is reported only once the user has read the unread
   // bytes; empty if no failure is pending.
   Failure pending_failure_;
-  // True once the program was told that the peer has ended its stream.
-  bool end_reported_ = false;
-  // True once read() has returned the end of the peer's stream.
-  bool read_ended_ = false;
 
  private:
   void peer_closed();

@@ -64,6 +64,14 @@ class Reader {
     return n;
   }
 
+  // --- the end of the peer's stream --------------------------------------------------------------
+  /// Records that a read has returned the end of the peer's stream.
+  void set_ended() noexcept { ended_ = true; }
+  bool ended() const noexcept { return ended_; }
+  /// Returns true at the first call: the program is to be told that the peer has ended its stream,
+  /// whether or not everything has been read.
+  [[nodiscard]] bool is_first_to_report_end() noexcept { return !std::exchange(end_reported_, true); }
+
   // --- reading in place --------------------------------------------------------------------------
   /// Implements Carrier::peek() for the case that there are unread bytes: fills `view` and returns
   /// 1, or returns -1 with errno EMSGSIZE if `together` bytes can never be contiguous. `ended`: no
@@ -101,6 +109,7 @@ class Reader {
   std::size_t shown_ = 0;
   std::unique_ptr<std::byte[]> copy_;  // see exchange_copy()
   bool viewed_ = false;
+  bool ended_ = false, end_reported_ = false;
 };
 
 }}}  // namespace conn::rdma

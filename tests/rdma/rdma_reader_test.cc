@@ -100,6 +100,16 @@ TEST_CASE("rdma reader: bytes that are not in one piece are not shown as such", 
   CHECK(both.last);
 }
 
+TEST_CASE("rdma reader: the end of the peer's stream is told once, and read later",
+          "[rdma][reader]") {
+  Reader reader;
+  CHECK(reader.is_first_to_report_end());
+  CHECK_FALSE(reader.is_first_to_report_end());
+  CHECK_FALSE(reader.ended());
+  reader.set_ended();
+  CHECK(reader.ended());
+}
+
 }  // namespace
 }}}  // namespace conn::rdma
 

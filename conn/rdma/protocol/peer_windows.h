@@ -35,9 +35,9 @@ class PeerWindows {
   PeerWindows(const PeerWindows& other)
       : current_(other.current_),
         used_(other.used_),
-        before_(other.before_),
         head_(other.head_),
         ahead_(other.ahead_),
+        before_(other.before_),
         next_(other.next_ != nullptr ? std::make_unique<Ahead>(*other.next_) : nullptr) {}
   PeerWindows(PeerWindows&&) = default;
   PeerWindows& operator=(PeerWindows&&) = default;
@@ -113,9 +113,9 @@ class PeerWindows {
 
   Window current_;
   std::uint32_t used_ = 0;
-  std::uint64_t before_ = 0;  // bytes written into windows before current_
   // The ahead_ windows that follow, a ring in *next_ that begins at head_.
   std::uint8_t head_ = 0, ahead_ = 0;
+  std::uint64_t before_ = 0;  // bytes written into windows before current_
   std::unique_ptr<Ahead> next_;
 };
 

@@ -205,13 +205,13 @@ class Stream {
 
   StreamConfig config_;
   const char* failure_ = nullptr;
-  Excess excess_ = Excess::kNone;
-  PeerEnd peer_end_;
   StreamReceiver inbound_;
   StreamSender outbound_;
   Liveness liveness_;
   ControlBudget budget_;
   AnswerQueue answers_;
+  Excess excess_ = Excess::kNone;
+  PeerEnd peer_end_;
 };
 
 }}}  // namespace conn::rdma
