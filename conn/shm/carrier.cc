@@ -75,8 +75,8 @@ ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
   // A child of fork() does not have the memory.
   if (inherited()) return refuse(EAGAIN);
   const bool failed = state() == State::kError;
-  if (shared_ == nullptr || turn_ != shared_->turn()) {
-    turn_ = shared_ == nullptr ? 0 : shared_->turn();
+  if (shared_ == nullptr || iteration_ != shared_->iteration_number()) {
+    iteration_ = shared_ == nullptr ? 0 : shared_->iteration_number();
     budget_ = settings_->read_budget;
   }
   Reader& reader = link_.reader();
@@ -264,7 +264,7 @@ bool ShmCarrier::wish(bool reading, bool writing) noexcept {
 
 bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const bool reading = direction == ae::kReadable;
-  turn_ = 0;  // so that the next read() has a new read budget
+  iteration_ = 0;  // so that the next read() has a new read budget
   for (;;) {
     if (inherited() || shared_ == nullptr) return false;
     (void)look();

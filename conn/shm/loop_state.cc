@@ -77,7 +77,7 @@ void LoopState::look_at_some(bool may_cool) noexcept {
 }
 
 std::size_t LoopState::process_pending() {
-  ++turn_;
+  ++iteration_;
   wake();
   if (!hot_.empty()) look_at_some(hot_.size() > kFew);
   return ready_.process_pending();

@@ -53,7 +53,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop() noexcept { return loop_; }
   ReadyList& ready() noexcept { return ready_; }
   /// Number of this iteration.
-  std::uint64_t turn() const noexcept { return turn_; }
+  std::uint64_t iteration_number() const noexcept { return iteration_; }
   /// Makes room for one more connection. Throws std::bad_alloc.
   void enter() {
     hot_.reserve(users_ + 1);
@@ -88,7 +88,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ReadyList ready_{loop_};
   std::vector<HotItem*> hot_;
   std::size_t users_ = 0, next_ = 0;  // number of connections; index of the next one to look at
-  std::uint64_t turn_ = 1;
+  std::uint64_t iteration_ = 1;
   bool armed_ = false;  // whether hot connections have asked their peers to ring
   ae::Spin spin_;
 };
