@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
+#include "conn/capacity.h"
 #include "programs/doctor/dial.h"
 #include "programs/doctor/echo.h"
 #include "programs/doctor/rows.h"
@@ -145,14 +147,24 @@ class CheckUp {
       const Dialled::Step* step = dialled.failed_step();
       verdict.level = Level::kFailed;
       verdict.text = (step != nullptr ? step->name + ": " : "") + dialled.failure.text;
-      // The error of an exceeded limit says how to raise it.
-      const auto raise = verdict.text.rfind("raise it with");
-      verdict.remedy = raise != std::string::npos
-                           ? verdict.text.substr(raise)
-                           : "the message names what the device, a limit or a permission refuses; "
-                             "docs/devices.md lists the requirements of a device";
+      verdict.remedy = remedy(at);
     }
     say(std::move(verdict));
+  }
+
+  /// Returns how to raise the first limit that leaves no room for a few connections to `at`, or
+  /// what to look at if all limits have room.
+  std::string remedy(const conn::Endpoint& at) const {
+    constexpr std::uint64_t kFew = 16;
+    try {
+      for (const conn::Capacity& limit : registry_.require(at.scheme).capacity(at, kFew)) {
+        if (limit.connections < kFew && !limit.raise.empty()) return limit.raise;
+      }
+    } catch (
+        const conn::Error&) {  // the limits cannot be read: the failure has to speak for itself
+    }
+    return "the message names what the device, a limit or a permission refuses; "
+           "docs/devices.md lists the requirements of a device";
   }
 
   const conn::Registry& registry_;
