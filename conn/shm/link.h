@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What two processes share in one connection: the memory, and the socket over which they send each
-// other bells, bytes that wake the other. The peer is gone when its end of the socket is closed. A
-// Link knows no loop and no handler, and tells the facts of the connection.
+// other bells (a bell is one byte that wakes the peer's loop). The peer is gone when its end of the
+// socket is closed. A Link uses no loop and no handler; it returns the facts of the connection.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ class Link final : public tcp::ConnectedSocket {
   /// Becomes the link over this connected socket and memory.
   void set(Fd socket, const SocketAddress& peer, ChannelPtr channel) noexcept;
   /// Ends the link; no effect if it has ended. If `properly` is true, the peer reads the end of the
-  /// stream, else an error. In a child of fork() the peer sees nothing.
+  /// stream, else an error. In a child of fork() only closes the socket: the peer is not told.
   void end(bool properly) noexcept;
 
   // The other functions must not be called before set(), or in a child of fork().
@@ -41,7 +41,8 @@ class Link final : public tcp::ConnectedSocket {
   bool refuses() const noexcept { return writer().peer_closed() || ended_; }
   /// Whether the peer has closed its socket.
   bool ended() const noexcept { return ended_; }
-  /// Whether the peer has closed its socket without the words for it: it was killed, or aborts.
+  /// Whether the peer has closed its socket without first announcing in the memory that it writes
+  /// and reads no more (Words::fin and closed): the peer was killed, or aborted the connection.
   bool lost() const noexcept { return ended_ && !(reader().finished() && writer().peer_closed()); }
   /// Reads what the peer has stored in the memory: how far it has written and read, and whether it
   /// has ended. Returns whether there may be something to do.
@@ -49,12 +50,13 @@ class Link final : public tcp::ConnectedSocket {
   /// Names the rule that the peer has broken; null: none.
   const char* broken() const noexcept;
 
-  /// Wakes the peer. Returns whether a bell was sent: a peer that has not taken the last one needs
-  /// no other.
+  /// Sends a bell to wake the peer. Returns whether it was sent. If the socket's buffer is full, it
+  /// is not: the peer has not read the earlier bells yet, and wakes because of these.
   bool ring() noexcept;
-  /// Whether the kernel had no memory for the last bell, which must then be rung again.
+  /// Whether the last bell could not be sent because the kernel had no memory: call ring() again.
   bool owes_bell() const noexcept { return owes_bell_; }
-  /// Takes the bells from the socket, and learns whether it has ended. Returns their number.
+  /// Reads bells from the socket, and notes whether the peer has closed it (ended()). Returns the
+  /// number of bells read.
   std::size_t take_bells() noexcept;
   /// Asks the peer to ring when there is something to read, or room. look() must follow.
   void wish(bool reading, bool writing) noexcept;
@@ -62,13 +64,14 @@ class Link final : public tcp::ConnectedSocket {
   void unwish() noexcept;
 
   std::optional<bool> is_local() const override { return true; }
-  int fd() const noexcept override { return -1; }  // the peer's bells are not for the program
+  // The program must not read the socket: it carries bells, not data.
+  int fd() const noexcept override { return -1; }
   std::string path() const override { return "shm " + peer_address(); }
   std::vector<std::pair<std::string, std::string>> info() const override;
 
  private:
   ChannelPtr channel_;
-  std::uint64_t sent_ = 0, had_ = 0;  // bells
+  std::uint64_t sent_ = 0, had_ = 0;  // number of bells sent and received
   ae::MadeHere made_here_;
   bool ended_ = false;
   bool owes_bell_ = false;

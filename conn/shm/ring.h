@@ -49,7 +49,8 @@ static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
 static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
 static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
 
-/// A request of this side to be rung, in a word of its page.
+/// A request of this side that the peer send it a bell. The request is a number in a word of this
+/// side's page; 0 in the word: no request.
 class Wish {
  public:
   template <class Word>
