@@ -6,26 +6,27 @@
 // Each message consumes one posted receive of the peer. A peer announces in its hello how many it
 // has (`announced`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A
 // sender counts its unproven messages: those of which it has no proof yet that the peer has handled
-// them.
+// them. The receiver limits control messages by a budget (ControlBudget); messages that an aeconn
+// peer must send are not charged to it.
 //
 //   probe      At probe_at(announced) unproven messages the sender sends a probe; only one probe is
 //              outstanding at a time. The answer proves all messages before the probe, so at least
 //              probe_at(announced) other messages lie between two probes. The receiver knows
 //              `announced` and counts messages too, so it knows when a probe is due. A probe that
-//              is due is not charged to the sender's budget of control messages, at any rate.
+//              is due is never charged to the budget, however often probes are due.
 //   data       Data stops at announced - reserve(announced) unproven messages. A probe is due
 //              before that, so its answer always comes. The reserve covers all control messages
 //              that may be unhandled at one time (kControlAtOnce), so that none of them meets an
 //              empty receive queue. Where `announced` is too small for that, the device retries.
 //              (On iWARP, which has no retry, it is never too small.)
-//   windows    At most kMostAnnounced windows are open. A window that was filled, or that was
-//              replaced before it was full, pays for the offer of the next one. The other offers
-//              (kMostAnnounced at first, then one for each replacement, at least kWindowsQuiet
-//              apart) fit into the least budget of control messages.
+//   windows    At most kMostAnnounced windows are announced and not yet full. For each window that
+//              was filled, or replaced before it was full, one later offer is not charged to the
+//              budget. The other offers are charged: kMostAnnounced at first, then one for each
+//              replacement, at least kWindowsQuiet apart. The smallest budget (kLeastControlRate,
+//              kLeastControlBurst) allows these.
 //   keepalives An aeconn peer sends at most one keepalive per kKeepalivePrice. If the receiver's
-//              loop is stopped, at most as many keepalives queue up as there are receives. All of
-//              these are free, so the budget is spent only on messages that an aeconn peer does
-//              not send.
+//              loop is stopped, at most as many keepalives queue up as there are receives. None of
+//              these is charged to the budget; only keepalives beyond that rate are.
 
 #include <algorithm>
 #include <chrono>
@@ -96,11 +97,12 @@ inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 /// peer's keepalives on average: half of that interval, because the clocks of two ends may differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// Budget for those control messages of a peer that no action of ours has earned, such as
-/// unexpected offers: messages per second, and messages at once.
+/// Budget for those control messages of a peer that no action of ours allowed, such as offers that
+/// we have not asked for by filling a window: messages per second, and messages at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
 /// Smallest budget (messages per second, and at once) that the control messages of an aeconn peer
-/// never exceed. What kControlRate and kControlBurst allow beyond it is for other implementations.
+/// never exceed. kControlRate and kControlBurst allow more, because other implementations send
+/// more.
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
 /// Returns how many of the peer's `counted` receives are kept free of data, and of offers of
