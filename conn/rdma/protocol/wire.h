@@ -34,24 +34,26 @@ enum class Opcode : std::uint16_t {
 
 /// `select` of a RegisterXferMemory that is sent before the last window is full, and of the
 /// SetClientFeature with which the peer answers it: the data after the answer goes into the new
-/// window. Only between peers whose hellos have kMarksWindows.
+/// window. Sent only between peers whose hellos have Hello::kMarksWindows.
 inline constexpr std::uint16_t kWindowMark = 0x4157;
 /// `select` of a RegisterXferMemory that is sent before the last window is full, for a window that
-/// is filled after that one. Only to peers whose hellos have kTakesAhead.
+/// is filled after that one. Sent only to peers whose hellos have Hello::kTakesAhead.
 inline constexpr std::uint16_t kWindowAhead = 0x4158;
 /// `select` of a SetClientFeature that tells the peer that its sender aborts the stream: the end
-/// that follows is not a clean end of stream. Only to peers whose hellos have kHearsAborts.
+/// that follows is not a clean end of stream. Sent only to peers whose hellos have
+/// Hello::kHearsAborts.
 inline constexpr std::uint16_t kAborted = 0x4159;
 /// `select` of a SetClientFeature that tells the peer that the stream of its sender ends here;
-/// `features` is the number of bytes that the sender wrote into it in all. Only to peers whose
-/// hellos have kFinishes.
+/// `features` is the number of bytes that the sender wrote into it in all. Sent only to peers whose
+/// hellos have Hello::kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
-/// Like kFinished, but of a sender that goes on reading; it sends kFinished when it closes. Only
-/// between peers that can resume, which must tell a disconnect by a close from one by the loss of a
-/// path.
+/// Like kFinished, but of a sender that continues to read; it sends kFinished when it closes. Sent
+/// only between peers that can resume (Hello::kResumes): they must know whether a disconnect was
+/// caused by close() or by the loss of a path.
 inline constexpr std::uint16_t kShutDown = 0x415B;
-/// Flag in an immediate, besides the number of bytes: these bytes had to wait for a window. Only to
-/// peers whose hellos have kTakesAhead.
+/// Flag in the immediate value of an RDMA write, whose other bits are the number of bytes written.
+/// It means that the sender had to wait for a window before it could write these bytes. Sent only
+/// to peers whose hellos have Hello::kTakesAhead.
 inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
