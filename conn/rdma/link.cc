@@ -209,7 +209,8 @@ bool Link::keys_work() {
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = waited && !std::exchange(proving_, false) && sender.requests().failed();
-  // If the phase has changed, the attempt has ended meanwhile.
+  // If drain() has processed a completion that changed the phase, the set-up has ended, and the
+  // queue pair is not replaced.
   return !failed || stage.phase() != phase || give_up_pair();
 }
 

@@ -9,11 +9,11 @@
 // device's retries are used up; or it does not complete in time. On iWARP a completion proves
 // nothing, so there the silence itself decides.
 //
-// A device may also stop to carry out our requests and report nothing (seen with Soft-RoCE). If the
+// A device may also stop carrying out our requests and report nothing (seen with Soft-RoCE). If the
 // peer was heard for two of its intervals after we sent a message, its software has posted receives
 // since; if that message is then not confirmed for longer than the device's retries take, the path
-// counts as dead. So that an end with such a device hears its peer, the peer goes on to send a few
-// keepalives although it hears nothing itself.
+// counts as dead. The end with such a device needs keepalives of the peer to decide this, so the
+// peer sends a few more of them although it hears nothing itself.
 
 #include <algorithm>
 #include <chrono>
@@ -54,7 +54,8 @@ class Liveness {
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
   // --- signs that the peer is alive --------------------------------------------------------------
-  /// Call when the connection is established: the peer's silence counts from now on.
+  /// Call when the connection is established: the time since the peer was last heard is counted
+  /// from `now`, unless the peer has been heard already.
   void on_open(ae::TimePoint now) noexcept {
     if (!heard_) heard_at_ = now;
   }

@@ -94,8 +94,8 @@ const char* StreamSender::on_offer(Offer offer, bool earned,
     case Offer::kAhead:
       return peer_windows_.append(window);
     case Offer::kNext:
-      // The peer has consumed its old window, so it has handled every message that filled that
-      // window.
+      // The peer offers a new window because its old one is full, so it has handled every message
+      // that filled the old one.
       if (earned) proof_.prove_full();
       peer_windows_.replace(window);
       return nullptr;
