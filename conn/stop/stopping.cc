@@ -12,8 +12,9 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// The first expiry of the timer. It is set to the present time when the last served connection
-// ends. It is created in advance, because moving a timer needs no memory.
+// Delay of the timer that calls `drained`. begin() creates the timer, although it is not due until
+// the last served connection has ended: then only its time is set to now, which needs no memory.
+// If a connection is still served when the timer expires, it is set again.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
 }  // namespace

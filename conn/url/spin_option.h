@@ -20,7 +20,7 @@ AECONN_API std::vector<FormerOption> former_spin_options();
 /// spin-max (a time). Throws Error like Options.
 AECONN_API ae::Spin spin_from(OptionReader& options);
 /// Returns the words that option spin accepts in place of a time. The first word is the default.
-/// Any thread.
+/// May be called on any thread.
 AECONN_API std::span<const std::string_view> spin_words() noexcept;
 /// Returns a table with options spin and spin-max, which parse_spin() accepts on a command line.
 AECONN_API const OptionTable& spin_options();
