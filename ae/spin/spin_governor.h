@@ -125,14 +125,15 @@ class SpinGovernor {
   // Each new gap reduces the weight of older ones by 1/16 (2 to the power -kDecay), in a probe by
   // 1/8.
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;
-  // Sum of the weights of all recorded gaps between work.
+  // Sum of the weights of all recorded gaps.
   static constexpr std::uint32_t kWeight = 1u << 20;
   // A spin must save at least 1/kMargin of the price of a sleep (see price()); smaller savings are
   // within the error of the histogram.
   static constexpr std::int64_t kMargin = 8;
-  // A probe has a chance if more than 1/kHope of the gaps are within the longest allowed spin. It
-  // also has one if the usual sleep is at most twice as long as that spin: such a sleep consists of
-  // two wake-ups, the loop's own and the peer's, and a spin only has to wait for the peer's.
+  // A probe (a series of trial spins) is started only if spins may find work: if more than 1/kHope
+  // of the recorded gaps are no longer than the longest allowed spin, or if the usual sleep is at
+  // most twice as long as that spin. Such a sleep consists of two wake-ups, the loop's own and the
+  // peer's, and a spin only has to wait for the peer's.
   static constexpr std::uint32_t kHope = 4;
 
   std::int64_t best_budget() const noexcept;
