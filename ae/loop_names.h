@@ -18,7 +18,7 @@ namespace ae { inline namespace AECONN_ABI {
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
 
 /// Returns the names that loops_named() accepts. The first name is the default of the library's own
-/// programs. Any thread.
+/// programs. Thread-safe.
 AECONN_API std::span<const std::string_view> loop_names() noexcept;
 /// Returns a function that creates a LibevLoop (for "libev") or an EpollLoop (for "epoll"). Throws
 /// LoopError, with a readable sentence, for any other name. The returned function throws what the

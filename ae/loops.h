@@ -22,13 +22,13 @@ class AECONN_API Loops {
   Loops& operator=(const Loops&) = delete;
   virtual ~Loops() = default;
 
-  /// Returns the number of loops, including those that have ended; never 0. Any thread.
+  /// Returns the number of loops, including those that have ended; never 0. Thread-safe.
   virtual std::size_t size() const noexcept = 0;
-  /// Returns a Poster for loop `index`, which must be less than size(). Any thread.
+  /// Returns a Poster for loop `index`, which must be less than size(). Thread-safe.
   virtual Poster poster(std::size_t index) const = 0;
   /// Returns loop `index`, which must be less than size(), for functions that run on it: those that
   /// its Poster has posted. It may be destroyed at any time on other threads, which may only
-  /// compare the pointer. Any thread.
+  /// compare the pointer. Thread-safe.
   virtual EventLoop* loop(std::size_t index) const noexcept = 0;
   /// Runs `fn` on the threads of all loops concurrently, and waits until all calls have returned.
   /// If several calls throw, rethrows the exception of the loop with the lowest index. Throws
@@ -56,10 +56,10 @@ class AECONN_API Loops {
   /// process_events(), EpollLoop::dispatch() or prepare() (for a borrowed ev_loop: ev_run()), even
   /// if that call has returned. Before the first of these calls, returns the id of no thread
   /// (std::thread::id()). Throws LoopError in a child of fork() if the thread belongs to its
-  /// parent. Any thread.
+  /// parent. Thread-safe.
   virtual std::thread::id thread(std::size_t index) const;
   /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
-  /// uses. `whose` identifies the listener; an empty list withdraws its entry. Any thread.
+  /// uses. `whose` identifies the listener; an empty list withdraws its entry. Thread-safe.
   virtual void set_near(const void* /*whose*/, const std::vector<int>& /*processors*/) {}
 };
 

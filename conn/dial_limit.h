@@ -40,7 +40,7 @@ class AECONN_API DialLimit {
   [[nodiscard]] PlacePtr enter(ae::EventLoop& loop, std::function<void()> granted);
 
   /// Changes how many connection attempts may be in progress at once. Clients that already have a
-  /// place keep it. Any thread.
+  /// place keep it. Thread-safe.
   void set_most(std::size_t most);
   /// Number of connection attempts of this process that hold a place now; any thread. In a child of
   /// fork() the number begins at 0: the parent's attempts do not count.

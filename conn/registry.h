@@ -43,7 +43,7 @@ class AECONN_API Registry {
   /// are in lists().
   const std::vector<ConnectionType*>& types() const noexcept { return types_; }
   /// Returns the types of the lists of schemes (rdma|tcp) used so far; their statistics include
-  /// `fallbacks`. They live as long as the registry. Any thread.
+  /// `fallbacks`. They live as long as the registry. Thread-safe.
   std::vector<const ConnectionType*> lists() const;
   /// Returns all transports: those of types(), followed by those of lists().
   std::vector<const ConnectionType*> types_and_lists() const;

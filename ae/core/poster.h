@@ -43,7 +43,7 @@ class Poster::Queue {
   void enter() noexcept {
     if (thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) change_thread();
   }
-  /// The thread that ran the loop last; the id of no thread before the first run. Any thread.
+  /// The thread that ran the loop last; the id of no thread before the first run. Thread-safe.
   std::thread::id thread() const noexcept { return thread_.load(std::memory_order_acquire); }
   /// If the calling thread was the last one to run the loop, calls `fn` and returns true; otherwise
   /// returns false. While `fn` runs, no other thread begins to run or to destroy the loop. `fn`

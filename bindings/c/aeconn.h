@@ -344,7 +344,7 @@ void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
 int aeconn_graceful_stop_add(aeconn_graceful_stop* stop, aeconn_listener* listener);
 /* Has the effect of a signal (see above). Any thread, but not in a signal handler. */
 void aeconn_graceful_stop_request(aeconn_graceful_stop* stop);
-/* Returns how far the stop has come; AECONN_SERVING for NULL. Any thread. */
+/* Returns how far the stop has come; AECONN_SERVING for NULL. Thread-safe. */
 enum aeconn_stop_phase aeconn_graceful_stop_get_phase(const aeconn_graceful_stop* stop);
 /* Returns the exit status for main(): 0, or 1 if connections were aborted; -1 with errno EINVAL for
  * NULL. Stores how many connections were aborted, and how many bytes of their output had not left

@@ -59,7 +59,7 @@ enum class Distance : std::uint8_t {
 AECONN_API Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noexcept;
 
 /// Counts the connections to each address, for the connections of one transport, and remembers
-/// addresses that failed. Any thread.
+/// addresses that failed. Thread-safe.
 class AECONN_API AddressBook {
  public:
   /// For this time an address that has failed is tried only after the other addresses. Then one

@@ -94,7 +94,7 @@ AECONN_API bool is_loopback(const SocketAddress& address) noexcept;
 /// if `host` is one. Any thread; never queries a name server.
 AECONN_API bool numeric_address(const std::string& host, std::uint16_t port, SocketAddress& out);
 
-/// Resolves a host name and blocks until it is done. Any thread. `passive`: for listening, where
+/// Resolves a host name and blocks until it is done. Thread-safe. `passive`: for listening, where
 /// "*" means any IPv4 address and "::" any IPv6 address. Throws std::bad_alloc.
 AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 

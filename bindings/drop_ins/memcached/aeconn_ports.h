@@ -34,7 +34,7 @@ void aeconn_ports_reload(void);
 /* Whether the limit on connections is reached, so that the next one is to be refused; `fd` is the
  * descriptor of one that memcached has accepted itself. Main thread. */
 bool aeconn_ports_full(int fd);
-/* A connection is on its way to a worker. Any thread. */
+/* A connection is on its way to a worker. Thread-safe. */
 void aeconn_ports_dispatched(void);
 /* A worker has got it: it is in curr_conns, or has failed. Any worker; holds STATS_LOCK(). */
 void aeconn_ports_settled(void);

@@ -26,7 +26,7 @@ std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
 /// network namespace, link down)", or "there is no RDMA device here".
 std::string devices_text(const std::vector<DeviceHere>& devices);
 /// Returns devices_text() for the devices of this machine. The result is cached for a second,
-/// because failures come in bursts. Any thread.
+/// because failures come in bursts. Thread-safe.
 std::string devices_text();
 
 }}}  // namespace conn::rdma

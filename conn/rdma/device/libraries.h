@@ -15,7 +15,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// thread.
 std::string missing_libraries();
 /// Returns the paths of the loaded libraries, such as
-/// /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0. Any thread.
+/// /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0. Thread-safe.
 std::vector<std::string> library_files();
 
 }}}  // namespace conn::rdma

@@ -43,7 +43,7 @@ std::size_t page_size() noexcept;
 std::size_t round_to_pages(std::size_t size) noexcept;
 
 /// While an object of this class exists, registered_bytes() includes its bytes: those of registered
-/// memory, or an estimate of the size of a queue's rings. Any thread.
+/// memory, or an estimate of the size of a queue's rings. Thread-safe.
 class Pinned {
  public:
   Pinned() = default;
@@ -59,7 +59,7 @@ class Pinned {
   std::size_t bytes_ = 0;
 };
 
-/// Number of bytes that this process has pinned through this library at present. Any thread.
+/// Number of bytes that this process has pinned through this library at present. Thread-safe.
 std::uint64_t registered_bytes() noexcept;
 
 /// Limit on the bytes that this process pins for RDMA, checked before memory is allocated.

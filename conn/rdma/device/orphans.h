@@ -26,7 +26,7 @@ struct Orphans {
   bool empty() const noexcept { return connecting.empty() && parked.empty(); }
 };
 
-// Takes over the rdma_cm ids in `left`, whose event loop ends, to destroy them later. Any thread.
+// Takes over the rdma_cm ids in `left`, whose event loop ends, to destroy them later. Thread-safe.
 void adopt(Orphans left) noexcept;
 bool any_orphans() noexcept;
 /// Destroys the orphans that can be destroyed without blocking. Each loop calls this once a second

@@ -36,10 +36,10 @@ class PortCounters {
 };
 
 /// Records the initial counters of this device, unless the process has done so before; then it
-/// reads no files. Does nothing if there is no memory for them. Any thread.
+/// reads no files. Does nothing if there is no memory for them. Thread-safe.
 void begin_port_counters(const std::string& device) noexcept;
 /// Returns the increases that PortCounters::read() reports for a device that was given to
-/// begin_port_counters(); empty for other devices. Any thread.
+/// begin_port_counters(); empty for other devices. Thread-safe.
 std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::string& device);
 
 }}}  // namespace conn::rdma

@@ -39,7 +39,7 @@ class VerbsError : public std::exception {
 };
 
 /// Returns the number of calls that failed to destroy a verbs or rdma_cm object since the process
-/// began. Any thread.
+/// began. Thread-safe.
 std::uint64_t teardown_failures() noexcept;
 void note_teardown_failure(const char* call, int err) noexcept;
 
