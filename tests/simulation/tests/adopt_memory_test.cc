@@ -153,7 +153,7 @@ TEST_CASE(
   Bed bed(scheme, on, {{"reload", reload}});
   bed.adopt(bed.open());  // opens what a loop keeps
   bed.end();
-  bed.iteration_number();
+  bed.turn();
   const std::size_t before = testing::count_descriptors();
   int fd = bed.open();
   each_allocation(
@@ -162,7 +162,7 @@ TEST_CASE(
         if (done) {
           CHECK(::fcntl(fd, F_GETFD) == -1);
           bed.end();
-          bed.iteration_number();
+          bed.turn();
           CHECK_FALSE(bed.has_handlers());
           REQUIRE(testing::count_descriptors() == before);
           fd = bed.open();
@@ -173,7 +173,7 @@ TEST_CASE(
         CHECK(testing::count_descriptors() == before + 1);
         if (bed.is_path()) CHECK_FALSE(conn::tcp::refuses_descriptors(fd));
         const RawSocket client = RawSocket::connect(bed.at());
-        bed.iteration_number();
+        bed.turn();
         const RawSocket server(::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         CHECK(server.fd() >= 0);  // no listener has accepted it
       });
@@ -228,14 +228,14 @@ TEST_CASE("simulation: nothing listens if a call to listen fails for lack of mem
   const std::string url = scheme + (bed.is_path() ? "://" + bed.folder() + "/s" : "://127.0.0.1:0");
   bed.listen(url);
   bed.end();
-  bed.iteration_number();
+  bed.turn();
   const std::size_t before = testing::count_descriptors();
   each_allocation(
       count, [&] { bed.listen(url); },
       [&](bool done) {
         if (done) RawSocket::connect(bed.at());
         bed.end();
-        if (done) bed.iteration_number();
+        if (done) bed.turn();
         CHECK_FALSE(bed.has_handlers());
         REQUIRE(testing::count_descriptors() == before);
       });
