@@ -70,7 +70,9 @@ class Reader {
   bool ended() const noexcept { return ended_; }
   /// Returns true at the first call: the program is to be told that the peer has ended its stream,
   /// whether or not everything has been read.
-  [[nodiscard]] bool is_first_to_report_end() noexcept { return !std::exchange(end_reported_, true); }
+  [[nodiscard]] bool is_first_to_report_end() noexcept {
+    return !std::exchange(end_reported_, true);
+  }
 
   // --- reading in place --------------------------------------------------------------------------
   /// Implements Carrier::peek() for the case that there are unread bytes: fills `view` and returns

@@ -71,7 +71,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   SettingsPtr settings_;
   Link link_;
   std::unique_ptr<Setup> setup_;  // null except while connecting
-  std::uint64_t iteration_ = 0;        // number of the iteration that budget_ belongs to
+  std::uint64_t iteration_ = 0;   // number of the iteration that budget_ belongs to
   std::size_t budget_ = 0;        // bytes that read() may still return in that iteration
   bool watched_ = false;          // whether the loop watches the socket
   bool read_ended_ = false;       // whether read() has returned 0

@@ -78,7 +78,8 @@ TEST_CASE("endpoint: a list of schemes never leads to less security", "[conn][en
   for (const char* url : {"tls+rdma|tcp://h:1", "tls|tcp://h:1", "rdma|tls|tcp://h:1",
                           "tls+rdma|tls|rdma://h:1", "TLS|TCP://h:1"}) {
     CAPTURE(url);
-    REQUIRE_THROWS_WITH(Endpoint::parse(url), StartsWith(url) && Contains("which is not encrypted"));
+    REQUIRE_THROWS_WITH(Endpoint::parse(url),
+                        StartsWith(url) && Contains("which is not encrypted"));
   }
   REQUIRE_THROWS_WITH(Endpoint::parse("tls+rdma|tcp://h:1"), EndsWith("write tls+rdma|tls"));
   REQUIRE_THROWS_WITH(Endpoint::parse("tls|rdma://h:1"), EndsWith("write tls|tls+rdma"));

@@ -37,8 +37,7 @@ struct Place {
   std::unique_ptr<Setup> start() { return start(Endpoint::parse("shm://" + path)); }
   /// Receives the hello of the client that connects next.
   conn::shm::Hello greeted() {
-    RUN_UNTIL(loop,
-              conn::poll_until(listening.fd(), POLLIN, std::chrono::steady_clock::now()));
+    RUN_UNTIL(loop, conn::poll_until(listening.fd(), POLLIN, std::chrono::steady_clock::now()));
     socket = listening.accept();
     Receipt::Step step = Receipt::Step::kMore;
     RUN_UNTIL(loop, (step = hello.receive(socket.fd())) != Receipt::Step::kMore);

@@ -25,9 +25,9 @@ VerbsError not_reached(const SocketAddress& address, int err);
 void require_device(const CmId& id);
 
 /// Converts the VerbsError of a failed set-up to the error that is reported, which says why RDMA
-/// cannot be used and what to do: "no RDMA device on this machine: load the driver ...". Its code is
-/// ENODEV if a device or a library is missing, EACCES if this user may not use the devices, and that
-/// of the failed call otherwise.
+/// cannot be used and what to do: "no RDMA device on this machine: load the driver ...". Its code
+/// is ENODEV if a device or a library is missing, EACCES if this user may not use the devices, and
+/// that of the failed call otherwise.
 CodedError unavailable(const VerbsError& error);
 
 }}}  // namespace conn::rdma
