@@ -38,8 +38,8 @@ std::size_t ReadyList::run_first(Head& list) {
 }
 
 void ReadyList::begin_serving() noexcept {
-  // The whole list of waiting items is appended to serving_ at once, without a counter or
-  // an iterator. Handlers may therefore unqueue or destroy any item of either list, and items that
+  // The whole list of waiting items is appended to serving_ at once, without a counter or an
+  // iterator. Handlers may therefore unqueue or destroy any item of either list, and items that
   // they queue are not served in this call.
   if (!waiting_.alone()) {
     ReadyItem* const first = waiting_.next_;

@@ -228,9 +228,9 @@ void Setup::on_event(const CmEvent& event) {
         if (event.type == RDMA_CM_EVENT_REJECTED)
           refused_ = refused_in(reject_reason_in(event.data()));
         std::string why = describe(event);
-        const auto time_limit = retry_after_in(why);
+        const auto retry_after = retry_after_in(why);
         return on_address_failed(
-            {std::error_code(err, std::generic_category()), std::move(why), time_limit});
+            {std::error_code(err, std::generic_category()), std::move(why), retry_after});
       }
     }
   } catch (const VerbsError& error) {
