@@ -57,18 +57,25 @@ namespace {
 void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
                 std::vector<Capacity>& all) {
   CmChannel channel;
+  std::string name;  // that of the endpoint's device; empty: there is none
   for (const Endpoint::Host& host : endpoint.hosts) {
     Resolved resolved = resolve(host.name, 0, true);
     for (SocketAddress& address : resolved.addresses) {
       const CmId id = channel.create_id(nullptr);
       if (rdma_bind_addr(id.get(), address.get()) != 0 || id->verbs == nullptr) continue;
-      const Device device(id->verbs->device, settings.inline_data);
-      for (Capacity& each : capacities(device, connections, settings))
-        all.push_back(std::move(each));
-      return;
+      name = ibv_get_device_name(id->verbs->device);
+      try {
+        const Device device(id->verbs->device, settings.inline_data);
+        for (Capacity& each : capacities(device, connections, settings))
+          all.push_back(std::move(each));
+        return;
+      } catch (const VerbsError&) {  // one of the limits below may leave no room to open it
+        break;
+      }
     }
+    if (!name.empty()) break;
   }
-  for (const Limit& limit : process_limits(settings.device))
+  for (const Limit& limit : process_limits(name.empty() ? settings.device : name))
     all.push_back(capacity_of(limit, connections, settings, {}));
 }
 

@@ -81,6 +81,32 @@ TEST_CASE("simulation: capacity() looks at the device of the address", "[simulat
   CHECK(room_for("*:1", "queue pairs of sim0 (max_qp)") == "nothing");
 }
 
+TEST_CASE("simulation: capacity() has the process's limits if the device cannot be opened",
+          "[simulation]") {
+  Room room;
+  int without_device = 0;
+  for (std::uint64_t call = 1; call <= 20; ++call) {
+    std::vector<conn::Capacity> all;
+    room.world.fail_call(call, 1000);
+    try {
+      all = room.type.capacity(conn::Endpoint::parse("rdma://10.77.0.1:1"), 16);
+    } catch (const conn::Error&) {  // no device was found
+    }
+    room.world.fail_call(0);
+    CAPTURE(call);
+    if (all.empty()) {  // only the calls before the address is bound may end so
+      CHECK(without_device == 0);
+      continue;
+    }
+    const auto of_device = [](const conn::Capacity& each) {
+      return each.name.find("(max_qp)") != std::string::npos;
+    };
+    CHECK(all.size() > 1);  // not just the descriptors
+    if (std::none_of(all.begin(), all.end(), of_device)) ++without_device;
+  }
+  CHECK(without_device > 0);
+}
+
 TEST_CASE("simulation: where a limit is met the error names it", "[simulation]") {
   const bool at_server = GENERATE(true, false);
   Profile tight = profile_named("mlx5");
