@@ -47,7 +47,11 @@ ssize_t write_without_signal(int fd, std::span<const iovec> parts) noexcept {
   if (pthread_sigmask(SIG_BLOCK, &pipe, &before) != 0) return -1;
   const ssize_t n = ::writev(fd, parts.data(), static_cast<int>(parts.size()));
   const int error = errno;
-  if (n < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+  std::size_t size = 0;
+  for (const iovec& part : parts) size += part.iov_len;
+  // A pipe that blocks raises the signal, too, if its reader goes when a part is written.
+  const bool may_have_come = n < 0 ? error == EPIPE : static_cast<std::size_t>(n) < size;
+  if (may_have_come && sigismember(&pending, SIGPIPE) == 0) {
     const timespec at_once{};
     while (sigtimedwait(&pipe, nullptr, &at_once) < 0 && errno == EINTR) continue;
   }

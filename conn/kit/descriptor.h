@@ -49,8 +49,9 @@ AECONN_API bool poll_now(int fd, short events) noexcept;
 AECONN_API bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
 /// writev(2), without SIGPIPE: if `fd` is a pipe that nobody reads any more, returns -1 with errno
-/// EPIPE, and the process is not signalled. A SIGPIPE that was pending before stays pending. May be
-/// called on any thread. For sockets, sendmsg(2) with MSG_NOSIGNAL costs less.
+/// EPIPE, or the number of bytes that were written before, and the process is not signalled. A
+/// SIGPIPE that was pending before stays pending. May be called on any thread. For sockets,
+/// sendmsg(2) with MSG_NOSIGNAL costs less.
 AECONN_API ssize_t write_without_signal(int fd, std::span<const iovec> parts) noexcept;
 
 }}  // namespace conn

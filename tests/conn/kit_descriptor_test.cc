@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of conn/kit/descriptor.h, except for write_without_signal(), which tls_key_log_test.cc has.
+// Tests of conn/kit/descriptor.h. tls_key_log_test.cc has more of write_without_signal().
 
 #include "conn/kit/descriptor.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
+#include <string>
 #include <utility>
 
 #include "tests/support/catch.h"
@@ -63,4 +67,34 @@ TEST_CASE("descriptor: poll_now() and poll_until() tell readiness and the other 
   CHECK_FALSE(conn::poll_now(ends.read.get(), 0));
   ends.write.reset();
   CHECK(conn::poll_now(ends.read.get(), 0));
+}
+
+TEST_CASE("descriptor: a blocked write of which a pipe takes a part raises no signal either",
+          "[conn]") {
+  std::array<int, 2> made{};
+  REQUIRE(::pipe2(made.data(), O_CLOEXEC) == 0);
+  Descriptor read(made[0]), write(made[1]);
+  const int room = ::fcntl(write.get(), F_GETPIPE_SZ);
+  REQUIRE(room > 0);
+  const std::string bytes(static_cast<std::size_t>(room) + 1, 'x');
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    read.reset();
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    ::signal(SIGPIPE, SIG_DFL);
+    ::pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
+    const iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    ::_exit(conn::write_without_signal(write.get(), {&part, 1}) == room ? 0 : 1);
+  }
+  // The write waits for room, until nobody reads any more.
+  for (int unread = 0; unread < room; ::poll(nullptr, 0, 1))
+    REQUIRE(::ioctl(read.get(), FIONREAD, &unread) == 0);
+  read.reset();
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK_FALSE(WIFSIGNALED(status));
+  CHECK(status == 0);
 }
