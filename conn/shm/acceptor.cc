@@ -185,6 +185,8 @@ Answer Acceptor::welcome(Greeting& client) {
                                         client.hello.descriptor(1), hello.server_ring, why);
   if (!client.made.channel) return {Answer::kRule, why.text};
   client.hello.used();
+  // Made now, since nothing may fail once the connection is in done_.
+  const std::string answer = encode(Answer{});
   forget(client);  // the connection watches the socket from now on
   auto [owner, carrier] = make_connection<ShmCarrier>(shared_->loop(), type_, *shared_, settings_);
   const int socket = client.made.fd.get();
@@ -192,7 +194,7 @@ Answer Acceptor::welcome(Greeting& client) {
   carrier.adopt(std::move(client.made));
   done_.push_back(std::move(owner));
   // An error is ignored: if the client has gone, the connection learns that from the socket.
-  (void)send_message(socket, encode(Answer{}));
+  (void)send_message(socket, answer);
   return {};
 }
 

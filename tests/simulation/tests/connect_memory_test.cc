@@ -172,6 +172,29 @@ TEST_CASE("connect: without memory the connect handler tells what became of it",
   });
 }
 
+TEST_CASE("accept: without memory no client is both refused and handed out", "[torture]") {
+  testing::test_identity();
+  const std::string scheme =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "rdma|tcp");
+  const std::uint64_t count = GENERATE(1, 3);
+  CAPTURE(scheme, count);
+  each_allocation(count, [&](auto begin, auto end) -> std::string {
+    Bed bed(scheme);
+    std::size_t refused = 0;
+    bed.listener->on_refused([&](const conn::Failure&) { ++refused; });
+    ConnectionPtr client = bed.registry.create(bed.loop, bed.to);
+    client->connect(bed.to, [](Connection&) {});
+    begin();
+    std::string complaint = bed.run_for(50ms);
+    end();
+    if (complaint.empty()) complaint = bed.run_for(1s);
+    if (!complaint.empty()) return complaint;
+    if (refused + bed.accepted.size() > 1)
+      return fmt::format("refused {} times, handed out {} times", refused, bed.accepted.size());
+    return bed.serves();
+  });
+}
+
 TEST_CASE("tls: without memory a handshake that is late ends all the same", "[torture]") {
   testing::test_identity();
   const std::uint64_t count = GENERATE(1, 3, 20);
