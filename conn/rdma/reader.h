@@ -38,7 +38,7 @@ class Reader {
 
   // --- reading -----------------------------------------------------------------------------------
   /// Returns true if the read handler is to be called: `stream` has as many unread bytes as the
-  /// user waits for, or has ended.
+  /// user waits for, can receive no more before some are read, or has ended.
   bool is_due(const Stream& stream) const noexcept;
   struct Taken {
     std::size_t bytes;
