@@ -100,9 +100,9 @@ class Session {
   /// value. A client that takes a long reply slowly is not idle.
   void note_sent() noexcept;
   /// For `timeout`, of a session that has been idle for longer: whether its client takes what waits
-  /// in the connection and below, such as a value that is sent in place. The first call after an
-  /// activity begins to compare: if it takes nothing, it is closed after twice the time. False if
-  /// only text waits, of which note_sent() tells.
+  /// here, in the connection and below. The connection may accept output again, and note_sent() be
+  /// called, only after much of it. The first call after an activity begins to compare: if the
+  /// client takes nothing, it is closed after twice the time.
   bool takes_output() noexcept;
   bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 

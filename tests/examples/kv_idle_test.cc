@@ -45,12 +45,14 @@ void tick_until(Server& server, Condition condition) {
 
 /// kv-server with one loop, whose time passes as the test says.
 struct KvSite : Site {
-  explicit KvSite(const testing::Transport& its_transport) : Site(its_transport) {
+  explicit KvSite(const testing::Transport& its_transport, const char* send_buffer = "64k")
+      : Site(its_transport) {
     conn::Endpoint where = fresh();
-    if (type.find_option("send-buffer") != nullptr) where.options.set("send-buffer", "64k");
+    if (type.find_option("send-buffer") != nullptr) where.options.set("send-buffer", send_buffer);
     network.listen(where.to_string());
     address = conn::Endpoint::parse(network.urls().front());
     if (type.find_option("receive-buffer") != nullptr) address.options.set("receive-buffer", "64k");
+    if (type.find_option("ring") != nullptr) address.options.set("ring", "64k");
   }
   ConnectionPtr client() {
     ConnectionPtr made = connect(address);
@@ -137,6 +139,37 @@ TEST_CASE("kv idle: who takes a large value slowly is not idle, who takes none o
     testing::await_readable(site.loop, *slow);
     testing::turns(site.loop, 5);
     for (int second = 0; second < 30; ++second) {
+      clock_us += 1'000'000;
+      site.server.tick();
+      testing::turns(site.loop, 1);
+    }
+    CHECK(site.server.statistics.timed_out == 1);
+  }
+}
+
+TEST_CASE("kv idle: who takes a long reply of text slowly is not idle, who takes none of it is",
+          "[kv][limits]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    KvSite site(transport, "256k");
+    const ConnectionPtr slow = site.client();
+    testing::send(site.loop, *slow, request({"SET", "key", std::string(10'000, 'x')}));
+    REQUIRE(testing::receive(site.loop, *slow, 5) == "+OK\r\n");
+    site.server.config.timeout_seconds = 10;
+    std::vector<std::string> many(301, "key");
+    many[0] = "MGET";
+    testing::send(site.loop, *slow, request(many));
+    // In 12 seconds it takes more than the pieces in which a kernel frees a send buffer, and less
+    // than what has to be free before a Unix socket is writable again.
+    const std::size_t size = 48 << 10;
+    for (int piece = 0; piece < 40; ++piece) {
+      REQUIRE(testing::receive(site.loop, *slow, size).size() == size);
+      testing::turns(site.loop, 5);
+      clock_us += 4'000'000;
+      site.server.tick();
+      CAPTURE(transport.name, piece);
+      REQUIRE(site.server.statistics.timed_out == 0);
+    }
+    for (int second = 0; second < 40; ++second) {
       clock_us += 1'000'000;
       site.server.tick();
       testing::turns(site.loop, 1);
