@@ -91,10 +91,16 @@ conn::Statistics statistics_of(ae::EpollLoop& loop, const char* scheme) {
           {"slept_ns", static_cast<std::uint64_t>(times.slept.count())}};
 }
 
+/// Returns the URLs of the addresses that it listens on.
+static std::vector<std::string> urls_of(const conn::Listener& listener) {
+  std::vector<std::string> urls;
+  for (const conn::Endpoint& each : listener.endpoints()) urls.push_back(each.to_string());
+  return urls;
+}
+
 aeconn_listener* made(conn::ListenerPtr listener) {
   auto result = std::make_unique<aeconn_listener>(aeconn_listener{std::move(listener), {}});
-  for (const conn::Endpoint& each : result->listener->endpoints())
-    result->urls.push_back(each.to_string());
+  result->urls = urls_of(*result->listener);
   return result.release();
 }
 
@@ -106,6 +112,14 @@ namespace {
 
 conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
   return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
+}
+
+/// Stores what aeconn_listener_url() returns, unless there is no memory for it.
+void store_urls(const aeconn_listener& listener) noexcept {
+  try {
+    listener.urls = urls_of(*listener.listener);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -309,8 +323,12 @@ aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
     return no_handle<aeconn_listener*>();
   return guarded([&] {
     const auto all = conn::Options::parse(options == nullptr ? "" : options);
-    return made(registry().require(scheme).adopt_listener(loop->loop, fd,
-                                                          accept_handler(accepted, context), all));
+    auto result = std::make_unique<aeconn_listener>();
+    result->listener = registry().require(scheme).adopt_listener(
+        loop->loop, fd, accept_handler(accepted, context), all);
+    // The listener owns the socket now, so that nothing may fail any more.
+    store_urls(*result);
+    return result.release();
   });
 }
 
@@ -320,8 +338,9 @@ void aeconn_listener_free(aeconn_listener* listener) {
 }
 
 const char* aeconn_listener_url(const aeconn_listener* listener, size_t index) {
-  if (listener == nullptr || index >= listener->urls.size()) return nullptr;
-  return listener->urls[index].c_str();
+  if (listener == nullptr) return nullptr;
+  if (listener->urls.empty()) store_urls(*listener);
+  return index < listener->urls.size() ? listener->urls[index].c_str() : nullptr;
 }
 
 void aeconn_listener_pause(aeconn_listener* listener) {

@@ -273,7 +273,7 @@ aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
  * handlers may run until their next iteration. */
 void aeconn_listener_free(aeconn_listener* listener);
 /* The addresses it listens on, one URL each, with the port chosen by the kernel for port 0. NULL
- * beyond the last; valid as long as the listener. */
+ * beyond the last, or without memory; valid as long as the listener. */
 const char* aeconn_listener_url(const aeconn_listener* listener, size_t index);
 /* Stops accepting until resumed; pending connections stay in the backlog. */
 void aeconn_listener_pause(aeconn_listener* listener);

@@ -52,7 +52,9 @@ struct aeconn_group {
 
 struct aeconn_listener {
   conn::ListenerPtr listener;
-  std::vector<std::string> urls;
+  // Those that aeconn_listener_url() returns. Empty only if aeconn_listen_on() had no memory for
+  // them: then the first call of that function stores them.
+  mutable std::vector<std::string> urls;
   // The same as `listener`, if it listens for a group of loops; null otherwise.
   const conn::ListenerGroup* of_group = nullptr;
 };

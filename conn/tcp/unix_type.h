@@ -21,8 +21,8 @@ class AECONN_API UnixType final : public SocketType {
   using Refusal = std::string (*)(std::string_view why);
   /// Creates the type with which `user`, a transport over Unix sockets with the scheme `name`,
   /// makes its listening sockets. Their clients may pass descriptors, and their connections are
-  /// counted in the counters of `user`. `name` must outlive this object.
-  UnixType(std::string_view name, const ConnectionType* user, Refusal its_refusal) noexcept
+  /// counted in the counters of `user`. `name` must outlive this object. Throws std::bad_alloc.
+  UnixType(std::string_view name, const ConnectionType* user, Refusal its_refusal)
       : name_(name), user_(user), refusal_(its_refusal) {}
   std::string refusal(std::string_view why) const override {
     return refusal_ == nullptr ? std::string() : refusal_(why);

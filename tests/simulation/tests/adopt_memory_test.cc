@@ -11,10 +11,14 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include "ae/loop_group.h"
+#include "c/aeconn.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/passed_descriptors.h"
+#include "conn/tcp/unix_type.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/memory.h"
 #include "tests/support/catch.h"
@@ -28,6 +32,12 @@ using testing::RawSocket;
 using namespace simulation;
 
 namespace {
+
+// Its constructor makes the table of its options.
+static_assert(
+    !std::is_nothrow_default_constructible_v<conn::tcp::UnixType> &&
+    !std::is_nothrow_constructible_v<conn::tcp::UnixType, std::string_view,
+                                     const conn::ConnectionType*, conn::tcp::UnixType::Refusal>);
 
 enum class On { kOneLoop, kLoopsOfThisThread, kThreads };
 
@@ -239,4 +249,34 @@ TEST_CASE("simulation: nothing listens if a call to listen fails for lack of mem
         CHECK_FALSE(bed.has_handlers());
         REQUIRE(testing::count_descriptors() == before);
       });
+}
+
+TEST_CASE(
+    "simulation: a socket stays the caller's if aeconn_listen_on() fails for "
+    "lack of memory",
+    "[simulation][memory][c]") {
+  const std::string scheme = GENERATE("tcp", "unix", "shm");
+  const std::uint64_t count = GENERATE(1u, 4u);
+  CAPTURE(scheme, count);
+  Bed bed(scheme, On::kOneLoop);
+  REQUIRE(aeconn_has_transport("tcp") == 1);  // makes the registry
+  aeconn_loop* const loop = aeconn_loop_new();
+  REQUIRE(loop != nullptr);
+  int fd = bed.open();
+  aeconn_listener* listener = nullptr;
+  const auto listen = [&] {
+    const auto accepted = [](void*, aeconn_conn* conn) { aeconn_close(conn); };
+    listener = aeconn_listen_on(loop, scheme.c_str(), fd, nullptr, accepted, nullptr);
+    if (listener == nullptr) throw std::bad_alloc();
+  };
+  each_allocation(count, listen, [&](bool done) {
+    REQUIRE((::fcntl(fd, F_GETFD) == -1) == done);
+    if (!done) return;
+    CHECK(aeconn_listener_url(listener, 0) != nullptr);
+    CHECK(aeconn_listener_url(listener, 1) == nullptr);
+    aeconn_listener_free(listener);
+    fd = bed.open();
+  });
+  ::close(fd);
+  aeconn_loop_free(loop);
 }
