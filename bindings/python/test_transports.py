@@ -615,6 +615,31 @@ class Several(unittest.TestCase):
                     connect(url)
                 self.assertEqual(caught.exception.errno, errno.EINVAL)
 
+    @unittest.skipUnless(aeconn.has_transport("rdma"), "a build without RDMA")
+    def test_redial_without_a_device(self):
+        """Is no mistake in the URL: the device may come."""
+        attempts = []
+
+        async def run():
+            open_connection = aeconn.aio.open_connection
+
+            async def attempt(*arguments):
+                attempts.append(arguments)
+                return await open_connection(*arguments)
+
+            with mock.patch.object(aeconn.aio, "open_connection", attempt):
+                async for _ in aeconn.redial("rdma://127.0.0.1:1", first_pause=0.001):
+                    pass
+
+        async def until_it_has_tried_again():
+            redial = asyncio.ensure_future(run())
+            while len(attempts) < 3 and not redial.done():
+                await asyncio.sleep(0.01)
+            self.assertFalse(redial.done())
+            redial.cancel()
+
+        asyncio.run(asyncio.wait_for(until_it_has_tried_again(), LONG))
+
     def test_several_loops(self):
         names = set()
 

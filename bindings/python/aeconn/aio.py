@@ -90,7 +90,7 @@ async def redial(
     The next connection is made when the loop body continues. Failed attempts are followed by a
     growing pause, which is reset by a connection that lasted for `stable` seconds. `attempt` limits
     each attempt if the URL has no connect-timeout. Raises OSError if the URL, or a file that it
-    names, is invalid."""
+    names, is invalid, but not if an RDMA device is missing: it may come."""
     for value in first_pause, most_pause, attempt, stable:
         _native.seconds(value)
     timed = _native.with_option(url, "connect-timeout", f"{max(int(attempt * 1000), 1)}ms")
