@@ -150,6 +150,7 @@ class Parser {
       }
     }
     if (rest_.empty() || rest_ == "/") {
+      if (!carries_path(endpoint_.scheme)) fail("a host or a path must follow '//'");
       fail("the path of the socket is missing, as in " + endpoint_.scheme + ":///run/kv.sock");
     }
     if (rest_.find('\0') != std::string_view::npos) fail("a path cannot hold a NUL byte");

@@ -59,7 +59,8 @@ TEST_CASE("endpoint: the URL of any scheme may carry a path after '//'", "[conn]
   REQUIRE(own.options.text("x", "") == "1");
   REQUIRE(own.to_string() == "pipe:///a%20b?x=1");
   REQUIRE(Endpoint::parse("pipe://a").hosts.size() == 1);
-  REQUIRE_THROWS_AS(Endpoint::parse("pipe:///"), conn::Error);
+  for (const std::string url : {"pipe:///", "tcp:///"})  // tcp takes no path
+    REQUIRE_THROWS_WITH(Endpoint::parse(url), url + ": a host or a path must follow '//'");
   REQUIRE_THROWS_AS(Endpoint::parse("pipe|other:///a"), conn::Error);
 }
 
