@@ -28,8 +28,8 @@ class Link final : public tcp::ConnectedSocket {
   /// stream, else an error. In a child of fork() only closes the socket: the peer is not told.
   void end(bool properly) noexcept;
 
-  // Before set(), only the facts may be asked. A child of fork() does not have the memory: it may ask
-  // the facts, and the functions up to lost(), which use what this process knew before fork().
+  // Before set(), only the facts may be asked. A child of fork() does not have the memory: it may
+  // ask the facts, and the functions up to lost(), which use what this process knew before fork().
 
   Reader& reader() const noexcept { return channel_->reader; }
   Writer& writer() const noexcept { return channel_->writer; }
