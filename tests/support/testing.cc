@@ -123,7 +123,7 @@ std::vector<Transport> transports() {
   if (listening_loops() == 1) {
     all.push_back(one_loop);
     all.back().name = "local";
-    all.push_back({.name = "pipe", .lingers = false, .in_library = false});
+    all.push_back({.name = "pipe", .groups = false, .lingers = false, .in_library = false});
   }
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");

@@ -39,6 +39,7 @@ struct Transport {
   std::size_t crowd = 1000;  ///< number of connections for tests with many
   bool threads = true;       ///< loops on several threads may use one type at the same time
   bool one_loop = false;     ///< both ends of a connection must be on one loop
+  bool groups = true;        ///< several loops may serve one port (conn::listen with ae::Loops)
   /// Written bytes may still be on this side when close() returns, so that the transport has the
   /// option end-linger.
   bool lingers = true;
