@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "conn/capacity.h"
 #include "programs/doctor/dial.h"
@@ -152,19 +153,24 @@ class CheckUp {
     say(std::move(verdict));
   }
 
-  /// Returns how to raise the first limit that leaves no room for a few connections to `at`, or
-  /// what to look at if all limits have room.
+  /// Returns how to raise the limit that leaves room for the fewest connections to `at`, or what to
+  /// look at if all limits have room for some.
   std::string remedy(const conn::Endpoint& at) const {
     constexpr std::uint64_t kFew = 16;
+    conn::Capacity tightest;
+    tightest.connections = kFew;
     try {
-      for (const conn::Capacity& limit : registry_.require(at.scheme).capacity(at, kFew)) {
-        if (limit.connections < kFew && !limit.raise.empty()) return limit.raise;
+      for (conn::Capacity& limit : registry_.require(at.scheme).capacity(at, kFew)) {
+        if (limit.connections < tightest.connections && !limit.raise.empty())
+          tightest = std::move(limit);
       }
-    } catch (
-        const conn::Error&) {  // the limits cannot be read: the failure has to speak for itself
+    } catch (const conn::Error&) {
+      // The limits cannot be read. The text of the failure has to do.
     }
-    return "the message names what the device, a limit or a permission refuses; "
-           "docs/devices.md lists the requirements of a device";
+    return !tightest.raise.empty()
+               ? tightest.raise
+               : "the message names what the device, a limit or a permission refuses; "
+                 "docs/devices.md lists the requirements of a device";
   }
 
   const conn::Registry& registry_;
