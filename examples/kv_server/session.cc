@@ -137,6 +137,8 @@ std::uint64_t Session::untaken() const {
 }
 
 bool Session::takes_output() noexcept {
+  // Without facts nothing is known besides what note_sent() tells.
+  if (!info().facts && !has_values()) return false;
   const std::int64_t now = server_->now_us();
   const bool compares = untaken_at_us_ > last_interaction_us_;
   if (compares && now - untaken_at_us_ <= server_->config.timeout_seconds * 1'000'000) return true;
