@@ -159,10 +159,12 @@ std::string id_of(Client& client) {
   return std::to_string(client.reply.integer);
 }
 
-/// Those that several threads can use, and that reach a listener elsewhere.
+/// Those that several threads can use, that reach a listener elsewhere, and whose ports serve
+/// groups.
 std::vector<testing::Transport> far_transports() {
   std::vector<testing::Transport> all = testing::transports();
-  std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+  std::erase_if(
+      all, [](const auto& each) { return !each.threads || !each.reaches_far || !each.groups; });
   return all;
 }
 
