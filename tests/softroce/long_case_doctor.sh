@@ -179,7 +179,7 @@ if echo +rdma >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null && mkdir "$grou
   out=$(inside "$build/aeconn-doctor" 2>&1); status=$?
   is 'the rdma cgroup has room for nobody: status' 1 $status
   has 'the rdma cgroup has room for nobody: what to do' \
-    "The first failure is loopback .*\. What to do: raise it with echo '$device hca_object=" "$out"
+    "The first failure is limit\. What to do: raise it with echo '$device hca_object=[0-9]+' >$group/rdma.max" "$out"
   "$kv_server" --listen "$url:7002" >"$work/group.log" 2>&1 &
   servers+=($!)
   up() { grep -q '^listening on' "$work/group.log"; }
