@@ -18,10 +18,12 @@ namespace conn { inline namespace AECONN_ABI {
 /// Owns a file descriptor and closes it on destruction. Remove the descriptor's file events before.
 class Descriptor {
  public:
-  Descriptor() = default;
+  Descriptor() = default;  ///< owns nothing
   /// Takes the ownership of `fd`; -1: of none.
   explicit Descriptor(int fd) noexcept : fd_(fd) {}
+  /// Takes over what `other` owns.
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  /// Closes what it owns, and takes over what `other` owns.
   Descriptor& operator=(Descriptor&& other) noexcept {
     if (this != &other) reset(std::exchange(other.fd_, -1));
     return *this;

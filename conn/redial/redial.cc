@@ -33,9 +33,6 @@ Failure copy_of(const Failure& failure) noexcept {
   }
 }
 
-// How long to wait before trying again after memory ran out.
-constexpr ae::Duration kLookAgain = 50ms;
-
 }  // namespace
 
 std::string_view to_string(Redial::Phase phase) noexcept {
@@ -63,7 +60,7 @@ void Redial::recover() noexcept {
   if (connection_ || phase_ == Phase::kTaken) {
     preferred_.reset();
     if (better_) {
-      soon_->set(kLookAgain);
+      soon_->set(OneShotTimer::kRetry);
     } else {
       watch_preferred();
     }

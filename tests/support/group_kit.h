@@ -86,10 +86,11 @@ class GroupServer {
   std::atomic<bool> wrong_thread_{false};
 };
 
-/// The transports that connect threads with each other.
+/// The transports that connect threads with each other, and whose ports serve groups.
 inline std::vector<Transport> across_threads() {
   std::vector<Transport> all = transports();
-  std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+  std::erase_if(
+      all, [](const auto& each) { return !each.threads || !each.reaches_far || !each.groups; });
   return all;
 }
 
