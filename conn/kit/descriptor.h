@@ -30,7 +30,7 @@ class Descriptor {
   }
   ~Descriptor() { reset(); }
   int get() const noexcept { return fd_; }  ///< the descriptor; -1: there is none
-  explicit operator bool() const noexcept { return fd_ >= 0; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }  ///< whether it owns one
   /// Closes the descriptor, if there is one, and owns `fd` instead.
   void reset(int fd = -1) noexcept {
     // close() is not repeated after EINTR: Linux has closed the descriptor by then.
