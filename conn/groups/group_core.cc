@@ -13,11 +13,6 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// The largest number of pending connections that may wait for one loop to take them. While a loop
-// has this many, another loop with fewer is chosen instead. If all loops have this many, further
-// connections stay in the kernel's backlog until one loop has only half as many.
-constexpr std::uint32_t kMostWaiting = 128;
-
 Failure nobody_listens(const std::exception& error) noexcept {
   try {
     return {std::make_error_code(std::errc::address_not_available),
@@ -57,14 +52,14 @@ struct GroupCore::Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
-    if (--part.waiting <= kMostWaiting / 2) core->let_in(part);
+    if (--part.waiting <= Spreading::kMostWaiting / 2) core->let_in(part);
   }
   const std::shared_ptr<GroupCore> core;
   GroupPart& part;
 };
 
 GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread)
-    : type_(type), loops_(loops), how_(spread.how()), pick_(spread.pick()) {
+    : type_(type), loops_(loops), spreading_(spread) {
   for (std::size_t i = 0; i < loops.size(); ++i)
     parts_.push_back(std::make_unique<GroupPart>(i, loops.poster(i)));
 }
@@ -96,7 +91,7 @@ void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptH
 // Opens one port listener, on the first loop. If the kernel spreads the connections, opens one on
 // each loop, all on the port that the first one got.
 void GroupCore::open_ports(const OpenPort& open_port) {
-  const bool one = how_ != Spread::By::kKernel;
+  const bool one = spreading_.how() != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
     PortListenerPtr port_listener =
         open_port(part, [this, one, &part](PendingConnectionPtr arrival) {
@@ -277,93 +272,31 @@ GroupPart* GroupCore::part_of(const ae::EventLoop& loop) const noexcept {
 
 // --- choice of a loop ----------------------------------------------------------------------------
 
+LoopLoad GroupCore::load(std::size_t index) const noexcept {
+  const GroupPart& part = *parts_[index];
+  return {part.ended, part.waiting, part.open};
+}
+
+// Returns the part (one loop's state) that gets a pending connection; null if all loops have ended.
 GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, Choice choice) {
-  const Spread::By by = choice == Choice::kAgain ? Spread::By::kFewest : how_;
-  switch (by) {
-    case Spread::By::kKernel:
-      if (!from.ended) return &from;
-      break;
-    case Spread::By::kRoundRobin: {
-      GroupPart* full = nullptr;
-      const std::size_t first = next_;
-      for (std::size_t i = 0; i < parts_.size(); ++i) {
-        GroupPart& part = *parts_[(first + i) % parts_.size()];
-        if (part.ended) continue;
-        if (part.waiting < kMostWaiting) {
-          next_ = part.index + 1;
-          return &part;
-        }
-        if (full == nullptr) full = &part;
-      }
-      return full;
-    }
-    case Spread::By::kPick: {
-      std::vector<std::uint64_t> counts;
-      counts.reserve(parts_.size());
-      for (const auto& part : parts_)
-        counts.push_back(part->ended ? std::numeric_limits<std::uint64_t>::max()
-                                     : part->open.load());
-      const std::size_t index = pick(arrival.peer(), counts);
-      if (index < parts_.size() && !parts_[index]->ended) return parts_[index].get();
-      break;
-    }
-    case Spread::By::kFewest:
-      break;
-  }
-  GroupPart* const best = fewest();
-  if (best != nullptr) next_ = best->index + 1;
-  return best;
-}
-
-// Asks the program to choose a loop; returns an invalid index if it throws, because this is also
-// called while a loop ends, where nothing may be thrown.
-std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint64_t>& counts) {
-  const std::lock_guard lock(picking_);
-  try {
-    return pick_({peer, counts});
-  } catch (...) {
-    return parts_.size();
-  }
-}
-
-// Returns the part (one loop's state) with the fewest connections. A part for which kMostWaiting
-// connections wait is returned only if that is true of all parts. Among equal parts, returns the
-// one that follows the last chosen part. Null if all loops have ended.
-GroupPart* GroupCore::fewest() const noexcept {
-  GroupPart* best = nullptr;
-  const std::size_t first = next_;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    GroupPart& part = *parts_[(first + i) % parts_.size()];
-    if (part.ended) continue;
-    if (best == nullptr) {
-      best = &part;
-      continue;
-    }
-    const bool full = part.waiting >= kMostWaiting, best_full = best->waiting >= kMostWaiting;
-    if (full != best_full ? best_full : part.open < best->open) best = &part;
-  }
-  return best;
+  const auto load_of = [this](std::size_t index) { return load(index); };
+  return part_at(choice == Choice::kAgain
+                     ? spreading_.choose_fewest(parts_.size(), load_of)
+                     : spreading_.choose(
+                           from.index, [&] { return arrival.peer(); }, parts_.size(), load_of));
 }
 
 // --- overload ------------------------------------------------------------------------------------
 
-// True if no loop can take further connections: each loop has ended, or kMostWaiting connections
-// wait for it. If the program chooses the loops, it is enough that kMostWaiting connections wait
-// for one loop, because the program may choose just that one.
 bool GroupCore::is_full() const noexcept {
-  const auto full = [](const auto& part) { return part->ended || part->waiting >= kMostWaiting; };
-  const auto crowded = [](const auto& part) {
-    return !part->ended && part->waiting >= kMostWaiting;
-  };
-  return how_ == Spread::By::kPick ? std::any_of(parts_.begin(), parts_.end(), crowded)
-                                   : std::all_of(parts_.begin(), parts_.end(), full);
+  return spreading_.is_full(parts_.size(), [this](std::size_t index) { return load(index); });
 }
 
 void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
-  if (chosen.waiting < kMostWaiting) return;
-  if (how_ == Spread::By::kKernel) {
+  if (chosen.waiting < Spreading::kMostWaiting) return;
+  if (spreading_.how() == Spread::By::kKernel) {
     if (!at.held_back.exchange(true) && at.port_listener) at.port_listener->pause();
-    if (at.waiting <= kMostWaiting / 2) let_in(at);
+    if (at.waiting <= Spreading::kMostWaiting / 2) let_in(at);
     return;
   }
   if (!is_full() || held_back_.exchange(true)) return;
@@ -374,7 +307,7 @@ void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
 }
 
 void GroupCore::let_in(GroupPart& part) noexcept {
-  const bool by_kernel = how_ == Spread::By::kKernel;
+  const bool by_kernel = spreading_.how() == Spread::By::kKernel;
   std::atomic<bool>& held = by_kernel ? part.held_back : held_back_;
   if (!held || (!by_kernel && is_full()) || !held.exchange(false)) return;
   GroupPart& at = by_kernel ? part : *gate_at_;
@@ -466,7 +399,10 @@ void GroupCore::give_back(GroupPart& part) noexcept {
 // Moves the group's only port listener from a loop that ends to another loop. Does nothing if each
 // loop has a port listener of its own, which ends with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
-  if (!from.port_listener || ends() || how_ == Spread::By::kKernel) return;
+  if (!from.port_listener || ends() || spreading_.how() == Spread::By::kKernel) return;
+  const auto fewest = [this] {
+    return part_at(spreading_.fewest(parts_.size(), [this](std::size_t i) { return load(i); }));
+  };
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
     if (hand_gate(from, *to, 0)) return;
     if (!from.port_listener) break;
@@ -596,11 +532,7 @@ void GroupCore::close() noexcept {
       });
     });
   }
-  Spread::Pick pick;  // takes pick_, the program's function, to destroy it while no lock is held
-  {
-    const std::lock_guard picking(picking_);
-    pick.swap(pick_);
-  }
+  spreading_.forget_function();
   if (inside || alone) return;
   std::unique_lock lock(mutex_);
   left_.wait(lock, [this] {

@@ -20,6 +20,7 @@
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/pending_connection.h"
+#include "conn/groups/spreading.h"
 #include "conn/listener_group.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -108,8 +109,10 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void send_on(GroupPart& from, PendingConnectionPtr arrival);
   static void deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused);
   GroupPart* choose(GroupPart& from, const PendingConnection& arrival, Choice choice);
-  std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
-  GroupPart* fewest() const noexcept;
+  LoopLoad load(std::size_t index) const noexcept;
+  GroupPart* part_at(std::size_t index) const noexcept {
+    return index == Spreading::kNone ? nullptr : parts_[index].get();
+  }
   GroupPart* part_of(const ae::EventLoop& loop) const noexcept;
   bool is_full() const noexcept;
   /// True if no more work must be passed to other loops: the group is closed, or this is a child of
@@ -133,7 +136,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   const ConnectionType& type_;
   ae::Loops& loops_;
   const ae::MadeHere made_here_;
-  const Spread::By how_;
+  Spreading spreading_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
   // Value of option max-connections; does not change once the group listens.
   std::uint64_t most_ = 0;
@@ -146,9 +149,6 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   // Number of connections that count against max-connections.
   std::atomic<std::uint64_t> places_{0};
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
-  std::atomic<std::size_t> next_{0};
-  ae::Mutex picking_;
-  Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
   mutable ae::Mutex mutex_;
   // Notified when a loop's acceptor was released, or when a moved port listener has reached its new
   // loop.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/groups/spreading.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+// This is also called while a loop ends, where nothing may be thrown.
+std::size_t Spreading::pick(const std::string& peer,
+                            const std::vector<std::uint64_t>& counts) noexcept {
+  const std::lock_guard lock(picking_);
+  try {
+    return pick_ ? pick_({peer, counts}) : kNone;
+  } catch (...) {
+    return kNone;
+  }
+}
+
+void Spreading::forget_function() noexcept {
+  Spread::Pick pick;  // destroyed while no lock is held
+  const std::lock_guard lock(picking_);
+  pick.swap(pick_);
+}
+
+}}  // namespace conn
