@@ -108,7 +108,7 @@ void Acceptor::arrived(ConnectionPtr below) {
 /// Counts a connection that was taken in this iteration. After kArrivalsPerIteration of them pauses
 /// the listener below.
 void Acceptor::count_arrival() {
-  shared_->ready().push(*this);  // run_ready() ends it
+  shared_->ready().push(*this);  // run_ready() calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
   below_->pause();

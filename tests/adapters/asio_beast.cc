@@ -4,7 +4,6 @@
 
 #define AECONN_BOOST_ASIO
 
-#include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
@@ -15,6 +14,7 @@
 #include <optional>
 
 #include "tests/adapters/asio_kit.h"
+#include "tests/adapters/asio_over_ssl.h"
 
 using namespace asio_kit;
 namespace beast = boost::beast;
@@ -142,11 +142,8 @@ void websocket_test(Bed& bed) {
 
 void ssl_test(Bed& bed, const std::string& certificate, const std::string& key) {
   namespace ssl = net::ssl;
-  ssl::context for_server(ssl::context::tls_server), for_client(ssl::context::tls_client);
-  for_server.use_certificate_chain_file(certificate);
-  for_server.use_private_key_file(key, ssl::context::pem);
-  for_client.load_verify_file(certificate);
-  for_client.set_verify_mode(ssl::verify_peer);
+  asio_kit::SslContexts contexts(certificate, key);
+  auto& [for_server, for_client] = contexts;
   auto [client, server] = bed.connect();
   websocket::stream<ssl::stream<aio::Stream>> one(std::move(client), for_client);
   websocket::stream<ssl::stream<aio::Stream>> other(std::move(server), for_server);

@@ -16,13 +16,22 @@
 
 namespace asio_kit {
 
+/// The contexts of a server with this certificate, and of a client that trusts it.
+struct SslContexts {
+  SslContexts(const std::string& certificate, const std::string& key) {
+    for_server.use_certificate_chain_file(certificate);
+    for_server.use_private_key_file(key, net::ssl::context::pem);
+    for_client.load_verify_file(certificate);
+    for_client.set_verify_mode(net::ssl::verify_peer);
+  }
+  net::ssl::context for_server{net::ssl::context::tls_server};
+  net::ssl::context for_client{net::ssl::context::tls_client};
+};
+
 inline void over_ssl(Bed& bed, const std::string& certificate, const std::string& key) {
   namespace ssl = net::ssl;
-  ssl::context for_server(ssl::context::tls_server), for_client(ssl::context::tls_client);
-  for_server.use_certificate_chain_file(certificate);
-  for_server.use_private_key_file(key, ssl::context::pem);
-  for_client.load_verify_file(certificate);
-  for_client.set_verify_mode(ssl::verify_peer);
+  SslContexts contexts(certificate, key);
+  auto& [for_server, for_client] = contexts;
   auto both = bed.connect();
   aio::Stream &client = both.client, &server = both.server;
   ssl::stream<aio::Stream> one(std::move(client), for_client), other(std::move(server), for_server);

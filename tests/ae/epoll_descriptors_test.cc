@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include <system_error>
 
 #include "tests/support/catch.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/pass_descriptors.h"
 
 using ae::EpollDescriptors;
@@ -45,19 +45,6 @@ void expire(int alarm) {
   soon.it_value.tv_nsec = 1;
   REQUIRE(::timerfd_settime(alarm, 0, &soon, nullptr) == 0);
 }
-
-/// While this exists, the process can open no descriptor.
-struct NoDescriptors {
-  NoDescriptors() {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-    const rlimit none{0, before.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-  rlimit before{};
-};
 
 }  // namespace
 
@@ -153,7 +140,7 @@ TEST_CASE("epoll descriptors: without descriptors, nothing is half open", "[ae]"
   const std::size_t before = testing::count_descriptors();
   int failed = 0;
   {
-    const NoDescriptors none;
+    const testing::NoNewDescriptors none;
     for (const auto step : {0, 1, 2, 3}) {
       try {
         if (step == 0) EpollDescriptors();

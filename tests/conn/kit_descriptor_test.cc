@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of conn/kit/descriptor.h. tls_key_log_test.cc has more of write_without_signal().
+// Tests of conn/kit/descriptor.h.
 
 #include "conn/kit/descriptor.h"
 
@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -67,6 +68,32 @@ TEST_CASE("descriptor: poll_now() and poll_until() tell readiness and the other 
   CHECK_FALSE(conn::poll_now(ends.read.get(), 0));
   ends.write.reset();
   CHECK(conn::poll_now(ends.read.get(), 0));
+}
+
+TEST_CASE("descriptor: writing to a pipe whose reader is gone does not end the process", "[conn]") {
+  Ends ends;
+  ends.read.reset();
+  char line[] = "a line\n";
+  const iovec part{line, sizeof line - 1};
+  const bool pending = GENERATE(false, true);  // a SIGPIPE of the program itself
+  CAPTURE(pending);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sigset_t pipe, found;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    ::signal(SIGPIPE, SIG_DFL);
+    ::pthread_sigmask(pending ? SIG_BLOCK : SIG_UNBLOCK, &pipe, nullptr);
+    if (pending) (void)::raise(SIGPIPE);
+    const bool refused =
+        conn::write_without_signal(ends.write.get(), {&part, 1}) == -1 && errno == EPIPE;
+    sigpending(&found);
+    ::_exit(refused && (sigismember(&found, SIGPIPE) != 0) == pending ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK_FALSE(WIFSIGNALED(status));
+  CHECK(status == 0);
 }
 
 TEST_CASE("descriptor: a blocked write of which a pipe takes a part raises no signal either",

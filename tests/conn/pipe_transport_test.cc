@@ -2,13 +2,15 @@
 // What the conformance suite does not test of the transport pipe.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "conn/kit/descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/testing.h"
 
 using namespace std::chrono_literals;
@@ -25,13 +27,9 @@ TEST_CASE("pipe: a listener without descriptors lets the loop sleep, and accepts
   REQUIRE(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
           0);
   testing::IterationCounter iterations(site.loop);
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::optional<testing::NoNewDescriptors> none(std::in_place);
   const int busy = iterations.during(350ms);
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  none.reset();
   CHECK(busy < 100);
   CHECK(site.type.counters(site.loop).accept_errors > 0);
   RUN_UNTIL(site.loop, accepted != nullptr);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -93,6 +94,34 @@ struct RawClient {
   conn::shm::Words* mine = nullptr;    // what this client may write
   conn::shm::Words* theirs = nullptr;  // the server's words; still writable, as nobody can prevent
   std::string text;                    // of the answer
+};
+
+/// A child of fork() that does nothing, and has copies of this process's descriptors until this
+/// object is destroyed.
+class IdleChild {
+ public:
+  IdleChild() {
+    REQUIRE(::pipe(pipe_.data()) == 0);
+    child_ = fork();
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      ::close(pipe_[1]);
+      char byte;
+      (void)!::read(pipe_[0], &byte, 1);  // until the parent is done
+      _exit(0);
+    }
+    ::close(pipe_[0]);
+  }
+  ~IdleChild() {
+    ::close(pipe_[1]);
+    waitpid(child_, nullptr, 0);
+  }
+  IdleChild(const IdleChild&) = delete;
+  IdleChild& operator=(const IdleChild&) = delete;
+
+ private:
+  std::array<int, 2> pipe_{};
+  pid_t child_ = -1;
 };
 
 }  // namespace testing

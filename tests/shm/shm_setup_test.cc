@@ -135,21 +135,9 @@ TEST_CASE("shm setup: a server learns that it is given up, although a child of f
   Place place;
   auto setup = place.start();
   (void)place.greeted();
-  std::array<int, 2> pipe{};
-  REQUIRE(::pipe(pipe.data()) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::close(pipe[1]);
-    char byte;
-    (void)!::read(pipe[0], &byte, 1);  // until the parent is done
-    _exit(0);
-  }
-  ::close(pipe[0]);
+  const testing::IdleChild child;
   setup.reset();
   CHECK(place.socket.receive(1).empty());
-  ::close(pipe[1]);
-  waitpid(child, nullptr, 0);
   testing::turns(place.loop, 2);
   CHECK_FALSE(place.made.has_value());
 }

@@ -2,7 +2,6 @@
 // What is peculiar to shm: options, facts, refusals, hot and cold connections. The conformance
 // suite has what every transport does.
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
 #include "tests/shm/shm_kit.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -277,14 +277,10 @@ TEST_CASE("shm: a server without descriptors refuses a client, and keeps none of
   testing::turns(site.loop, 5);  // the listener has accepted the socket, and waits for the hello
   REQUIRE(testing::count_descriptors() == before + 1);
   client.greet();
-  rlimit limit{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  const int next = ::dup(0);  // no descriptor with this number or a higher one can be made
-  ::close(next);
-  const rlimit none{static_cast<rlim_t>(next), limit.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  testing::turns(site.loop, 5);
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  {
+    const testing::NoNewDescriptors none;
+    testing::turns(site.loop, 5);
+  }
   CHECK(refused.size() == 1);
   CHECK_FALSE(accepted);
   CHECK(testing::open_descriptors_become(before));  // another thread closes the socket

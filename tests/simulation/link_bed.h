@@ -23,6 +23,7 @@
 #include "conn/rdma/type.h"
 #include "tests/simulation/freed.h"
 #include "tests/simulation/objects.h"
+#include "tests/simulation/run_for.h"
 #include "tests/simulation/world.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
@@ -106,14 +107,7 @@ struct LinkBed final : conn::rdma::LinkUser,
     REQUIRE(link.sender.queue().append(reinterpret_cast<const std::byte*>(bytes.data()),
                                        bytes.size(), settings->limit()) == bytes.size());
   }
-  void run_for(Nanoseconds span) {
-    bool over = false;
-    loop.add_time_event(span, [&] {
-      over = true;
-      return ae::kNoMore;
-    });
-    while (!over) (void)loop.process_events(ae::kFullIteration);
-  }
+  void run_for(Nanoseconds span) { simulation::run_for(loop, span); }
   /// What was called since the last time, in order.
   std::string take() { return std::exchange(calls, {}); }
 

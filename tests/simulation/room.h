@@ -11,6 +11,7 @@
 #include "conn/transports/transports.h"
 #include "tests/simulation/freed.h"
 #include "tests/simulation/objects.h"
+#include "tests/simulation/run_for.h"
 #include "tests/simulation/world.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
@@ -90,14 +91,7 @@ struct Room {
     testing::send(loop, client, bytes);
     REQUIRE(testing::receive(loop, client, size) == bytes);
   }
-  void run_for(Nanoseconds span) {
-    bool over = false;
-    loop.add_time_event(span, [&] {
-      over = true;
-      return ae::kNoMore;
-    });
-    while (!over) (void)loop.process_events(ae::kFullIteration);
-  }
+  void run_for(Nanoseconds span) { simulation::run_for(loop, span); }
   /// Runs until this end has failed; returns how long that took.
   Nanoseconds until_failed(conn::Connection& client) {
     const Nanoseconds begin = world.now();

@@ -7,7 +7,6 @@
 //   AECONN_TORTURE=redial:tcp   only this one; AECONN_TORTURE_NUMBER=20: only this, in-process
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <cerrno>
@@ -28,6 +27,7 @@
 #include "tests/simulation/world.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/shared_loops.h"
 #include "tests/support/testing.h"
 
@@ -71,25 +71,6 @@ const std::vector<Way>& ways() {
   };
   return all;
 }
-
-/// While this exists, no further descriptor can be opened.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit less = before_;
-    const int next = dup(0);
-    close(next);
-    less.rlim_cur = static_cast<rlim_t>(next);
-    setrlimit(RLIMIT_NOFILE, &less);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 // An API call that throws has no effect, so it is repeated.
 template <class Call>
@@ -300,7 +281,7 @@ class Torture {
   int got_ = 0;
   bool over_ = false;  // talks() has seen the end of the connection
   std::uint64_t turns_ = 0, short_at_ = UINT64_MAX;
-  std::optional<NoDescriptors> shortage_;
+  std::optional<testing::NoNewDescriptors> shortage_;
   Nanoseconds enough_at_{};
   std::string complaint_;
 };
