@@ -23,10 +23,22 @@
 
 namespace testing {
 
-/// A socket of TCP with unsent bytes and SO_LINGER.
+/// Waits until the other thread has closed all descriptors of peers.
+inline bool is_closed_aside() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (conn::tcp::closing_aside() != 0) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+/// A socket of TCP with unsent bytes and SO_LINGER. None of an earlier test is being closed, so that
+/// descriptors can be counted.
 class Lingering {
  public:
   Lingering() : listening_(RawSocket::listening(1)) {
+    REQUIRE(is_closed_aside());
     const int small = 4096;  // so that bytes stay unsent for good
     setsockopt(listening_.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     own_ = RawSocket::connect(listening_.endpoint());
@@ -105,7 +117,8 @@ class Attacked {
                                });
                              });
     client_ = RawSocket::connect(address_of(*listener_));
-    const timeval limit{static_cast<time_t>(5 * slower()), 0};
+    // A third of Lingering's wait: a busy disk alone can hold up a test for some seconds.
+    const timeval limit{20, 0};
     setsockopt(client_.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     thread_ = std::thread([this] { ask(); });
     answers();
@@ -150,16 +163,6 @@ class Attacked {
   std::atomic<bool> over_{false}, late_{false};
   std::thread thread_;
 };
-
-/// Waits until the other thread has closed all descriptors of peers.
-inline bool is_closed_aside() {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (conn::tcp::closing_aside() != 0) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 /// Runs the loop until so many descriptors are open: those of a peer are closed elsewhere.
 inline bool descriptors_become(ae::EventLoop& loop, std::size_t count) {
