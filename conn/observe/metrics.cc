@@ -79,6 +79,11 @@ constexpr std::array kRows = {
     Row{"certificates_end", "tls_certificates_end_timestamp_seconds", kGauge, Of::kProcess,
         "Unix time at which the first of this end's certificates ends; 0: it has none."},
     // Rows for statistics of the transport shm.
+    Row{"hellos", "shm_hellos_total", kCounter, Of::kLoop, "Clients whose hello was accepted."},
+    Row{"hello_failures", "shm_hello_failures_total", kCounter, Of::kLoop,
+        "Clients refused because of their hello, or without one."},
+    Row{"peer_errors", "shm_peer_errors_total", kCounter, Of::kLoop,
+        "Connections ended because the peer violated the protocol."},
     Row{"bells_sent", "shm_bells_sent_total", kCounter, Of::kLoop, "Times that a peer was woken."},
     Row{"bells_had", "shm_bells_received_total", kCounter, Of::kLoop,
         "Times that a peer woke this end."},

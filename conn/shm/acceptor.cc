@@ -151,7 +151,7 @@ void Acceptor::receive(Greetings::iterator client) {
   }
   if (answer.status != Answer::kStands) return refuse(client, answer);
   counters_.accept_time.add(shared_->loop().now() - client->began);
-  ++shared_->counters.handshakes;
+  ++shared_->counters.hellos;
   greetings_.erase(client);
   go_on();
 }
@@ -224,7 +224,7 @@ void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   }
   greetings_.erase(client);
   ++counters_.accept_errors;
-  ++shared_->counters.handshake_failures;
+  ++shared_->counters.hello_failures;
   tell(why);
 }
 

@@ -215,7 +215,7 @@ bool ShmCarrier::look() noexcept {
 void ShmCarrier::check_rules() noexcept {
   const char* const broken = link_.broken();
   if (broken == nullptr || !is_open()) return;
-  if (shared_ != nullptr) ++shared_->counters.protocol_errors;
+  if (shared_ != nullptr) ++shared_->counters.peer_errors;
   fail_with(EPROTO, "", " broke a rule of shm: ", broken);
   ::shutdown(link_.descriptor().get(), SHUT_RDWR);
   stop_watching();

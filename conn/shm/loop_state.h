@@ -39,7 +39,7 @@ class HotItem {
 };
 
 struct Counters {
-  std::uint64_t handshakes = 0, handshake_failures = 0, protocol_errors = 0;
+  std::uint64_t hellos = 0, hello_failures = 0, peer_errors = 0;
   std::uint64_t bells_sent = 0, bells_had = 0, wakes_in_vain = 0, ring_bytes = 0;
 };
 

@@ -95,9 +95,9 @@ std::vector<Capacity> ShmType::capacity(const Endpoint& endpoint, std::uint64_t 
 Statistics ShmType::statistics(ae::EventLoop& loop) const {
   Statistics all = Transport::statistics(loop);
   const Counters& c = LoopState::of(*this, loop).counters;
-  all.insert(all.end(), {{"handshakes", c.handshakes},
-                         {"handshake_failures", c.handshake_failures},
-                         {"protocol_errors", c.protocol_errors},
+  all.insert(all.end(), {{"hellos", c.hellos},
+                         {"hello_failures", c.hello_failures},
+                         {"peer_errors", c.peer_errors},
                          {"bells_sent", c.bells_sent},
                          {"bells_had", c.bells_had},
                          {"wakes_in_vain", c.wakes_in_vain},

@@ -91,6 +91,10 @@ TEST_CASE("metrics: each statistic of each transport has help and a type", "[met
       REQUIRE(line == "# TYPE " + metric + (total ? " counter" : " gauge"));
     } else {
       REQUIRE(line.starts_with(metric + "{scheme=\""));
+      // A metric that is named after a transport counts nothing of others.
+      for (const std::string_view owner : {"tls", "shm", "rdma"})
+        if (metric.starts_with("aeconn_" + std::string(owner) + "_"))
+          REQUIRE(line.find(owner, metric.size() + 1) != std::string::npos);
       ++samples;
     }
     before = line;

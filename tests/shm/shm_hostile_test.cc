@@ -54,7 +54,7 @@ std::string failure(Server& server, conn::Connection& connection) {
   testing::Collector collector(connection);
   RUN_UNTIL(server.loop, collector.over());
   CHECK(collector.error == EPROTO);
-  CHECK(server.count("protocol_errors") == 1);
+  CHECK(server.count("peer_errors") == 1);
   return connection.last_error();
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("shm hostile: a client without two good memories is refused with the r
       CHECK(twice.answer() == conn::shm::Answer::kRule);
     }
     CHECK(server.accepted.empty());
-    CHECK(server.count("handshake_failures") == 3);
+    CHECK(server.count("hello_failures") == 3);
     CHECK(server.count("accept_errors") == 3);
     CHECK(testing::open_descriptors_become(idle));
   }
@@ -104,7 +104,7 @@ TEST_CASE("shm hostile: a client that sends no hello is refused in time",
   CHECK_THAT(server.refused.front(), Contains("handshake-timeout"));
   CHECK(silent.answer() == conn::shm::Answer::kRule);
   CHECK(slow.answer() == conn::shm::Answer::kRule);
-  CHECK(server.count("handshake_failures") == 2);
+  CHECK(server.count("hello_failures") == 2);
 }
 
 TEST_CASE("shm hostile: max-handshakes hanging clients do not keep an honest one out",
