@@ -87,7 +87,7 @@ inline std::string_view c_string(std::string_view text) { return text.substr(0, 
 std::span<const Command> data_commands();        // commands_data.cc
 std::span<const Command> connection_commands();  // commands_connection.cc
 std::span<const Command> server_commands();      // commands_server.cc
-void info_command(Call& call);                   // figures.cc
+void info_command(Call& call);                   // info.cc
 
 /// Sets a configuration parameter as CONFIG SET does. Returns the reason of a refusal, or "".
 std::string configure(Config& config, std::string_view name, std::string_view value);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "conn/error.h"
@@ -147,13 +146,6 @@ Verdict ports(const Facts& facts) {
     return {kRow, Level::kFailed, all.empty() ? "the devices have no port" : joined(all), remedy};
   if (first_down.empty()) return {.row = kRow, .text = joined(all)};
   return {kRow, Level::kNote, joined(all), remedy};
-}
-
-std::span<const Row> rows() noexcept {
-  static constexpr std::array<Row, 12> kRows{build,   libraries, modules,    device_files,
-                                             devices, ports,     gids,       addresses,
-                                             packets, marking,   processors, descriptors};
-  return kRows;
 }
 
 }  // namespace doctor
