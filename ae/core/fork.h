@@ -2,7 +2,8 @@
 #pragma once
 // Support for fork(): MadeHere tells whether an object was created in this process or inherited
 // from its parent. fork() waits until other threads have unlocked a Mutex, so that it does not stay
-// locked in the child for ever.
+// locked in the child for ever. For the same reason objects that are made when they are first used
+// are made by once() (ae/once.h), not as static variables of functions.
 
 #include <atomic>
 #include <mutex>

@@ -17,6 +17,7 @@
 #include "ae/core/fork.h"
 #include "ae/core/poster.h"
 #include "ae/loops.h"
+#include "ae/once.h"
 
 namespace ae { inline namespace AECONN_ABI {
 namespace {
@@ -66,10 +67,8 @@ using QuestionPtr = std::shared_ptr<Question>;
 /// The unanswered questions of the whole process.
 class Board {
  public:
-  /// The board is never destroyed, because threads may ask questions until the process ends.
   static Board& get() {
-    static auto* const only = new Board;
-    return *only;
+    return once([] { return Board(); });
   }
 
   /// Answers the question, unless another call has begun to answer it. To be called on the loop's

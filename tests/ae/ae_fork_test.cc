@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"
+#include "ae/once.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 
@@ -94,6 +97,26 @@ void fork_beside_posts() {
     loop.process_events(ae::kFullIteration | ae::kDontWait);
   }
 }
+
+std::atomic<bool> making{false}, held{false};
+
+/// An object that is made when it is first used. While `held` is set, making it does not end.
+int& made_slowly() {
+  return ae::once([] {
+    making = true;
+    while (held) std::this_thread::yield();
+    return 7;
+  });
+}
+
+/// Counts its objects. It can be neither copied nor moved, as an object with a mutex.
+struct Counted {
+  Counted() { ++count; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --count; }
+  static inline std::atomic<int> count{0};
+};
 
 }  // namespace
 
@@ -249,6 +272,44 @@ TEST_CASE("fork: a child asks its own loops though the parent waited for an answ
   go_on = true;
   asker.join();
   REQUIRE(failed == 0);
+}
+
+TEST_CASE("fork: a child makes what another thread of its parent is about to make", "[ae][fork]") {
+  held = true;
+  std::thread first([] { made_slowly(); });
+  while (!making) std::this_thread::yield();
+  const int status = in_child([] {
+    held = false;
+    return made_slowly() == 7 ? 0 : 1;
+  });
+  held = false;
+  first.join();
+  CHECK(status == 0);
+  CHECK(&made_slowly() == &made_slowly());
+}
+
+TEST_CASE("once: threads that make an object at the same time get the same one", "[ae][fork]") {
+  static std::atomic<int> inside{0};
+  static std::atomic<bool> refuses{true};
+  constexpr int kThreads = 4;
+  const auto get = []() -> Counted& {
+    return ae::once([] {
+      if (refuses) throw std::bad_alloc();
+      ++inside;
+      while (inside < kThreads) std::this_thread::yield();
+      return Counted();
+    });
+  };
+  CHECK_THROWS_AS(get(), std::bad_alloc);
+  refuses = false;
+  std::array<Counted*, kThreads> got{};
+  std::vector<std::thread> threads;
+  for (Counted*& each : got) threads.emplace_back([&] { each = &get(); });
+  for (std::thread& each : threads) each.join();
+  for (Counted* const each : got) CHECK(each == got.front());
+  CHECK(Counted::count == 1);
+  CHECK(inside == kThreads);  // the next calls make none
+  CHECK(&get() == got.front());
 }
 
 TEST_CASE("fork: a group of loops ends in a child without its threads", "[ae][fork][group]") {
