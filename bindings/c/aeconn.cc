@@ -9,6 +9,7 @@
 #include <functional>
 #include <new>
 
+#include "ae/once.h"
 #include "c/internal.h"
 #include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
@@ -70,8 +71,7 @@ int caught() noexcept {
 }
 
 conn::Registry& registry() {
-  static auto* const all = new conn::Registry(conn::all_transports());
-  return *all;
+  return ae::once([] { return conn::Registry(conn::all_transports()); });
 }
 
 std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept {

@@ -7,7 +7,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -30,7 +29,9 @@
 #include <utility>
 #include <vector>
 
+#include "ae/core/fork.h"
 #include "ae/core/signals_off.h"
+#include "ae/once.h"
 #include "conn/kit/interruption.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -47,11 +48,10 @@ class ResolverCategory final : public std::error_category {
 };
 
 const ResolverCategory& resolver_category() {
-  // Never destroyed: threads may use it while the process exits.
-  alignas(ResolverCategory) static std::byte room[sizeof(ResolverCategory)];
-  static const ResolverCategory& category = *new (room) ResolverCategory;
-  return category;
+  return ae::once([] { return ResolverCategory(); });
 }
+// Made before main(), so that a failure does not need memory for it.
+[[maybe_unused]] const ResolverCategory& resolver_category_made = resolver_category();
 
 const in6_addr* v4_mapped_tail(const SocketAddress& address, in_addr& out) {
   if (address.family() == AF_INET) {
@@ -159,6 +159,7 @@ struct Request {
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
+  const ae::MadeHere made_here{};  // whether a child of fork() has inherited the request
   Resolved result;
   // The lookup whose result this request waits for; guarded by the pool's mutex.
   std::weak_ptr<Job> job;
@@ -174,23 +175,12 @@ struct Job {
 };
 using JobPtr = std::shared_ptr<Job>;
 
-/// The threads that make lookups. They exist only while there are lookups, and are detached. Each
-/// holds the pool by a shared pointer, so that the program can end while a thread still waits for a
-/// name server.
-class Pool : public std::enable_shared_from_this<Pool> {
+/// The threads that make lookups. They exist only while there are lookups, and are detached: a
+/// program may end while a thread still waits for a name server.
+class Pool {
  public:
   static Pool& instance() {
-    // The pool is never destroyed, because fork handlers and lookup threads may outlive main().
-    static const auto* const pool = [] {
-      const auto* made = new std::shared_ptr<Pool>(std::make_shared<Pool>());
-      the_pool = made->get();
-      // The parent's lookup threads do not exist in a child of fork(), so the child starts with an
-      // empty pool.
-      pthread_atfork([] { the_pool->mutex_.lock(); }, [] { the_pool->mutex_.unlock(); },
-                     [] { the_pool->begin_anew(); });
-      return made;
-    }();
-    return **pool;
+    return ae::once([] { return Pool(); });
   }
 
   Pool() { running_.reserve(kMostThreads); }
@@ -199,6 +189,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// answered with that failure before this returns.
   void submit(const std::string& host, const std::shared_ptr<Request>& request) {
     std::unique_lock lock(mutex_);
+    forget_parent();
     JobPtr job = joinable(host);
     if (job == nullptr) {
       job = std::make_shared<Job>(host);
@@ -220,6 +211,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   /// Cancels a request. It may still receive its answer if that is being delivered at this moment.
   void leave(const Request& request) noexcept {
+    if (request.made_here.inherited()) return;
     const std::lock_guard lock(mutex_);
     const JobPtr job = request.job.lock();
     if (job == nullptr) return;
@@ -242,17 +234,18 @@ class Pool : public std::enable_shared_from_this<Pool> {
   // A request does not join a lookup that is older than this, because that may have begun while the
   // network was down.
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
-  static inline Pool* the_pool = nullptr;
 
-  void begin_anew() noexcept {  // called in a child of fork(), with the mutex locked
+  /// To be called with the mutex locked. In a child of fork() the parent's lookup threads do not
+  /// exist, so the child starts with an empty pool, and with a condition variable that no thread
+  /// waits for.
+  void forget_parent() {
+    if (!made_here_.inherited()) return;
+    std::construct_at(&changed_);
+    made_here_.renew();
     threads_ = 0;
     watched_ = false;
     line_.clear();
     running_.clear();
-    // Replaced, because the threads that waited for this condition variable exist only in the
-    // parent.
-    std::construct_at(&changed_);
-    mutex_.unlock();
   }
 
   JobPtr joinable(const std::string& host) const {
@@ -292,7 +285,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   void start_thread() {
     const ae::SignalsOff off;
-    std::thread([self = shared_from_this()] { self->work(); }).detach();
+    std::thread([this] { work(); }).detach();
   }
 
   /// Returns the earliest time at which another lookup may start; TimePoint::min(): it may start
@@ -364,8 +357,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // signalled when another lookup may be able to start
+  ae::Mutex mutex_;
+  ae::MadeHere made_here_;
+  std::condition_variable_any changed_;  // signalled when another lookup may be able to start
   std::deque<JobPtr> line_;
   std::vector<JobPtr> running_;  // the lookups in progress, in the order of their start
   int threads_ = 0;

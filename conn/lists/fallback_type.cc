@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "ae/once.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
 #include "conn/kit/defaults.h"
@@ -84,16 +85,17 @@ class FallbackListener final : public Listener {
 }  // namespace
 
 const OptionTable& list_options() {
-  constexpr ae::Duration kLongest = 24h;
-  constexpr OptionSide kConnecting = OptionSide::kConnecting;
-  static const auto& table = *new OptionTable(
-      "a list of schemes",
-      {{"",
-        {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
-                             "head start of each candidate before the next begins beside it"),
-         OptionRow::duration("connect-timeout", kConnecting, defaults::kConnectTimeout, 1ms,
-                             kLongest, "for all candidates together")}}});
-  return table;
+  return ae::once([] {
+    constexpr ae::Duration kLongest = 24h;
+    constexpr OptionSide kConnecting = OptionSide::kConnecting;
+    return OptionTable(
+        "a list of schemes",
+        {{"",
+          {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
+                               "head start of each candidate before the next begins beside it"),
+           OptionRow::duration("connect-timeout", kConnecting, defaults::kConnectTimeout, 1ms,
+                               kLongest, "for all candidates together")}}});
+  });
 }
 
 FallbackType::FallbackType(std::string name, std::vector<Candidate> candidates,

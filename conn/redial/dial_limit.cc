@@ -5,11 +5,12 @@
 #include <new>
 #include <utility>
 
+#include "ae/once.h"
+
 namespace conn { inline namespace AECONN_ABI {
 
 DialLimit& DialLimit::of_process() {
-  static auto& one = *new DialLimit(32);
-  return one;
+  return ae::once([] { return DialLimit(32); });
 }
 
 DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> granted) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "ae/once.h"
 #include "conn/error.h"
 #include "conn/shm/hello.h"
 #include "conn/url/spin_option.h"
@@ -14,7 +15,7 @@ using namespace std::chrono_literals;
 const OptionTable& option_table() {
   using Row = OptionRow;
   constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
-  static const auto& table = *new OptionTable([] {
+  return ae::once([] {
     const Settings d;
     std::vector<OptionRow> rows;
     for (const char* const name :
@@ -41,8 +42,7 @@ const OptionTable& option_table() {
     const std::vector<OptionRow> spin = spin_rows();
     rows.insert(rows.end(), spin.begin(), spin.end());
     return OptionTable("shm", {{"", std::move(rows)}});
-  }());
-  return table;
+  });
 }
 
 Options socket_options(const Options& options) {

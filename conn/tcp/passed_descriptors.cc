@@ -18,6 +18,7 @@
 
 #include "ae/core/fork.h"
 #include "ae/core/signals_off.h"
+#include "ae/once.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -95,12 +96,9 @@ void drain_and_close(int socket) noexcept {
 /// nothing is left.
 class Closer {
  public:
-  /// Returns the only instance. It is never destroyed, because its thread may still run when the
-  /// process exits.
-  static Closer& get() noexcept {
-    alignas(Closer) static std::byte room[sizeof(Closer)];
-    static Closer* const closer = new (room) Closer;
-    return *closer;
+  /// Returns the only instance.
+  static Closer& get() {
+    return ae::once([] { return Closer(); });
   }
   std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
@@ -179,6 +177,9 @@ class Closer {
   bool running_ = false;
   ae::MadeHere made_here_;
 };
+
+// Made before main(), so that closing needs no memory for it.
+[[maybe_unused]] const Closer& closer_made = Closer::get();
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <vector>
 
+#include "ae/once.h"
 #include "conn/error.h"
 #include "conn/tcp/trusted_senders.h"
 
@@ -21,8 +22,7 @@ constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
 // Returns a Settings object with the default of every option, as the member initializers set it.
 const Settings& defaults() {
-  static const auto& all = *new Settings;
-  return all;
+  return ae::once([] { return Settings(); });
 }
 
 OptionRow backlog() {
@@ -158,79 +158,83 @@ SocketAddress parse_source(OptionReader& options) {
 const OptionTable& tcp_options() {
   using Row = OptionRow;
   constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
-  static const auto& table = *new OptionTable(
-      "tcp",
-      {{"",
-        {backlog(), accept_batch(), max_connections(),
-         Row::flag("reuseport", kListener, defaults().reuseport,
-                   "`SO_REUSEPORT`: several listeners share the port"),
-         Row::text("proxy-protocol", kListener, "no", "no, or addresses and networks, by commas",
-                   "proxies whose connections begin with a PROXY header"),
-         connect_timeout("for all of connect(): lookup and every address"),
-         Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
-                   "address to connect from; no name"),
-         spread_row(defaults().spread),
-         Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
-         // The maximum of 9 h is just below the kernel's limit for TCP_KEEPIDLE, 32767 s.
-         Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
-                       "silence before the kernel probes; 0: off"),
-         Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,
-                       "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
-         Row::duration("linger", kBoth, defaults().linger, 0s, 1h,
-                       "how long close() may deliver; 0: a plain close(2)"),
-         EndLinger::row("as `linger`, where the loop ends under the connection"),
-         IdleTimeout::row(),
-         Row::flag("mptcp", kBoth, defaults().mptcp,
-                   "Multipath TCP, where the peer has it, too; else plain TCP"),
-         Row::text("bind-device", kBoth, "the route's", "a network device",
-                   "`SO_BINDTODEVICE`: packets use this device alone, as `eth0`"),
-         Row::number("mark", kBoth, defaults().mark, 0, UINT32_MAX,
-                     "`SO_MARK` of the packets, for rules of the routing and the firewall; 0: none")
-             .tuning(),
-         Row::number("traffic-class", kBoth, 0, 0, 255,
-                     "of the packets; the upper six bits are the DSCP")
-             .by_default("the kernel's")
-             .tuning(),
-         send_buffer(),
-         buffer("receive-buffer", defaults().receive_buffer,
-                "`SO_RCVBUF`; 0: the kernel decides and adapts"),
-         Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
-                    "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
-             .or_word({"no"})
-             .tuning()}}},
-      {FormerOption::renamed("dscp", "traffic-class", 4)});
-  return table;
+  return ae::once([] {
+    return OptionTable(
+        "tcp",
+        {{"",
+          {backlog(), accept_batch(), max_connections(),
+           Row::flag("reuseport", kListener, defaults().reuseport,
+                     "`SO_REUSEPORT`: several listeners share the port"),
+           Row::text("proxy-protocol", kListener, "no", "no, or addresses and networks, by commas",
+                     "proxies whose connections begin with a PROXY header"),
+           connect_timeout("for all of connect(): lookup and every address"),
+           Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
+                     "address to connect from; no name"),
+           spread_row(defaults().spread),
+           Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
+           // The maximum of 9 h is just below the kernel's limit for TCP_KEEPIDLE, 32767 s.
+           Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
+                         "silence before the kernel probes; 0: off"),
+           Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,
+                         "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
+           Row::duration("linger", kBoth, defaults().linger, 0s, 1h,
+                         "how long close() may deliver; 0: a plain close(2)"),
+           EndLinger::row("as `linger`, where the loop ends under the connection"),
+           IdleTimeout::row(),
+           Row::flag("mptcp", kBoth, defaults().mptcp,
+                     "Multipath TCP, where the peer has it, too; else plain TCP"),
+           Row::text("bind-device", kBoth, "the route's", "a network device",
+                     "`SO_BINDTODEVICE`: packets use this device alone, as `eth0`"),
+           Row::number(
+               "mark", kBoth, defaults().mark, 0, UINT32_MAX,
+               "`SO_MARK` of the packets, for rules of the routing and the firewall; 0: none")
+               .tuning(),
+           Row::number("traffic-class", kBoth, 0, 0, 255,
+                       "of the packets; the upper six bits are the DSCP")
+               .by_default("the kernel's")
+               .tuning(),
+           send_buffer(),
+           buffer("receive-buffer", defaults().receive_buffer,
+                  "`SO_RCVBUF`; 0: the kernel decides and adapts"),
+           Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
+                      "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
+               .or_word({"no"})
+               .tuning()}}},
+        {FormerOption::renamed("dscp", "traffic-class", 4)});
+  });
 }
 
 const OptionTable& unix_options() {
-  constexpr std::string_view kDelivered =
-      "leave it out, what was written is with the peer's kernel already";
-  static const auto& table = *new OptionTable(
-      "unix",
-      {{"",
-        {backlog(), accept_batch(), max_connections(),
-         OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
-                         "permissions of the socket's file"),
-         OptionRow::text("group", OptionSide::kListener, "the process's", "a name or number",
-                         "group of the socket's file"),
-         OptionRow::flag("proxy-protocol", OptionSide::kListener, false,
-                         "each connection begins with a PROXY header"),
-         connect_timeout("how long a full backlog is waited for"), IdleTimeout::row(),
-         send_buffer()}}},
-      {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
-       FormerOption::gone("receive-buffer",
-                          "leave it out, or set the sender's send-buffer: Linux limits what waits "
-                          "in a Unix socket by that alone")});
-  return table;
+  return ae::once([] {
+    constexpr std::string_view kDelivered =
+        "leave it out, what was written is with the peer's kernel already";
+    return OptionTable(
+        "unix",
+        {{"",
+          {backlog(), accept_batch(), max_connections(),
+           OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
+                           "permissions of the socket's file"),
+           OptionRow::text("group", OptionSide::kListener, "the process's", "a name or number",
+                           "group of the socket's file"),
+           OptionRow::flag("proxy-protocol", OptionSide::kListener, false,
+                           "each connection begins with a PROXY header"),
+           connect_timeout("how long a full backlog is waited for"), IdleTimeout::row(),
+           send_buffer()}}},
+        {FormerOption::gone("linger", kDelivered), FormerOption::gone("end-linger", kDelivered),
+         FormerOption::gone(
+             "receive-buffer",
+             "leave it out, or set the sender's send-buffer: Linux limits what waits "
+             "in a Unix socket by that alone")});
+  });
 }
 
 const OptionTable& vsock_options() {
-  static const auto& table = *new OptionTable(
-      "vsock",
-      {{"",
-        {backlog(), accept_batch(), max_connections(),
-         connect_timeout("how long the other machine is waited for"), IdleTimeout::row()}}});
-  return table;
+  return ae::once([] {
+    return OptionTable("vsock", {{"",
+                                  {backlog(), accept_batch(), max_connections(),
+                                   connect_timeout("how long the other machine is waited for"),
+                                   IdleTimeout::row()}}});
+  });
 }
 
 Settings tcp_settings(const Options& options) {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 
+#include "ae/once.h"
 #include "conn/error.h"
 #include "conn/kit/descriptor.h"
 #include "conn/tls/engine/engine.h"
@@ -66,8 +67,7 @@ void on_message(int outgoing, int, int content_type, const void* bytes, std::siz
 void append_key(const SSL* ssl, const char* line);
 
 int index_of_context() {
-  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
-  return index;
+  return ae::once([] { return SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr); });
 }
 
 const Context& context_of(const SSL_CTX* context) {

@@ -236,8 +236,8 @@ Failure Handshake::result_of(Engine::Step step) const {
     return expired.empty() ? Failure() : Failure{Errc::kVerification, with_peer() + expired};
   }
   const Failure& own = session_.engine().failure();
-  const Failure& below = session_.why_below();
-  const Failure& cause = below && own.code != Errc::kVerification ? below : own;
+  const Failure* const below = session_.why_below();
+  const Failure& cause = below != nullptr && own.code != Errc::kVerification ? *below : own;
   return {cause.code, with_peer() + cause.text};
 }
 

@@ -143,21 +143,21 @@ bool Session::flush(ae::TimePoint until) {
   return engine_->output().unsent() == 0;
 }
 
-const Failure& Session::why_below() const noexcept {
-  alignas(Failure) static std::byte room[sizeof(Failure)];
-  static const Failure& none = *new (room) Failure;  // allocates nothing, and is never destroyed
-  return engine_->wire_failed() ? below_.carrier().why_ended() : none;
+const Failure* Session::why_below() const noexcept {
+  if (!engine_->wire_failed()) return nullptr;
+  const Failure& why = below_.carrier().why_ended();
+  return why ? &why : nullptr;
 }
 
 Failure Session::why_failed(const char* what) const noexcept {
   const Failure& own = engine_->failure();
-  const Failure& below = why_below();
-  const bool is_below = below && own.code != Errc::kTruncated;
+  const Failure* const below = why_below();
+  const bool is_below = below != nullptr && own.code != Errc::kTruncated;
   Failure why = out_of_memory();
-  why.code = is_below ? below.code : own.code;
+  why.code = is_below ? below->code : own.code;
   try {
     why = is_below
-              ? below
+              ? *below
               : Failure(own.code, what + below_.carrier().facts().peer_address() + ": " + own.text);
   } catch (const std::bad_alloc&) {
     // if memory runs out, only the failure's text is lost; its code is set

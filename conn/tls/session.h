@@ -78,10 +78,10 @@ class Session {
   bool flush(ae::TimePoint until);
 
   // --- failures ----------------------------------------------------------------------------------
-  /// Returns the failure of the connection below; empty if that did not cause the end. Uses its
+  /// Returns the failure of the connection below; null if that did not cause the end. Uses its
   /// why_ended(), since a failed connection below reports its failure only after earlier input has
   /// been read, and nothing reads it once this connection has failed.
-  const Failure& why_below() const noexcept;
+  const Failure* why_below() const noexcept;
   /// Returns why the engine has failed. `what` begins the text, before the peer's address: "read
   /// from ".
   Failure why_failed(const char* what) const noexcept;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ae/once.h"
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -194,16 +195,17 @@ std::vector<Row> rows_of_both(const Settings& d) {
 }  // namespace
 
 const OptionTable& tls_options() {
-  static const auto& d = *new Settings;  // object that holds the defaults of all options
-  static const auto& table = *new OptionTable(
-      "tls",
-      {{"Who we are, and whom we trust", trust_rows(d)},
-       {"What is spoken", protocol_rows(d)},
-       {"Sessions, limits, the rest", session_rows(d)},
-       {"Of both layers", rows_of_both(d)}},
-      {FormerOption::gone("tickets",
-                          "leave it out, or give resumption=no to send no tickets at all")});
-  return table;
+  return ae::once([] {
+    const Settings d;  // object that holds the defaults of all options
+    return OptionTable(
+        "tls",
+        {{"Who we are, and whom we trust", trust_rows(d)},
+         {"What is spoken", protocol_rows(d)},
+         {"Sessions, limits, the rest", session_rows(d)},
+         {"Of both layers", rows_of_both(d)}},
+        {FormerOption::gone("tickets",
+                            "leave it out, or give resumption=no to send no tickets at all")});
+  });
 }
 
 Settings parse_settings(const Options& given) {

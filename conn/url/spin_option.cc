@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "ae/once.h"
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -67,8 +68,7 @@ ae::Spin spin_from(OptionReader& options) {
 }
 
 const OptionTable& spin_options() {
-  static const auto& table = *new OptionTable("spin", {{"", spin_rows()}}, former_spin_options());
-  return table;
+  return ae::once([] { return OptionTable("spin", {{"", spin_rows()}}, former_spin_options()); });
 }
 
 ae::Spin parse_spin(std::string_view text) {

@@ -139,7 +139,7 @@ TEST_CASE("tls session: a failure of the connection below is reported as its own
   char byte;
   REQUIRE(both.a.engine().read(&byte, 1) == -1);
   REQUIRE(both.a.engine().failed());
-  REQUIRE(both.a.why_below().code == std::errc::connection_reset);
+  REQUIRE(both.a.why_below()->code == std::errc::connection_reset);
   REQUIRE(both.a.why_failed("read from ").code == std::errc::connection_reset);
 }
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "ae/once.h"
 #include "conn/kit/saturating.h"
 #include "conn/rdma/device/remembered_text.h"
 #include "conn/rdma/protocol/wire.h"
@@ -244,9 +245,8 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  static auto& known =
-      *new RememberedText;  // reading the limits is slow if there are many mappings
-  return known.get([&] {
+  // Reading the limits is slow if there are many mappings.
+  return ae::once([] { return RememberedText(); }).get([&] {
     // A limit counts as nearly reached if it allows fewer than this many more connections: the
     // numbers are estimates, which may be wrong by a few connections.
     constexpr std::uint64_t kFew = 16;

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "ae/once.h"
 #include "conn/error.h"
 #include "conn/url/spin_option.h"
 
@@ -136,22 +137,22 @@ std::vector<FormerOption> former_options() {
 }  // namespace
 
 std::uint64_t half_of_memory() noexcept {
-  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
   if (pages <= 0 || size <= 0) return 0;
   return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
 }
 
 const OptionTable& Settings::options() {
-  static const auto& d = *new Settings;  // settings that hold the default value of every option
-  static const auto& table =
-      *new OptionTable("rdma",
+  return ae::once([] {
+    const Settings d;  // settings that hold the default value of every option
+    return OptionTable("rdma",
                        {{"Windows and queues", window_rows(d)},
                         {"Times", time_rows(d)},
                         {"Devices, addresses, listeners", place_rows(d)},
                         {"The network under a connection", Fabric::rows()},
                         {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}},
                        former_options());
-  return table;
+  });
 }
 
 Settings Settings::from(const Options& given) {

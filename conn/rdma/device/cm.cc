@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <span>
 
+#include "ae/once.h"
 #include "conn/kit/local_addresses.h"
 #include "conn/rdma/device/reject_reason.h"
 #include "conn/rdma/device/route.h"
@@ -35,8 +36,6 @@ SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.ge
 // Throws if the process has no free file descriptors. libibverbs searches for its drivers only
 // once, so a process that has none at that moment would be without RDMA for the rest of its life.
 static void require_descriptors() {
-  static std::atomic<bool> had_them{false};
-  if (had_them) return;
   std::array<int, 12> spare{};
   std::size_t count = 0;
   int err = 0;
@@ -45,16 +44,25 @@ static void require_descriptors() {
   for (const int fd : std::span(spare).first(count))
     if (fd >= 0) close(fd);
   if (err != 0) throw VerbsError("rdma_create_event_channel", err);
-  had_them = true;
 }
 
-// Calls ibv_fork_init() before any memory is registered. Without it, on older kernels, a forked
-// child could take registered pages away from this process (ibv_fork_init(3)); newer kernels copy
-// such pages, and then the call costs nothing.
+// Calls ibv_fork_init() before any memory is registered, in one thread. Without it, on older
+// kernels, a forked child could take registered pages away from this process (ibv_fork_init(3));
+// newer kernels copy such pages, and then the call costs nothing.
 static rdma_event_channel* create_channel() {
-  require_descriptors();
-  static const int fork_safe = ibv_fork_init();
-  (void)fork_safe;
+  struct Preparation {
+    ae::Mutex mutex;
+    bool done = false;
+  };
+  Preparation& preparation = ae::once([] { return Preparation(); });
+  {
+    const std::lock_guard lock(preparation.mutex);
+    if (!preparation.done) {
+      require_descriptors();
+      (void)ibv_fork_init();
+      preparation.done = true;
+    }
+  }
   return rdma_create_event_channel();
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "ae/once.h"
 #include "conn/kit/local_addresses.h"
 #include "conn/rdma/device/remembered_text.h"
 
@@ -98,8 +99,9 @@ std::string devices_text(const std::vector<DeviceHere>& devices) {
 }
 
 std::string devices_text() {
-  static auto& known = *new RememberedText;
-  return known.get([] { return devices_text(devices_here(local_addresses())); });
+  return ae::once([] { return RememberedText(); }).get([] {
+    return devices_text(devices_here(local_addresses()));
+  });
 }
 
 }}}  // namespace conn::rdma

@@ -11,9 +11,11 @@
 #include <link.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 
+#include "ae/once.h"
 #include "conn/rdma/device/functions.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -32,9 +34,9 @@ struct Library {
 
 // Loads both libraries, libibverbs first, because librdmacm needs it.
 const std::array<Library, 2>& both() {
-  static const auto& loaded =
-      *new std::array<Library, 2>{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
-  return loaded;
+  return ae::once([] {
+    return std::array<Library, 2>{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
+  });
 }
 
 }  // namespace
@@ -94,12 +96,17 @@ Function* find(In in, const char* name) noexcept {
   result name##_linked parameters __asm__(#name);                      \
   __attribute__((visibility("hidden"))) result name parameters { return name##_linked arguments; }
 #else
-#define FORWARD(library, result, name, parameters, arguments, without)                            \
-  __attribute__((visibility("hidden"))) result name parameters {                                  \
-    static const auto call = conn::rdma::find<result parameters>(conn::rdma::In::library, #name); \
-    if (call != nullptr) return call arguments;                                                   \
-    errno = ENOSYS;                                                                               \
-    return without;                                                                               \
+#define FORWARD(library, result, name, parameters, arguments, without)            \
+  __attribute__((visibility("hidden"))) result name parameters {                  \
+    static constinit std::atomic<result(*) parameters> known{nullptr};            \
+    auto* call = known.load(std::memory_order_acquire);                           \
+    if (call == nullptr) {                                                        \
+      call = conn::rdma::find<result parameters>(conn::rdma::In::library, #name); \
+      known.store(call, std::memory_order_release);                               \
+    }                                                                             \
+    if (call != nullptr) return call arguments;                                   \
+    errno = ENOSYS;                                                               \
+    return without;                                                               \
   }
 #endif
 // NOLINTEND(bugprone-macro-parentheses)

@@ -17,7 +17,8 @@
 #include <mutex>
 #include <new>
 
-#include "ae/core/fork.h"
+#include "ae/once.h"
+#include "conn/rdma/device/remembered_text.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -83,21 +84,8 @@ std::string look_for_limit(std::uint64_t wanted) {
 
 std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
-  // The result is kept for a second: counting the mappings takes milliseconds if there are many,
-  // and failures come in bursts.
-  // The mutex and the text are never destroyed: threads may use them while the process exits.
-  alignas(ae::Mutex) static std::byte mutex_room[sizeof(ae::Mutex)];
-  static ae::Mutex& mutex = *new (mutex_room) ae::Mutex;
-  alignas(std::string) static std::byte room[sizeof(std::string)];
-  static std::string& known = *new (room) std::string;
-  static std::chrono::steady_clock::time_point until{};
-  const std::lock_guard lock(mutex);
-  const auto now = std::chrono::steady_clock::now();
-  if (now >= until) {
-    known = look_for_limit(wanted);
-    until = now + std::chrono::seconds(1);
-  }
-  return known;
+  // Counting the mappings takes milliseconds if there are many, and failures come in bursts.
+  return ae::once([] { return RememberedText(); }).get([&] { return look_for_limit(wanted); });
 }
 
 // --- counting ------------------------------------------------------------------------------------
@@ -115,10 +103,7 @@ bool is_memory_limit(const Failure& failure) noexcept {
 
 // --- pages ---------------------------------------------------------------------------------------
 
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
+std::size_t page_size() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 std::size_t round_to_pages(std::size_t size) noexcept {
   return (size + page_size() - 1) / page_size() * page_size();

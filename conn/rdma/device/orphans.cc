@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "ae/once.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
@@ -17,8 +19,7 @@ struct Home {
 };
 
 Home& home() {
-  static Home* const made = new Home;
-  return *made;
+  return ae::once([] { return Home(); });
 }
 
 std::atomic<bool> are_there{false};

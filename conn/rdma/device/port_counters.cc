@@ -10,6 +10,7 @@
 #include <new>
 
 #include "ae/core/fork.h"
+#include "ae/once.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -30,8 +31,7 @@ struct Known {
 };
 
 Known& known() {
-  static auto& all = *new Known;
-  return all;
+  return ae::once([] { return Known(); });
 }
 
 }  // namespace

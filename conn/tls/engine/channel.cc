@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "ae/once.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
@@ -16,11 +18,10 @@ constexpr int kNextIsControl = 74, kControlIsOver = 75;
 }  // namespace
 
 BIO* Channel::make_bio() {
-  // The method tables are never freed, since connections may be destroyed after main() has
-  // returned.
-  static BIO_METHOD* const method = make_method(false);
-  static BIO_METHOD* const kernel_method = make_method(true);
-  BIO* bio = BIO_new(kernel.possible() ? kernel_method : method);
+  const BioMethodPtr& method = kernel.possible()
+                                   ? ae::once([] { return BioMethodPtr(make_method(true)); })
+                                   : ae::once([] { return BioMethodPtr(make_method(false)); });
+  BIO* bio = BIO_new(method.get());
   if (bio == nullptr) throw std::bad_alloc();
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ae/once.h"
 #include "conn/tls/engine/reasons.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -21,8 +22,7 @@ constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
 
 int index_of_engine() {
-  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
-  return index;
+  return ae::once([] { return SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr); });
 }
 
 /// Returns the fewest bytes that a record of data has beside the data: header and tag, in TLS 1.3

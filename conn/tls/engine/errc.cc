@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine/errc.h"
 
-#include <cstddef>
-#include <new>
 #include <string>
+
+#include "ae/once.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -45,10 +45,10 @@ class Category final : public std::error_category {
 }  // namespace
 
 const std::error_category& category() noexcept {
-  // Never destroyed: threads may use it while the process exits.
-  alignas(Category) static std::byte room[sizeof(Category)];
-  static const Category& one = *new (room) Category;
-  return one;
+  return ae::once([] { return Category(); });
 }
+
+// Made before main(), so that a failure does not need memory for it.
+[[maybe_unused]] static const std::error_category& category_made = category();
 
 }}}  // namespace conn::tls
