@@ -66,7 +66,15 @@ nothing_ends() {
   undefined=$(nm -A -u "$build/libaeconn.a" && nm -A -D -u "$build/libaeconn-c.so") || return 1
   ! grep __cxa_atexit <<<"$undefined"
 }
-without_libraries() { ! (build=$folder && nothing_ends); }
+# A static variable that is initialized when it is first used has a lock of the compiler's. A child of
+# fork() waits for it for ever if another thread of its parent was about to initialize the variable.
+nothing_is_guarded() {
+  local undefined
+  undefined=$(nm -A -u "$build/libaeconn.a" && nm -A -D -u "$build/libaeconn-c.so") || return 1
+  ! grep __cxa_guard_acquire <<<"$undefined" ||
+    { echo 'use ae::once() (ae/once.h) for a static variable of these files that is not constinit'; return 1; }
+}
+without_libraries() { ! (build=$folder && nothing_ends) && ! (build=$folder && nothing_is_guarded); }
 # The linker's list has each function once, and in order.
 listed_once() {
   local node
@@ -82,6 +90,7 @@ check 'the library shows its interface and nothing else' only_ours
 check 'and all of it' all_there
 check 'each function has one version' listed_once
 check 'exit(3) destroys nothing of the library' nothing_ends
+check 'fork() leaves no variable of the library in the making' nothing_is_guarded
 check 'which is not said of a library that is not there' without_libraries
 for compiler in gcc clang; do
   check "$compiler compiles the programs as C11 without a warning" compile "$compiler"
