@@ -156,6 +156,46 @@ TEST_CASE("resume: a connection moves to another loop, under load and idle",
   }
 }
 
+TEST_CASE("resume: a loop sleeps while a handshake of TLS has no path", "[simulation][resume]") {
+  World world;
+  Device* near = &world.add_device("sim0", "10.77.0.1");
+  Device* far = &world.add_device("sim1", "10.77.0.2");
+  if (near->profile.iwarp) return;
+  const conn::Registry registry = conn::all_transports();
+  conn::ConnectionType& type = registry.require("tls+rdma");
+  type.configure(testing::test_tls_options("localhost"));
+  testing::AnyLoop loop;
+  conn::ConnectionPtr server;
+  const conn::ListenerPtr listener =
+      type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
+                  [&](conn::ConnectionPtr next) { server = std::move(next); });
+  conn::Endpoint to = listener->endpoints().front();
+  to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
+  conn::ConnectionPtr client = type.create(loop);
+  std::vector<std::string> ran;
+  client->connect(to, [&](conn::Connection&) { ran.push_back("connect"); });
+  client->set_path_handler([&](conn::Connection&) { ran.push_back("path"); });
+  const auto lost = [&] {
+    for (const auto& [key, value] : registry.require("rdma").statistics(loop))
+      if (key == "paths_lost") return value;
+    return std::uint64_t{0};
+  };
+  // The connection of rdma is there, and the handshake is not over.
+  RUN_UNTIL(loop, world.messages != 0);
+  world.set_path(*near, *far, false);
+  RUN_UNTIL(loop, lost() != 0);
+  REQUIRE(client->state() == conn::State::kConnecting);
+  const std::uint64_t before = world.waits;
+  run_for(loop, 2s);
+  CHECK(world.waits - before < 2000);
+  CHECK(client->state() == conn::State::kConnecting);
+  CHECK(ran.empty());
+  world.set_path(*near, *far, true);
+  RUN_UNTIL(loop, ran.size() >= 2);
+  CHECK(client->state() == conn::State::kConnected);
+  CHECK(ran == std::vector<std::string>{"connect", "path"});
+}
+
 TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
           "[simulation][resume]") {
   World world;
