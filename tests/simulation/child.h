@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Runs one test body in a process of its own: each run starts from the same memory, and a crash or
-// a hang affects only that run.
+// Runs a test body in a process of its own: each run starts from the same memory, and a crash or a
+// hang affects only that run. Where a new process costs more than the body, several runs share one.
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 extern "C" void __gcov_dump() __attribute__((weak));  // _exit() does not write counters
 
@@ -36,46 +38,79 @@ struct ChildRun {
   Sums sums{};
 };
 
-/// `body` returns a complaint (empty: success) and fills in `sums`, which are plain numbers. It is
-/// killed after one minute.
+/// Runs `body` for numbers from 0 to `count` - 1 in one child. It returns a complaint (empty:
+/// success) and fills in its sums, which are plain numbers; the child ends after the first
+/// complaint, and is killed when one call takes a minute. Returns a result for each call that was
+/// made, at least one.
 template <class Sums>
-ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
+std::vector<ChildRun<Sums>> run_several_in_child(
+    std::uint64_t count, const std::function<std::string(std::uint64_t number, Sums&)>& body) {
   int ends[2];
   if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  constexpr std::size_t kMostText = 3000;
   if (child == 0) {
-    alarm(60);
     // Removes the test framework's signal handlers, so that the child just dies of the signal.
     for (const int each : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGTERM, SIGILL})
       signal(each, SIG_DFL);
-    Sums sums{};
+    bool told = true;
     std::string complaint;
-    try {
-      complaint = body(sums).substr(0, 3000);
-    } catch (const std::exception& error) {
-      complaint = std::string("an exception got out: ") + error.what();
+    for (std::uint64_t number = 0; number < count && told && complaint.empty(); ++number) {
+      alarm(60);
+      Sums sums{};
+      try {
+        complaint = body(number, sums).substr(0, kMostText);
+      } catch (const std::exception& error) {
+        complaint = std::string("an exception got out: ") + error.what();
+        complaint.resize(std::min(complaint.size(), kMostText));
+      }
+      std::string result(reinterpret_cast<const char*>(&sums), sizeof sums);
+      const std::size_t size = complaint.size();
+      result.append(reinterpret_cast<const char*>(&size), sizeof size).append(complaint);
+      told = write(ends[1], result.data(), result.size()) == static_cast<ssize_t>(result.size());
     }
-    bool told = write(ends[1], &sums, sizeof sums) == sizeof sums;
-    told = told && write(ends[1], complaint.data(), complaint.size()) >= 0;
     if (__gcov_dump != nullptr) __gcov_dump();
     _exit(told ? 0 : 2);
   }
   close(ends[1]);
-  ChildRun<Sums> run;
-  Sums sums{};
-  if (read(ends[0], &sums, sizeof sums) == sizeof sums) run.sums = sums;
-  char text[4096];
-  for (ssize_t n = 0; (n = read(ends[0], text, sizeof text)) > 0;)
-    run.complaint.append(text, static_cast<std::size_t>(n));
+  std::vector<ChildRun<Sums>> runs;
+  const auto get = [&](void* into, std::size_t size) {
+    std::size_t got = 0;
+    for (ssize_t n = 0; got < size; got += static_cast<std::size_t>(n))
+      if ((n = read(ends[0], static_cast<char*>(into) + got, size - got)) <= 0) return false;
+    return true;
+  };
+  ChildRun<Sums> next;
+  for (std::size_t size = 0; get(&next.sums, sizeof next.sums) && get(&size, sizeof size);
+       next = {}) {
+    next.complaint.resize(std::min(size, kMostText));
+    if (!get(next.complaint.data(), next.complaint.size())) break;
+    runs.push_back(next);
+  }
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) run.complaint = "signal " + std::to_string(WTERMSIG(status));
+  std::string end;
+  if (WIFSIGNALED(status)) end = "signal " + std::to_string(WTERMSIG(status));
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
-    run.complaint = "exit status " + std::to_string(WEXITSTATUS(status));
-  return run;
+    end = "exit status " + std::to_string(WEXITSTATUS(status));
+  if (end.empty() && runs.empty()) end = "no result";
+  if (!end.empty()) {
+    // It ended in the call after the last result, or, with all results, after the last call.
+    if (runs.empty() || (runs.size() < count && runs.back().complaint.empty())) runs.emplace_back();
+    runs.back().complaint = end;
+  }
+  return runs;
+}
+
+/// Runs `body` once in a child.
+template <class Sums>
+ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
+  return run_several_in_child<Sums>(
+             1, [&](std::uint64_t, Sums& sums) -> std::string { return body(sums); })
+      .front();
 }
 
 }  // namespace simulation

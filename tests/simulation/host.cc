@@ -8,8 +8,10 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,6 +60,22 @@ int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
     }
     if (!world.advance(limit) && for_ever) hangs();
   }
+}
+
+/// A timer that timerfd_create() has made in a world.
+struct Timer {
+  std::uint64_t settings = 0;  ///< number of its latest setting, which replaces those before
+  bool expired = false;        ///< since then
+  void restart() noexcept {
+    ++settings;
+    expired = false;
+  }
+};
+
+/// By descriptor. A number that is used again goes on counting: an old setting never expires.
+std::map<int, Timer>& timers() {
+  static std::map<int, Timer> all;
+  return all;
 }
 
 struct InterfaceList {
@@ -114,6 +132,15 @@ int clock_gettime(clockid_t clock, timespec* out) noexcept {
   return 0;
 }
 
+// libev asks for the date with this call.
+int gettimeofday(timeval* out, void*) noexcept {
+  timespec now{};
+  const int result = clock_gettime(CLOCK_REALTIME, &now);
+  out->tv_sec = now.tv_sec;
+  out->tv_usec = now.tv_nsec / 1000;
+  return result;
+}
+
 int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
   const Below below;
   if (World::current() == nullptr)
@@ -132,28 +159,41 @@ int epoll_pwait2(int fd, epoll_event* events, int size, const timespec* limit,
       fd, events, size, limit == nullptr ? -1 : limit->tv_sec * 1000000000 + limit->tv_nsec);
 }
 
-// Expires when the world's time has come: then the real timer is set to a time in the past and
-// waited for, since the kernel takes a moment to expire it.
+// A timer of a world is an eventfd, which is written when the world's time has come. As with a real
+// one, setting it makes it unreadable; epoll reports each write, hence each expiry, once.
+int timerfd_create(int clock, int flags) noexcept {
+  const Below below;
+  static_assert(int{TFD_NONBLOCK} == int{EFD_NONBLOCK} && int{TFD_CLOEXEC} == int{EFD_CLOEXEC});
+  const int fd = World::current() != nullptr
+                     ? eventfd(0, flags)
+                     : static_cast<int>(syscall(SYS_timerfd_create, clock, flags));
+  if (fd < 0) return fd;
+  if (World::current() != nullptr)
+    timers()[fd].restart();
+  else
+    timers().erase(fd);
+  return fd;
+}
+
 int timerfd_settime(int fd, int flags, const itimerspec* wanted, itimerspec* before) noexcept {
   const Below below;
-  const auto set = [fd](const itimerspec& time) {
-    return static_cast<int>(syscall(SYS_timerfd_settime, fd, TFD_TIMER_ABSTIME, &time, nullptr));
-  };
   World* const world = World::current();
-  if (world == nullptr)
+  const auto found = timers().find(fd);
+  if (found == timers().end())
     return static_cast<int>(syscall(SYS_timerfd_settime, fd, flags, wanted, before));
-  static std::map<int, std::uint64_t> settings;  // the latest wins, also of another timer
-  const std::uint64_t number = ++settings[fd];
-  if (const int result = set({}); result != 0) return result;
+  Timer& timer = found->second;
+  const std::uint64_t number = ++timer.settings;
+  std::uint64_t expiries = 0;
+  if (std::exchange(timer.expired, false)) (void)!read(fd, &expiries, sizeof expiries);
   const auto when =
       std::chrono::seconds(wanted->it_value.tv_sec) + Nanoseconds(wanted->it_value.tv_nsec);
-  if (when == Nanoseconds::zero()) return 0;
-  world->after(std::max(when - world->now(), Nanoseconds(0)), [fd, number, set] {
-    if (settings[fd] != number) return;
-    itimerspec over{};
-    over.it_value.tv_nsec = 1;
-    pollfd expired{fd, POLLIN, 0};
-    if (set(over) == 0) syscall(SYS_ppoll, &expired, 1, nullptr, nullptr, NSIG / 8);
+  if (world == nullptr || when == Nanoseconds::zero()) return 0;
+  world->after(std::max(when - world->now(), Nanoseconds(0)), [fd, number] {
+    Timer& expiring = timers()[fd];
+    if (expiring.settings != number) return;
+    expiring.expired = true;
+    const std::uint64_t once = 1;
+    (void)!write(fd, &once, sizeof once);
   });
   return 0;
 }

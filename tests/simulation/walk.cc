@@ -2,6 +2,7 @@
 #include "tests/simulation/walk.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ void Walk::listen() {
   if (is_rdma_)
     url += "10.77.0.1:0" + options_;
   else if (transport_.ends_with("unix") || transport_.ends_with("shm"))
-    url += folder_.path() + "/socket";
+    url += folder_.emplace().path() + "/socket";
   else if (transport_.ends_with("memory"))
     url += "walk";
   else
@@ -564,15 +565,27 @@ LoopPlan loop_plan_from_environment() {
 void prepare_walks() {
   testing::test_identity();
   (void)testing::Pattern(0).at(0);
+  // libev reads the clock once more for the first loop of a process.
+  const ae::LibevLoop first;
+}
+
+// Messages of some hundred kilobytes are copied again and again: malloc() keeps their memory, which
+// the kernel would otherwise clear each time.
+static void keep_memory() {
+  constexpr int kKept = 32 << 20;
+  mallopt(M_MMAP_THRESHOLD, kKept);
+  mallopt(M_TRIM_THRESHOLD, kKept);
 }
 
 WalkReport walk(std::uint64_t seed, const WalkPlan& plan) {
   prepare_walks();
+  keep_memory();
   return Walk(seed, {}, plan).run();
 }
 
 WalkReport walk(std::span<const std::uint8_t> choices, const WalkPlan& plan) {
   prepare_walks();
+  keep_memory();
   return Walk(choices.size(), choices, plan).run();
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -130,7 +131,7 @@ class Walk {
   Device* near_ = nullptr;
   Device* far_ = nullptr;
   std::string options_, client_options_;
-  testing::TempFolder folder_;
+  std::optional<testing::TempFolder> folder_;  // of a Unix socket
   std::unique_ptr<conn::Registry> registry_;
   conn::ConnectionType* type_ = nullptr;
   LoopPlan loop_plan_;

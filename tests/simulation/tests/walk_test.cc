@@ -10,11 +10,16 @@
 //   AECONN_CROWDS=20         how many crowds (default 4), from the first seed on
 
 #include <fmt/format.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/simulation/seeds.h"
 #include "tests/simulation/walk.h"
+#include "tests/simulation/world.h"
 #include "tests/support/catch.h"
 
 using namespace simulation;
@@ -85,4 +90,61 @@ TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
     CAPTURE(seed);
     CHECK(run.complaint == "");
   }
+}
+
+TEST_CASE("simulation: calls that share a process end on their own", "[simulation][walk]") {
+  struct Number {
+    std::uint64_t value = 0;
+  };
+  const auto calls = [](std::uint64_t dies, std::uint64_t complains) {
+    const auto runs = run_several_in_child<Number>(5, [&](std::uint64_t number, Number& sums) {
+      sums.value = 10 + number;
+      if (number == dies) (void)raise(SIGKILL);
+      return std::string(number == complains ? "a complaint" : "");
+    });
+    std::string all;
+    for (const auto& each : runs)
+      all += fmt::format("{}{} ", each.sums.value, each.complaint.empty() ? "" : each.complaint);
+    return all;
+  };
+  CHECK(calls(9, 9) == "10 11 12 13 14 ");
+  CHECK(calls(2, 9) == "10 11 0signal 9 ");
+  CHECK(calls(9, 3) == "10 11 12 13a complaint ");
+  CHECK(calls(0, 9) == "0signal 9 ");
+}
+
+TEST_CASE("simulation: dates and timers pass with the world's time", "[simulation][walk]") {
+  World world;
+  timeval began{}, later{};
+  REQUIRE(gettimeofday(&began, nullptr) == 0);
+  world.advance(world.now() + 100s);
+  REQUIRE(gettimeofday(&later, nullptr) == 0);
+  CHECK(later.tv_sec - began.tv_sec >= 100);
+  CHECK(later.tv_sec - began.tv_sec <= 101);
+
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  REQUIRE(timer >= 0);
+  const auto set = [&](Nanoseconds when) {
+    itimerspec time{};
+    time.it_value.tv_sec = when / 1s;
+    time.it_value.tv_nsec = (when % 1s).count();
+    REQUIRE(timerfd_settime(timer, TFD_TIMER_ABSTIME, &time, nullptr) == 0);
+  };
+  std::uint64_t expiries = 0;
+  const auto expired = [&] { return read(timer, &expiries, sizeof expiries) == sizeof expiries; };
+  set(world.now() + 1s);
+  set(world.now() + 2s);  // replaces the first setting
+  const Nanoseconds between = world.now() + 1500ms;
+  while (world.advance(between)) {
+  }
+  CHECK_FALSE(expired());
+  world.advance(world.now() + 1s);
+  CHECK(expired());
+  CHECK(expiries == 1);
+  CHECK_FALSE(expired());
+  set(world.now() + 1s);
+  world.advance(world.now() + 2s);
+  set(Nanoseconds(0));  // nobody has read the expiry; now there is none
+  CHECK_FALSE(expired());
+  close(timer);
 }
