@@ -415,6 +415,10 @@ class Values(unittest.TestCase):
             with self.assertRaises(OSError) as caught:
                 await aeconn.start_server(lambda *_: None, server.urls[0])
             self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
+            with self.assertRaises(OSError) as caught:
+                url = "shm|%s?shm-path=@aeconn-nobody" % server.urls[0]
+                await aeconn.start_server(lambda *_: None, url)
+            self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
             server.close()
 
         asyncio.run(run())

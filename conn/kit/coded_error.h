@@ -22,9 +22,12 @@ class CodedError : public Error {
   std::error_code code_;
 };
 
-/// Returns a Failure with the code EINVAL and the sentence of a set-up error, such as a bad option.
+/// Returns a Failure with the sentence of a set-up error and its code: that of a CodedError, or
+/// EINVAL for any other, such as a bad option.
 inline Failure mistake(const Error& error) {
-  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+  std::error_code code;
+  if (const auto* const coded = dynamic_cast<const CodedError*>(&error)) code = coded->code();
+  return {code ? code : std::make_error_code(std::errc::invalid_argument), error.what()};
 }
 
 }}  // namespace conn

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "conn/kit/coded_error.h"
+
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
@@ -46,6 +48,12 @@ ae::TimePoint after(ae::Duration timeout) {
 }
 
 }  // namespace
+
+std::error_code code_of(const std::vector<Skipped>& all) noexcept {
+  for (auto last = all.rbegin(); last != all.rend(); ++last)
+    if (last->kind != SkipReason::kUnavailable) return last->why.code;
+  return all.empty() ? std::error_code() : all.back().why.code;
+}
 
 Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration delay,
            ae::Duration timeout, Done done)
@@ -130,8 +138,9 @@ void Dial::start(std::size_t index) noexcept {
       attempt.connection = attempt.candidate.type->create(loop_);
       attempt.connection->connect(to, [this, index](Connection&) { connected(index); });
     } catch (const Error& error) {
-      fail(index, SkipReason::kNoDevice,
-           {std::make_error_code(std::errc::no_such_device), error.what()});
+      Failure why = mistake(error);
+      const SkipReason kind = kind_of(why.code);
+      fail(index, kind, std::move(why));
     }
   } catch (const std::bad_alloc&) {
     fail(index, SkipReason::kOther, out_of_memory());
@@ -206,7 +215,7 @@ void Dial::say_why() noexcept {
     skipped_.push_back({std::move(attempt.candidate.scheme), attempt.kind, std::move(attempt.why)});
   }
   if (winner_) return;
-  failure_.code = skipped_.back().why.code;
+  failure_.code = code_of(skipped_);
   failure_.text = or_out_of_memory(
       [&] { return skipped_.size() == 1 ? skipped_.front().why.text : describe(skipped_); });
   for (const Skipped& each : skipped_)

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "ae/abi.h"
@@ -27,6 +28,10 @@ struct Candidate {
   /// Where to connect; has the scheme `scheme` and only those options that its transport knows.
   Endpoint to;
 };
+
+/// Returns the error code of an operation for which every scheme of a list failed: that of the last
+/// scheme that was tried; if all are missing in this build, that of the last one.
+std::error_code code_of(const std::vector<Skipped>& all) noexcept;
 
 class Dial {
  public:

@@ -8,6 +8,7 @@
 #include "ae/once.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
+#include "conn/kit/coded_error.h"
 #include "conn/kit/defaults.h"
 #include "conn/lists/list_carrier.h"
 
@@ -261,9 +262,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
         // With port 0 the first transport chooses a port, which may be in use for a later
         // transport. All transports then try again with another port.
         again = again || (!short_cut && place.port != endpoint.port && attempt < kPortTries);
-        missing[i] = {candidate.scheme,
-                      SkipReason::kOther,
-                      {std::make_error_code(std::errc::address_not_available), error.what()}};
+        missing[i] = {candidate.scheme, SkipReason::kOther, mistake(error)};
       }
     };
     for (const bool short_cut : {false, true}) {
@@ -285,7 +284,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
     for (std::optional<Skipped>& each : missing)
       if (each) all.push_back(*std::move(each));
     if (all.size() == candidates.size())
-      throw Error(endpoint.to_string() + ": " + conn::describe(all));
+      throw CodedError(code_of(all), endpoint.to_string() + ": " + conn::describe(all));
     return all;
   }
 }

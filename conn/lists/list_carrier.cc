@@ -11,6 +11,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/fallback_type.h"
+#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -140,17 +141,17 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
           failed.kind = kind_of(failed.why.code);
         }
       } catch (const Error& error) {
-        failed.kind = SkipReason::kNoDevice;
-        failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};
+        failed.why = mistake(error);
+        failed.kind = kind_of(failed.why.code);
       }
       // Outside the try block, because an Error thrown by the program's on_fallback() handler must
       // not make the next candidate be tried.
       if (winner) return hand_over(std::move(winner));
     }
-    why.code = failed.why.code;
     why.retry_after = std::max(why.retry_after, failed.why.retry_after);
     skipped_.push_back(std::move(failed));
   }
+  why.code = code_of(skipped_);
   if (Interruption::ends()) why.code = std::make_error_code(std::errc::interrupted);
   why.text = "connect to " + to_ + ": " + describe(skipped_);
   fail(std::move(why));

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "ae/libev_loop.h"
+#include "conn/kit/coded_error.h"
 #include "conn/setup_trace.h"
 
 namespace doctor {
@@ -170,7 +171,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   try {
     connection = registry.create(loop, to);
   } catch (const conn::Error& error) {  // e.g. rdma without devices or libraries
-    dialled.failure = {std::make_error_code(std::errc::no_such_device), error.what()};
+    dialled.failure = conn::mistake(error);
     dialled.steps.push_back({"connect", 0, false});
     return dialled;
   }

@@ -42,6 +42,12 @@ TEST_CASE("C: mistakes are told in a sentence", "[c]") {
   const Listener taken(aeconn_listen(loop.get(), "tcp://127.0.0.1:0", ignore, nullptr));
   CHECK(refused(aeconn_listener_url(taken.get(), 0)).find("in use") != std::string::npos);
   CHECK(err == EADDRINUSE);
+  // With shm-path the shared memory is only a short cut to the other scheme.
+  const std::string list = std::string("shm|").append(aeconn_listener_url(taken.get(), 0));
+  CHECK(refused((list + "?shm-path=@aeconn-nobody").c_str()).find("in use") != std::string::npos);
+  CHECK(err == EADDRINUSE);
+  CHECK(refused("shm|unix:///nowhere/at/all?shm-path=@aeconn-nobody").find("/nowhere") != std::string::npos);
+  CHECK(err == ENOENT);
   CHECK(refused("unix:///nowhere/at/all").find("/nowhere") != std::string::npos);
   CHECK(err == ENOENT);
   REQUIRE(aeconn_connect(loop.get(), "tcp", nullptr, nullptr) == nullptr);

@@ -7,6 +7,7 @@
 
 #include "conn/co.h"
 #include "conn/fallback_type.h"
+#include "conn/kit/coded_error.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/stuck_transport.h"
@@ -212,6 +213,81 @@ TEST_CASE("fallback: where no way is left, the failure names them all", "[fallba
   REQUIRE(place.told.empty());  // no scheme was taken
   testing::turns(place.loop, 3);
   REQUIRE(place.done == 1);
+}
+
+TEST_CASE("fallback: a scheme that cannot be set up is reported with the code of the cause",
+          "[fallback]") {
+  const auto [err, kind] = GENERATE(
+      std::pair(EACCES, SkipReason::kOther), std::pair(EMFILE, SkipReason::kOther),
+      std::pair(ENOMEM, SkipReason::kOther), std::pair(EINVAL, SkipReason::kOther),
+      std::pair(ENODEV, SkipReason::kNoDevice), std::pair(ENETUNREACH, SkipReason::kUnreachable));
+  const std::error_code cause(err, std::generic_category());
+  CAPTURE(err);
+  Place place;
+  place.stuck->broken = true;
+  place.stuck->create_error = err;
+  place.other->fail_at_once = ECONNREFUSED;
+  SECTION("it is the reason why another scheme was taken") {
+    const ConnectionPtr client = place.connect(place.url("stuck|tcp"));
+    RUN_UNTIL(place.loop, place.done == 1);
+    REQUIRE(client->state() == State::kConnected);
+  }
+  SECTION("so it is in a blocking connect") {
+    const conn::Endpoint to = conn::Endpoint::parse(place.url("stuck|tcp"));
+    const ConnectionPtr client = place.registry.create(place.loop, to);
+    REQUIRE(client->connect_blocking(to, testing::patience()));
+  }
+  if (!place.told.empty()) {
+    const conn::Skipped& skipped = place.told.at(0).not_taken.at(0);
+    CHECK(skipped.why.code == cause);
+    CHECK(skipped.kind == kind);
+    CHECK_THAT(skipped.why.text, Contains("stuck "));
+  }
+  SECTION("the failure of a list has the code of the last scheme that was tried") {
+    for (const bool blocking : {false, true}) {
+      for (const char* const schemes : {"other|stuck", "other|stuck|absent", "absent|stuck"}) {
+        CAPTURE(schemes, blocking);
+        const conn::Endpoint to = conn::Endpoint::parse(place.url(schemes));
+        const ConnectionPtr client = place.registry.create(place.loop, to);
+        if (blocking) {
+          CHECK_FALSE(client->connect_blocking(to, testing::patience()));
+          CHECK(errno == err);
+        } else {
+          client->connect(to, [&](Connection&) { ++place.done; });
+          RUN_UNTIL(place.loop, place.done == 1);
+          place.done = 0;
+        }
+        CHECK(client->error_code() == cause);
+        CHECK_THAT(client->last_error(), Contains("not stuck: stuck "));
+        if (to.scheme.starts_with("other"))
+          CHECK_THAT(client->last_error(), Contains("not other: connect by other"));
+        if (to.scheme.find("absent") != std::string::npos)
+          CHECK_THAT(client->last_error(), Contains("not absent: absent is not available"));
+      }
+    }
+  }
+}
+
+TEST_CASE("fallback: a list that cannot listen has the code of the last scheme that was tried",
+          "[fallback]") {
+  Place place;
+  place.stuck->listen_error = EACCES;
+  const auto refused = [&](const std::string& schemes) {
+    try {
+      (void)place.registry.listen(place.loop, place.url(schemes), [](ConnectionPtr) {});
+    } catch (const conn::CodedError& error) {
+      CHECK_THAT(error.what(), Contains("not stuck: stuck does not listen"));
+      return error.code();
+    }
+    return std::error_code();
+  };
+  CHECK(refused("tcp|stuck") == std::errc::permission_denied);
+  CHECK(refused("stuck|absent") == std::errc::permission_denied);
+  CHECK(refused("stuck|tcp") == std::errc::address_in_use);  // place.listener has the port
+  const conn::ListenerPtr listener =
+      place.registry.listen(place.loop, "stuck|tcp://127.0.0.1:0", [](ConnectionPtr) {});
+  REQUIRE(listener->not_served().size() == 1);
+  CHECK(listener->not_served()[0].why.code == std::errc::permission_denied);
 }
 
 TEST_CASE("fallback: one time-out for all ways together", "[fallback]") {

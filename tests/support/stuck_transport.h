@@ -7,10 +7,12 @@
 #include <new>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "conn/core/make_connection.h"
 #include "conn/core/transport.h"
 #include "conn/error.h"
+#include "conn/kit/coded_error.h"
 #include "conn/spi/carrier.h"
 
 namespace testing {
@@ -26,10 +28,10 @@ class StuckType final : public conn::Transport {
   void check(const conn::Endpoint& endpoint) const override { options_.only(endpoint.options); }
   conn::ListenerPtr listen(ae::EventLoop&, const conn::Endpoint&,
                            conn::AcceptHandler) const override {
-    throw conn::Error(name_ + " does not listen");
+    throw conn::CodedError({listen_error, std::generic_category()}, name_ + " does not listen");
   }
   conn::ConnectionPtr create(ae::EventLoop& loop) const override {
-    if (broken) throw conn::Error(name_ + " has no device");
+    if (broken) throw cause();
     return conn::make_connection<Stuck>(loop, *this).first;
   }
 
@@ -46,9 +48,15 @@ class StuckType final : public conn::Transport {
   /// All that there are, so that a list has those of the others in it.
   conn::Capabilities can{.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
   bool broken = false;                       ///< create() throws
+  int create_error = ENODEV;                 ///< the code of what create() throws
+  int listen_error = EADDRNOTAVAIL;          ///< the code of what listen() throws
   bool write_throws = false;                 ///< std::bad_alloc
   int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
   std::chrono::milliseconds retry_after{0};  ///< which failures ask for
+  conn::CodedError cause() const {
+    return {std::error_code(create_error, std::generic_category()),
+            name_ + (create_error == ENODEV ? " has no device" : " cannot be used")};
+  }
   conn::Failure failure(int err) const {
     conn::Failure why = conn::errno_failure(err, "connect by " + name_);
     why.retry_after = retry_after;
@@ -56,7 +64,7 @@ class StuckType final : public conn::Transport {
   }
   std::vector<conn::Capacity> capacity(const conn::Endpoint&,
                                        std::uint64_t connections) const override {
-    if (broken) throw conn::Error(name_ + " has no device");
+    if (broken) throw cause();
     conn::Capacity one;
     one.name = name_;
     one.most = 1;

@@ -97,6 +97,42 @@ TEST_CASE("simulation: rdma|tcp without a device is tcp at once, on both ends",
   REQUIRE(both.took < 100ms);
 }
 
+TEST_CASE("simulation: without descriptors for rdma, lists and tls report EMFILE",
+          "[simulation][fallback]") {
+  const bool blocking = GENERATE(false, true);
+  std::vector<std::string> all{"tcp|rdma"};
+#if AECONN_TLS
+  all.emplace_back("tls+rdma");
+  all.emplace_back("tls|tls+rdma");
+#endif
+  for (const std::string& schemes : all) {
+    CAPTURE(schemes, blocking);
+    bool failed = false;
+    for (std::uint64_t call = 1; !failed; ++call) {
+      REQUIRE(call < 50);
+      Both both;
+      both.listen("tcp");
+      conn::Endpoint to = both.listener->endpoints().back();
+      both.listener.reset();
+      to.scheme = schemes;
+      both.world.fail_call(call);
+      const ConnectionPtr client = both.registry.create(*both.loop, to);
+      if (blocking) {
+        CHECK_FALSE(client->connect_blocking(to, 10s));
+        CHECK(errno == client->error_code().value());
+      } else {
+        client->connect(to, [&](Connection&) { both.done = true; });
+        RUN_UNTIL(*both.loop, both.done);
+      }
+      // The first call that creates something of rdma_cm for this loop.
+      failed = both.world.last_failed() == "rdma_create_event_channel";
+      if (!failed) continue;
+      CHECK(client->error_code() == std::errc::too_many_files_open);
+      CHECK_THAT(client->last_error(), testing::Contains("rdma_create_event_channel"));
+    }
+  }
+}
+
 TEST_CASE("simulation: rdma|tcp to a server on tcp alone is tcp once rdma was refused",
           "[simulation][fallback]") {
   Both both;
