@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -145,8 +146,8 @@ bool Session::takes_output() noexcept {
   std::uint64_t left = 0;
   try {
     left = untaken();
-  } catch (const std::bad_alloc&) {
-    return true;  // until the next call
+  } catch (const std::exception&) {  // for example without memory: until the next call
+    return true;
   }
   if (left == 0 || (compares && left + kSignOfLife > untaken_)) return false;
   untaken_ = left;

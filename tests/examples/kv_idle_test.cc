@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,14 +47,15 @@ void tick_until(Server& server, Condition condition) {
 
 /// kv-server with one loop, whose time passes as the test says.
 struct KvSite : Site {
-  explicit KvSite(const testing::Transport& its_transport, const char* send_buffer = "64k")
+  explicit KvSite(const testing::Transport& its_transport, const char* send_buffer = "64k",
+                  const char* ring = "64k")
       : Site(its_transport) {
     conn::Endpoint where = fresh();
     if (type.find_option("send-buffer") != nullptr) where.options.set("send-buffer", send_buffer);
     network.listen(where.to_string());
     address = conn::Endpoint::parse(network.urls().front());
     if (type.find_option("receive-buffer") != nullptr) address.options.set("receive-buffer", "64k");
-    if (type.find_option("ring") != nullptr) address.options.set("ring", "64k");
+    if (type.find_option("ring") != nullptr) address.options.set("ring", ring);
   }
   ConnectionPtr client() {
     ConnectionPtr made = connect(address);
@@ -176,4 +179,59 @@ TEST_CASE("kv idle: who takes a long reply of text slowly is not idle, who takes
     }
     CHECK(site.server.statistics.timed_out == 1);
   }
+}
+
+TEST_CASE("kv idle: who takes slowly what already left the server is not idle", "[kv][limits]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    // These know how much of what they hold the client has not read.
+    if (!transport.name.ends_with("shm") && !transport.name.ends_with("unix")) return;
+    KvSite site(transport, "1m", "1m");
+    const ConnectionPtr slow = site.client();
+    const std::string value(10'000, 'x');
+    testing::send(site.loop, *slow, request({"SET", "key", value}));
+    REQUIRE(testing::receive(site.loop, *slow, 5) == "+OK\r\n");
+    site.server.config.timeout_seconds = 10;
+    std::vector<std::string> many(33, "key");
+    many[0] = "MGET";
+    testing::send(site.loop, *slow, request(many));
+    testing::turns(site.loop, 20);
+    const std::size_t size = 16 << 10;
+    for (int piece = 0; piece < 15; ++piece) {
+      REQUIRE(testing::receive(site.loop, *slow, size).size() == size);
+      testing::turns(site.loop, 5);
+      clock_us += 4'000'000;
+      site.server.tick();
+      CAPTURE(transport.name, piece);
+      REQUIRE(site.server.statistics.timed_out == 0);
+    }
+    for (int second = 0; second < 40; ++second) {
+      clock_us += 1'000'000;
+      site.server.tick();
+      testing::turns(site.loop, 1);
+    }
+    CHECK(site.server.statistics.timed_out == 1);
+  }
+}
+
+TEST_CASE("kv idle: a session whose facts cannot be given is asked again", "[kv]") {
+  Server server(test_clock);
+  kv::SessionInfo asked = info();
+  bool out_of_memory = false;
+  int calls = 0;
+  asked.facts = [&]() -> kv::SessionInfo::Facts {
+    if (++calls > 3) return {};
+    if (out_of_memory) throw std::bad_alloc();
+    throw std::runtime_error("not now");
+  };
+  SECTION("without memory") { out_of_memory = true; }
+  SECTION("for another reason") {}
+  Session session(server, asked);
+  server.config.timeout_seconds = 10;
+  for (int second = 0; second < 14; ++second) {
+    CHECK_FALSE(session.killed());
+    clock_us += 1'000'000;
+    server.tick();
+  }
+  CHECK(calls == 4);
+  CHECK(session.killed());
 }

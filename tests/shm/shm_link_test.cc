@@ -4,6 +4,8 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "conn/shm/link.h"
 #include "tests/shm/shm_kit.h"
 #include "tests/support/lingering.h"
@@ -140,7 +142,11 @@ TEST_CASE("shm link: it has no descriptor for programs, and no facts once it has
   CHECK(ends.client.fd() == -1);
   CHECK(ends.client.is_local() == true);
   CHECK(ends.client.peer_credentials()->pid == getpid());
-  CHECK(ends.client.info().size() > 6);
+  ends.write("abc");
+  const std::pair<std::string, std::string> unsent{"unsent", "3"};
+  const auto facts = ends.client.info();
+  CHECK(facts.size() > 7);
+  CHECK(std::count(facts.begin(), facts.end(), unsent) == 1);
   ends.client.end(true);
   CHECK(ends.client.info().empty());
   CHECK(ends.client.peer_address().empty());

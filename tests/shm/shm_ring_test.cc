@@ -153,6 +153,20 @@ TEST_CASE("shm: a head that breaks a rule is named, and nothing is written any m
   CHECK(one.put("x") == 0);
 }
 
+TEST_CASE("shm: a writer counts what the peer has not read, without a look()",
+          "[shm][shm-ring][hostile]") {
+  Direction one(64 << 10);
+  CHECK(one.writer.unread() == 0);
+  one.put("abcdef");
+  CHECK(one.writer.unread() == 6);
+  (void)one.get(4);
+  CHECK(one.writer.unread() == 2);
+  CHECK(one.writer.room() == (64 << 10) - 6);  // of the last look()
+  one.readers.head = 7;
+  CHECK(one.writer.unread() == 64 << 10);
+  CHECK(one.writer.broken() == nullptr);
+}
+
 TEST_CASE("shm: two threads on one memory lose no byte and no wake-up", "[shm][shm-ring]") {
   Direction one(64 << 10);
   // The bells of each end; a thread that waits for one does not look at the ring.
