@@ -46,16 +46,17 @@ class LoopListeners {
   bool empty() const noexcept { return all_.empty(); }
   const std::unordered_set<LoopListener*>& all() const noexcept { return all_; }
 
-  /// Makes the next iteration call retry_if_down() of each listener.
+  /// Makes the next iteration try again to create the timers for which there was no memory.
   void ask_again() noexcept {
     ask_ = true;
     loop_.nudge();
   }
-  /// Calls retry_if_down() of each listener if ask_again() was called before. Call it in each
-  /// iteration.
-  void retry_if_asked() noexcept {
-    if (!std::exchange(ask_, false)) return;
+  /// Calls retry_if_down() of each listener if ask_again() was called before; returns whether it
+  /// was. Call it in each iteration.
+  bool retry_if_asked() noexcept {
+    if (!std::exchange(ask_, false)) return false;
     for (LoopListener* listener : all_) listener->retry_if_down();
+    return true;
   }
   /// Makes each listener follow its addresses.
   void addresses_changed() noexcept {

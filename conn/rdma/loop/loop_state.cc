@@ -113,7 +113,7 @@ void LoopState::reap(IterationBudget::Most most) {
 
 std::size_t LoopState::process_pending() {
   iteration_.begin();
-  listeners_.retry_if_asked();
+  if (listeners_.retry_if_asked()) preparation_.retry();
   {
     const SameTime same_time(*this);
     poll_more_ = devices_.poll();

@@ -26,8 +26,14 @@ void Preparation::soon() noexcept {
   if (timer_ != 0) return;
   try {
     timer_ = loop_.add_time_event(kQuiet, [this] { return on_timer(); });
-  } catch (const std::bad_alloc&) {  // no memory for the timer: the next connection tries again
+  } catch (const std::bad_alloc&) {
+    late_ = true;
+    listeners_.ask_again();
   }
+}
+
+void Preparation::retry() noexcept {
+  if (std::exchange(late_, false)) soon();
 }
 
 void Preparation::stop() noexcept {
@@ -44,9 +50,13 @@ ae::Duration Preparation::on_timer() {
       const IterationBudget::Spending spending(iteration_);
       more = step();
     }
-    maintenance_.start();
   } catch (const std::exception&) {  // on failure, connections create their own queue pairs
     more = false;
+  }
+  try {
+    maintenance_.start();
+  } catch (const std::bad_alloc&) {
+    return kQuiet;  // tries again then
   }
   if (more) return std::chrono::milliseconds(1);
   timer_ = 0;

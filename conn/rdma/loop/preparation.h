@@ -3,7 +3,8 @@
 // Decides when queue pairs are prepared for future connections of a loop, how many at a time, and
 // when they are destroyed. They are prepared after a short time without new connections, in the
 // share of an iteration that such system calls may take, until each listener that wishes them has
-// as many as its settings say. A timer runs while some are to be prepared or destroyed.
+// as many as its settings say. A timer runs while some are to be prepared or destroyed; it also
+// starts the periodic cleanup.
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -17,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Preparation {
  public:
   /// All arguments must outlive this object.
-  Preparation(ae::EventLoop& loop, Devices& devices, const LoopListeners& listeners,
+  Preparation(ae::EventLoop& loop, Devices& devices, LoopListeners& listeners,
               IterationBudget& iteration, PeriodicCleanup& maintenance) noexcept
       : loop_(loop),
         devices_(devices),
@@ -25,8 +26,11 @@ class Preparation {
         iteration_(iteration),
         maintenance_(maintenance) {}
   /// Call it when a listener or a connection came or went, because prepared queue pairs may now be
-  /// needed, or no longer needed. Starts the timer.
+  /// needed, or no longer needed. Starts the timer. Without memory for it, calls
+  /// LoopListeners::ask_again() and leaves the start to retry().
   void soon() noexcept;
+  /// Starts the timer if soon() could not; call it after LoopListeners::ask_again().
+  void retry() noexcept;
   /// Call it when a connection has taken a prepared queue pair.
   void on_taken() noexcept {
     ++used_;
@@ -43,10 +47,11 @@ class Preparation {
 
   ae::EventLoop& loop_;
   Devices& devices_;
-  const LoopListeners& listeners_;
+  LoopListeners& listeners_;
   IterationBudget& iteration_;
   PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
+  bool late_ = false;  // whether the timer could not be started for lack of memory
   // When to prepare queue pairs, and the latest time that this may be postponed to.
   ae::TimePoint at_{}, by_{};
   std::uint64_t used_ = 0;

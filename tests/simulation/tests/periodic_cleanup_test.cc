@@ -4,6 +4,7 @@
 
 #include "conn/rdma/loop/periodic_cleanup.h"
 #include "conn/rdma/loop/loop_state.h"
+#include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -36,6 +37,20 @@ struct Cleaned {
   TickDispatch wheel{loop};
   PeriodicCleanup cleanup{loop, devices, users, wheel, listeners};
 };
+
+/// From now on there is no memory, and the loop has no room for another timer.
+void refuse_timers(ae::EventLoop& loop) {
+  const auto nothing = [] { return ae::kNoMore; };
+  fail_allocation(Allocator::kNew, 1, 1'000'000'000);
+  for (;;) {
+    try {
+      loop.add_time_event(ae::Duration(24h), nothing);
+    } catch (const std::bad_alloc&) {
+      break;
+    }
+  }
+  fail_allocation(Allocator::kNew, 1, 1'000'000'000);
+}
 
 ae::TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -138,4 +153,30 @@ TEST_CASE("rdma cleanup: a connection without a path delays the end of an idle d
   testing::run_until(
       room.loop, [&] { return state.devices().contexts().empty(); }, "the device to be closed",
       100s);
+}
+
+TEST_CASE("rdma cleanup: it begins when memory is back, without another listener or connection",
+          "[simulation][rdma]") {
+  const bool at_once = GENERATE(true, false);
+  CAPTURE(at_once);
+  Room room;
+  LoopState& state = LoopState::of(room.loop, room.type);
+  REQUIRE_FALSE(state.devices().contexts().empty());
+  if (at_once) {
+    refuse_timers(room.loop);
+    room.listener.reset();
+  } else {
+    room.listener.reset();
+    // Without memory for the timer of the cleanup, which another timer starts.
+    refuse_timers(room.loop);
+  }
+  const ae::TimePoint until = now() + 100ms;
+  do (void)room.loop.process_events(ae::kFullIteration);
+  while (now() < until && (at_once || !allocation_failed()));
+  const bool failed = allocation_failed();
+  fail_allocation(Allocator::kNew, 0);
+  CHECK(failed);
+  testing::run_until(
+      room.loop, [&] { return state.devices().contexts().empty(); }, "the device to be closed",
+      1000s);
 }
