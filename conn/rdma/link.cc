@@ -164,7 +164,10 @@ bool Link::post_keys() {
     const SendChain::Result result = sender.post_keys(qp_.get(), windows);
     if (result.error == 0) return true;
     const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
-    if (unsure && !can_send(qp_.get())) return false;
+    if (!can_send(qp_.get())) {
+      if (unsure) return false;
+      throw VerbsError(stopped_failure("binding a key to the queue pair", *context_));
+    }
     again = result.known && unsure &&
             windows.go_on_without_binding(*context_, *domain_, lease_, *settings_);
     if (!result.known && unsure) context_->device().give_up_binding();

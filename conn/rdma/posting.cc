@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/posting.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -22,9 +20,7 @@ void count(Stall stall, LoopStatistics& statistics) noexcept {
 
 // Why a queue pair that can send no more refused a request.
 Posting::Refusal stopped(const char* what, const DeviceContext& context) {
-  return {{std::make_error_code(std::errc::connection_reset),
-           fmt::format("{}: {} has stopped the queue pair", what, context.name())},
-          true};
+  return {stopped_failure(what, context), true};
 }
 
 }  // namespace

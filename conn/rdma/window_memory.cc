@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/window_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -170,6 +172,11 @@ Failure bind_failure(const DeviceContext& context, const Settings& settings, int
       settings.isolation == Isolation::kWindow)
     return context.no_windows();
   return errno_failure(err, "binding a key to the queue pair");
+}
+
+Failure stopped_failure(const char* what, const DeviceContext& context) {
+  return {std::make_error_code(std::errc::connection_reset),
+          fmt::format("{}: {} has stopped the queue pair", what, context.name())};
 }
 
 }}}  // namespace conn::rdma

@@ -131,6 +131,35 @@ TEST_CASE("simulation: a bind that a stopped queue pair refuses is tried again f
   CHECK(isolation_of(*room.connected("isolation=window")) == "window");
 }
 
+TEST_CASE("simulation: a server names the queue pair that was stopped while it accepts",
+          "[simulation][keys][hostile]") {
+  // Its device has bound keys before, so that the refusal says nothing of the device.
+  const std::string options = GENERATE("", "?isolation=window");
+  const bool own_receives = GENERATE(false, true);
+  CAPTURE(options, own_receives);
+  Profile profile = profile_named("mlx5");
+  profile.in_error = EINVAL;
+  if (own_receives) profile.max_srq_wr = 0;
+  Room room({}, options, profile, profile);
+  const conn::ConnectionPtr before = room.connected();
+  room.echoes(*before);
+  bool stopped = false;
+  before_post = [&](QueuePair& qp, const ibv_send_wr& work) {
+    if (&qp.device_of() != room.near || work.opcode != IBV_WR_BIND_MW || stopped) return;
+    stopped = true;
+    fail(qp);
+  };
+  const conn::ConnectionPtr client = room.dial();
+  RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+  before_post = nullptr;
+  REQUIRE(stopped);
+  CHECK(client->state() == conn::State::kError);
+  // The server's words, as the client is told.
+  CHECK_THAT(client->last_error(),
+             testing::Contains("binding a key to the queue pair: sim0 has stopped the queue pair"));
+  room.echoes(*room.connected(), 100000);
+}
+
 TEST_CASE("simulation: an address after one whose bind was flushed gets keys",
           "[simulation][keys]") {
   // The queue pair that follows a flushed bind binds no keys. If it is not made, because a call
