@@ -173,7 +173,7 @@ C_SONAME := libaeconn-c.so.$(C_SOVERSION)
 C_SHARED := $(OUT)/libaeconn-c.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
-            $(if $(filter %/perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
+            $(if $(filter %/conn_perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
             $(if $(filter %/proxy_main.cc,$(PROXY_SRC)),$(OUT)/aeconn-proxy) \
             $(if $(filter %/doctor_main.cc,$(DOCTOR_SRC)),$(OUT)/aeconn-doctor)
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))

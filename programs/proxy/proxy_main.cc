@@ -78,13 +78,17 @@ class Proxy {
   void run() {
     ae::LibevLoop loop;
     bool ending = false;
+    auto same_until = std::chrono::steady_clock::time_point::min();
     const service::Signals signals(
         loop,
         [&] {
+          if (std::chrono::steady_clock::now() < same_until) return;
           if (std::exchange(ending, true)) return loop.stop();
           service::notify("STOPPING=1");
           listeners_.clear();
           drain(loop);
+          // timeout(1) and terminals signal a process and its group: that is one request.
+          same_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         },
         [this] { reload(); });
     listen();  // a reader of the line that this prints may send a signal

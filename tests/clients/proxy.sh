@@ -181,6 +181,17 @@ if start --listen "unix://$work/p.sock" --connect "unix://$work/r.sock" --grace 
   is 'SIGTERM: it ends with the last one' 0 "$status"
   has 'SIGTERM: and says what there was' 'open=0 accepted=[2-9]' "$(tail -n 1 "$log")"
 fi
+# timeout(1) and terminals signal a process and its group. SIGINT is not merged with SIGTERM.
+if start --listen "unix://$work/p.sock" --connect "unix://$work/r.sock" --grace 100; then
+  session 5 "$work/p.sock"
+  is 'two signals at once: before them' PONG "$(say 5 PING)"
+  kill -TERM "$server" && kill -INT "$server"
+  soon refused
+  is 'two signals at once are one request to end' PONG "$(say 5 PING)"
+  hang_up 5
+  ended "$server"
+  is 'two signals at once: it ends with the last one' 0 "$status"
+fi
 for how in '--grace 1' 'a second SIGTERM'; do
   grace=100; [ "$how" != '--grace 1' ] || grace=1
   start --listen "unix://$work/p.sock" --connect "unix://$work/r.sock" --grace $grace || continue
@@ -188,7 +199,8 @@ for how in '--grace 1' 'a second SIGTERM'; do
   is "$how: before it" PONG "$(say 5 PING)"
   kill -TERM "$server"
   soon refused
-  [ $grace = 1 ] || kill -TERM "$server"
+  again() { kill -TERM "$server" 2>/dev/null; ! kill -0 "$server" 2>/dev/null; }
+  [ $grace = 1 ] || soon again
   ended "$server"
   is "$how: ends also with an open connection" 0 "$status"
   has "$how: which is counted" 'open=1 ' "$(tail -n 1 "$log")"
