@@ -133,8 +133,8 @@ class WindowMemory {
 /// Returns the failure to report for a connection for which the key of a window could not be bound.
 /// `err`: the errno of the bind.
 Failure bind_failure(const DeviceContext& context, const Settings& settings, int err);
-/// Returns the failure of an operation, described by `what`, that was refused because the device has
-/// stopped the queue pair.
+/// Returns the failure of an operation, described by `what`, that was refused because the device
+/// has stopped the queue pair.
 Failure stopped_failure(const char* what, const DeviceContext& context);
 
 }}}  // namespace conn::rdma
