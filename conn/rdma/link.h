@@ -5,7 +5,7 @@
 //
 //   id, context, domain, first window, receives, completion queue lease, queue pair
 //
-// (On Soft-RoCE the first window comes after the queue pair: Device::keys_are_younger().) The queue
+// (On soft-RoCE the first window comes after the queue pair: Device::keys_are_younger().) The queue
 // pair is destroyed first, the id last.
 //
 // If an address fails during connect(), the objects are destroyed and created again for the next

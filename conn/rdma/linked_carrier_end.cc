@@ -80,7 +80,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     ++link_.state().statistics().peers_dead;
     ending_.set_unreachable();
   }
-  // A disconnect without a route would put Soft-RoCE's queue pair for connection management into
+  // A disconnect without a route would put soft-RoCE's queue pair for connection management into
   // its error state, from which it does not return.
   if (status == IBV_WC_LOC_QP_OP_ERR && device.asks_port_first()) link_.on_no_route();
   if (may_be_the_path(status)) return end_path(describe_work_failure(status, was_send));

@@ -180,7 +180,7 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   link_.stage.move(Phase::kLost);
   loop.remove(link_.user());
   link_.stop_and_report();
-  // Nothing is sent through a port without a link: Soft-RoCE's queue pair for connection management
+  // Nothing is sent through a port without a link: soft-RoCE's queue pair for connection management
   // does not recover from a message that has no route.
   if (link_.id() && link_.context() != nullptr) link_.ask_port();
   const bool tells = link_.stage.handshake() == Handshake::kKnown && link_.can_disconnect();

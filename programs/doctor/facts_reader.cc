@@ -105,7 +105,7 @@ Device read_device(const fs::path& folder, const fs::path& root) {
   std::error_code none;
   device.driver = fs::read_symlink(folder / "device" / "driver", none).filename().string();
   device.kind = word_of(folder / "node_type");
-  // Soft-RoCE has no underlying device; only Soft-RoCE has this file.
+  // Soft-RoCE has no underlying device; only soft-RoCE has this file.
   device.network = first_line(folder / "parent");
   if (device.driver.empty() && !device.network.empty()) device.driver = "rdma_rxe";
   if (device.network.empty())

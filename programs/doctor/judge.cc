@@ -186,7 +186,7 @@ Verdict compare(const Dialled& rdma, const Dialled& tcp) {
                              time_text(*rdma.median), tcp.scheme, time_text(*tcp.median));
   if (*rdma.median <= *tcp.median) return verdict;
   verdict.level = Level::kNote;
-  verdict.text += "; Soft-RoCE is always the slower of the two";
+  verdict.text += "; soft-RoCE is always the slower of the two";
   return verdict;
 }
 

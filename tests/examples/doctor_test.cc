@@ -432,7 +432,7 @@ TEST_CASE("doctor: both transports are compared", "[doctor]") {
   tcp.median = 30;
   says(compare(rdma, tcp), Level::kOk, "rdma takes 12.0 us there and back, tcp 30.0 us");
   rdma.median = 120;
-  says(compare(rdma, tcp), Level::kNote, "tcp 30.0 us; Soft-RoCE");
+  says(compare(rdma, tcp), Level::kNote, "tcp 30.0 us; soft-RoCE");
 }
 
 TEST_CASE("doctor: options of a list of schemes go to those that know them", "[doctor]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device or its network is removed while connections are active. Needs root and Soft-RoCE: rxe0
+// A device or its network is removed while connections are active. Needs root and soft-RoCE: rxe0
 // on dummy0, as set up by tests/softroce/run.
 #if AECONN_RDMA
 

@@ -347,7 +347,7 @@ std::string lose_and_go_on(Bed& bed, const Loss& loss, bool busy, unsigned round
 void go_on_after(const Network& network, const Loss& loss, bool busy) {
   Bed bed(network);
   Outcome all;
-  // A round in which Soft-RoCE itself could not connect shows nothing, and is repeated.
+  // A round in which soft-RoCE itself could not connect shows nothing, and is repeated.
   const unsigned most_deaf = 3 + rounds() / 4;
   for (unsigned round = 0; round < rounds() + all.deaf; ++round) {
     testing::count_faults();
@@ -462,7 +462,7 @@ TEST_CASE("rdma resume: connections go on when their address is back", "[.rdma-r
               });
 }
 
-// Without link or address no route is left on this device: then Soft-RoCE takes no connections any
+// Without link or address no route is left on this device: then soft-RoCE takes no connections any
 // more (rping's neither) until it is made anew. So only the loss of the device is tested here.
 TEST_CASE("rdma resume: connections go on when the device of both ends is made anew",
           "[rdma-device][resume][removes-device]") {

@@ -58,7 +58,7 @@ struct Device {
   Profile profile;
   Costs costs;
   bool removed = false, link_up = true, address_present = true;
-  /// False for a moment on Soft-RoCE while its link goes down: its port is still active, requests
+  /// False for a moment on soft-RoCE while its link goes down: its port is still active, requests
   /// fail with LOC_QP_OP_ERR, and a disconnect would break the device.
   bool has_route = true;
   /// librdmacm has opened the device. Set from its first id there until librdmacm looks for devices
@@ -166,7 +166,7 @@ struct QueuePair : ibv_qp {
   std::uint64_t serial = 0;
   // The device's state; ibv_qp::state is the one last passed to ibv_modify_qp().
   ibv_qp_state actual = IBV_QPS_RESET;
-  /// Its device carries out no request of it and reports nothing, as Soft-RoCE at times after its
+  /// Its device carries out no request of it and reports nothing, as soft-RoCE at times after its
   /// link was down; the peer's requests are still carried out.
   bool stuck = false;
   std::deque<Request> requests;  // delivered ones first

@@ -9,7 +9,7 @@ one=$AECONN_RDMA_ADDRESS two=$AECONN_RDMA_ADDRESS2  # the other end is on va, th
 doctor() { timeout 60 "$build/aeconn-doctor" "$@" 2>&1; }
 before=$(cat /sys/class/net/va/mtu)
 # Packets are dropped as they enter the far end: if a host's own rules dropped outgoing packets,
-# Soft-RoCE of Linux 6.1 would retransmit them without end, and rdma_destroy_id() would wait for it.
+# soft-RoCE of Linux 6.1 would retransmit them without end, and rdma_destroy_id() would wait for it.
 open() { tc qdisc del dev va clsact 2>/dev/null; }
 mend() {
   open

@@ -107,7 +107,7 @@ case_pause() {
 }
 
 # ---- the wire is cut ----------------------------------------------------------------------------
-# After its link was down, Soft-RoCE's queue pair for connection management may no longer send or
+# After its link was down, soft-RoCE's queue pair for connection management may no longer send or
 # receive (seen on Linux 6.1, see long_veth_case_flaps.sh): rping verifies that.
 can_connect() {
   begin_on A witness 'rping -s -a 10.8.0.1 -p 7999 -C 1'

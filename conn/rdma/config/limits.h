@@ -20,7 +20,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct DeviceTraits {
   /// Receive windows share a memory region, and each has a key of its own.
   bool binds_keys = false;
-  /// Each receive window is registered as a memory region of its own (Soft-RoCE).
+  /// Each receive window is registered as a memory region of its own (soft-RoCE).
   bool region_each = false;
   bool shares_receives = true;  ///< all connections of a loop share one receive queue
   std::uint64_t max_cqe = 65535;

@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Vendor id of Soft-RoCE, from drivers/infiniband/sw/rxe/rxe_param.h of Linux.
+// Vendor id of soft-RoCE, from drivers/infiniband/sw/rxe/rxe_param.h of Linux.
 constexpr std::uint32_t kRxeVendor = 0xffffff;
 constexpr std::uint32_t kIntelVendor = 0x8086;
 constexpr ae::Duration kAskPortAgain = std::chrono::milliseconds(50);

@@ -74,18 +74,18 @@ class Device {
   int completion_vector(int asked, std::optional<std::size_t> loop) const;
 
   // --- workarounds for one driver, rxe or irdma, which the vendor id of the device identifies ---
-  /// True for Soft-RoCE. When it retransmits, it also executes a bind again, fails at that and
+  /// True for soft-RoCE. When it retransmits, it also executes a bind again, fails at that and
   /// stops without reporting an error. So a bind is posted only while no other send is in flight.
   bool binds_alone() const noexcept { return rxe_; }
-  /// True for Soft-RoCE. When a process dies, its kernel driver destroys the youngest objects
+  /// True for soft-RoCE. When a process dies, its kernel driver destroys the youngest objects
   /// first, and waits 50 s for a queue pair to which an older memory window is bound; meanwhile the
   /// peers are not told. So memory windows are allocated after the queue pair and are not moved to
   /// another one.
   bool keys_are_younger() const noexcept { return rxe_; }
-  /// True for Soft-RoCE, which checks an access with a bound key against the whole memory region
+  /// True for soft-RoCE, which checks an access with a bound key against the whole memory region
   /// instead of the part that was bound. So each receive window gets a memory region of its own.
   bool keys_reach_whole_regions() const noexcept { return rxe_; }
-  /// True for Soft-RoCE. A disconnect through a port without a link blocks for ever there, and so
+  /// True for soft-RoCE. A disconnect through a port without a link blocks for ever there, and so
   /// does rdma_destroy_id(). So the state of the port must be queried first, even if no event has
   /// reported it down.
   bool asks_port_first() const noexcept { return rxe_; }

@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// vector if the text is not such a list.
 std::vector<int> parse_processors(std::string_view list);
 /// Returns the processors of the NUMA node that `device` is on, from the kernel's local_cpulist.
-/// Empty if the kernel does not report them: Soft-RoCE, for example, is on no node.
+/// Empty if the kernel does not report them: soft-RoCE, for example, is on no node.
 std::vector<int> processors_near(const std::string& device);
 
 }}}  // namespace conn::rdma

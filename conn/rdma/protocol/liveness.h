@@ -9,7 +9,7 @@
 // device's retries are used up; or it does not complete in time. On iWARP a completion proves
 // nothing, so there the silence itself decides.
 //
-// A device may also stop carrying out our requests and report nothing (seen with Soft-RoCE). If the
+// A device may also stop carrying out our requests and report nothing (seen with soft-RoCE). If the
 // peer was heard for two of its intervals after we sent a message, its software has posted receives
 // since; if that message is then not confirmed for longer than the device's retries take, the path
 // counts as dead. The end with such a device needs keepalives of the peer to decide this, so the

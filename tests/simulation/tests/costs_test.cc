@@ -261,7 +261,7 @@ TEST_CASE("simulation: what devices are asked for stays within our aims", "[simu
     if (row.what.starts_with("connect")) CHECK(slow <= 8);
     if (row.what.starts_with("close") && bound) CHECK(slow <= 6);
     if (row.what.starts_with("1000 requests") || row.what.starts_with("the same")) CHECK(slow == 0);
-    // On Soft-RoCE a key grants access to the whole region, so each window has a region of its own.
+    // On soft-RoCE a key grants access to the whole region, so each window has a region of its own.
     const std::int64_t most = profile_named(row.profile).binds_parts ? 400 : 10300;
     if (row.what.starts_with("10000 idle")) CHECK(registrations <= most);
     if (row.what.starts_with("1000 idle")) CHECK(registrations <= 2 * 1000);

@@ -241,7 +241,7 @@ TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation
   CHECK(pair.counted("resumes") == 2);
 }
 
-TEST_CASE("resume: nothing is disconnected where Soft-RoCE has lost its route",
+TEST_CASE("resume: nothing is disconnected where soft-RoCE has lost its route",
           "[simulation][resume]") {
   Pair pair(profile_named("rxe"));
   Talker client(*pair.client, 1, 2, 100), server(*pair.server, 2, 1, 100);

@@ -99,7 +99,7 @@ TEST_CASE("simulation: a stream that has grown is as fast as its link, however l
       CHECK(by[1].part >= by[0].part);
       // More windows are of no use. A second one is requested where the gap between two is more
       // than a 32nd of the time that one takes, 26 us here: always at a round trip of 200 us; at 20
-      // us only on Soft-RoCE, where a bind has the send queue to itself and the announcement leaves
+      // us only on soft-RoCE, where a bind has the send queue to itself and the announcement leaves
       // after it.
       const bool second = delay > 10us || chosen_profile().name == std::string_view("rxe");
       if (product < kMebi) CHECK(by[1].windows == (second ? "2 of 1024 KiB" : "1 of 1024 KiB"));
