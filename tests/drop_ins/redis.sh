@@ -28,12 +28,14 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   choose $which || continue
   sock=$work/$release.$kind.sock
   own=$(free_port) tcp=$(free_port) tls_port=$(free_port)
-  listen=("tcp://127.0.0.1:$tcp" "unix://$sock" "tls://127.0.0.1:$tls_port?$tls" "tls+unix://$sock.tls?$tls")
+  listen=("tcp://127.0.0.1:$tcp" "unix://$sock" "tls://127.0.0.1:$tls_port?$tls" "tls+unix://$sock.tls?$tls"
+    "shm://$sock.shm" "tls+shm://$sock.tls-shm?$tls")
   : >"$work/$which.conf"
   run "$work/$which.conf" --port "$own" --enable-debug-command yes --loadmodule "$module" "${listen[@]}"
   main=$server
   at=tcp://127.0.0.1:$tcp
-  for url in "$at" "unix://$sock" "tls://127.0.0.1:$tls_port?ca=$work/cert" "tls+unix://$sock.tls?verify=no"; do
+  for url in "$at" "unix://$sock" "tls://127.0.0.1:$tls_port?ca=$work/cert" "tls+unix://$sock.tls?verify=no" \
+    "shm://$sock.shm" "tls+shm://$sock.tls-shm?verify=no"; do
     scheme=${url%%:*}
     is "$(t "$scheme: PING")" PONG "$(ask "$url" PING)"
     is "$(t "$scheme: SET and GET")" 'OK hello' "$(ask "$url" SET greeting hello) $(ask "$url" GET greeting)"
