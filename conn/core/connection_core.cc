@@ -6,7 +6,6 @@
 #include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/in_place_state.h"
-#include "conn/core/path_watch.h"
 #include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -235,7 +234,7 @@ CarrierHost::Alive ConnectionCore::run_connect_handler() {
   Handler done;
   if (rare_) done = rare_->on_connect.take();
   if (rare_ && !rare_->origin && !rare_->moving && !rare_->path && !rare_->idle) rare_.reset();
-  if (rare_ && rare_->path && rare_->path->take_waiting()) path_changed();
+  if (rare_ && rare_->path && take_waiting(*rare_->path)) path_changed();
   if (done) {
     Running running{running_};
     done(*this);

@@ -31,6 +31,7 @@ struct DropCloseWatch {
 class PathWatch;
 void unqueue(PathWatch& watch) noexcept;
 void drop(PathWatch& watch) noexcept;  // calls watch.drop()
+bool take_waiting(PathWatch& watch) noexcept;
 struct DropPathWatch {
   void operator()(PathWatch* watch) const noexcept;
 };

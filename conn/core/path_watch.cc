@@ -13,6 +13,8 @@ void unqueue(PathWatch& watch) noexcept { watch.unqueue(); }
 
 void drop(PathWatch& watch) noexcept { watch.drop(); }
 
+bool take_waiting(PathWatch& watch) noexcept { return watch.take_waiting(); }
+
 void DropPathWatch::operator()(PathWatch* watch) const noexcept { delete watch; }
 
 void Connection::set_path_handler(Handler handler) {
