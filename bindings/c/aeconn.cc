@@ -267,6 +267,7 @@ uint64_t aeconn_timer_start(aeconn_loop* loop, int64_t delay, aeconn_timer_fn fn
 
 int aeconn_timer_again(aeconn_loop* loop, uint64_t timer, int64_t delay) {
   if (loop == nullptr) return no_handle();
+  const NoCancel held;
   if (loop->loop.again(timer, ae::Duration(std::max<int64_t>(delay, 0)))) return 0;
   errno = ENOENT;
   return -1;
@@ -274,6 +275,7 @@ int aeconn_timer_again(aeconn_loop* loop, uint64_t timer, int64_t delay) {
 
 int aeconn_timer_cancel(aeconn_loop* loop, uint64_t timer) {
   if (loop == nullptr) return no_handle();
+  const NoCancel held;
   if (loop->loop.remove_time_event(timer)) return 0;
   errno = ENOENT;
   return -1;
@@ -290,6 +292,7 @@ int aeconn_watch(aeconn_loop* loop, int fd, int directions, aeconn_file_fn fn, v
 }
 
 void aeconn_unwatch(aeconn_loop* loop, int fd, int directions) {
+  const NoCancel held;
   if (loop != nullptr) loop->loop.remove_file_event(fd, mask_of(directions));
 }
 

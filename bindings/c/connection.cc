@@ -207,7 +207,10 @@ aeconn_memory* aeconn_memory_register(aeconn_loop* loop, const char* scheme, voi
   });
 }
 
-void aeconn_memory_free(aeconn_memory* memory) { delete memory; }
+void aeconn_memory_free(aeconn_memory* memory) {
+  const NoCancel held;
+  delete memory;
+}
 
 int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout) {
   if (conn == nullptr) return no_handle();

@@ -90,7 +90,10 @@ aeconn_redial* aeconn_redial_new(aeconn_loop* loop, const char* url,
   });
 }
 
-void aeconn_redial_free(aeconn_redial* redial) { delete redial; }
+void aeconn_redial_free(aeconn_redial* redial) {
+  const NoCancel held;
+  delete redial;
+}
 
 aeconn_redial_phase aeconn_redial_get_phase(const aeconn_redial* redial) {
   if (redial == nullptr) return AECONN_REDIAL_STOPPED;

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "c/aeconn.h"
@@ -330,6 +331,52 @@ TEST_CASE("C threads: a cancelled thread leaves the library first", "[c]") {
               loop.get(), [](void* to) { *static_cast<std::atomic<bool>*>(to) = true; }, &ran) ==
           0);
   until(loop.get(), [&] { return ran.load(); });
+}
+
+TEST_CASE("C threads: a cancelled thread ends what it calls in the library", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  const Listener listener(aeconn_listen(
+      loop.get(), "tcp://127.0.0.1:0", [](void*, aeconn_conn* peer) { aeconn_close(peer); },
+      nullptr));
+  REQUIRE(listener != nullptr);
+  struct Its {
+    aeconn_loop* loop;
+    aeconn_redial* redial;
+    std::uint64_t timer;
+  } its{loop.get(), nullptr, 0};
+  const aeconn_redial_handlers none{};
+  its.redial = aeconn_redial_new(loop.get(), aeconn_listener_url(listener.get(), 0), &none, nullptr,
+                                 nullptr);
+  REQUIRE(its.redial != nullptr);
+  until(loop.get(), [&] { return aeconn_redial_connection(its.redial) != nullptr; });
+  its.timer = aeconn_timer_start(
+      loop.get(), 60 * kSecond, [](void*) { return int64_t{-1}; }, nullptr);
+  REQUIRE(its.timer != 0);
+  REQUIRE(aeconn_descriptor(loop.get()) >= 0);
+  REQUIRE(aeconn_prepare(loop.get()) >= 0);  // from here on a change wakes the loop
+  const auto cancelled = [&its](void* (*body)(void*)) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, body, &its) == 0);
+    void* how = nullptr;
+    REQUIRE(pthread_join(thread, &how) == 0);
+    return how == PTHREAD_CANCELED;
+  };
+  CHECK(cancelled([](void* self) -> void* {
+    auto* const here = static_cast<Its*>(self);
+    pthread_cancel(pthread_self());
+    if (aeconn_timer_again(here->loop, here->timer, kSecond) == 0) here->timer = 0;
+    pthread_testcancel();
+    return nullptr;
+  }));
+  CHECK(its.timer == 0);
+  CHECK(cancelled([](void* self) -> void* {
+    auto* const here = static_cast<Its*>(self);
+    pthread_cancel(pthread_self());
+    aeconn_redial_free(std::exchange(here->redial, nullptr));
+    pthread_testcancel();
+    return nullptr;
+  }));
+  CHECK(its.redial == nullptr);
 }
 
 TEST_CASE("C threads: a loop is asked on the thread that dispatches it now", "[c][group]") {
