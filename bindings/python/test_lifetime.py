@@ -13,6 +13,7 @@ import gc
 import os
 import pathlib
 import pickle
+import resource
 import socket
 import sys
 import tempfile
@@ -75,6 +76,93 @@ def running(loop):
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(LONG)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def descriptors_left(count):
+    """The process can open so many more descriptors within the context."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 20, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class FewDescriptors(unittest.TestCase):
+    """Where a descriptor is missing, each call raises OSError (EMFILE) and keeps none."""
+
+    def each_count(self, call, begin=lambda: None, end=lambda _: None):
+        """`begin` and `end` run where descriptors are not limited; `call` gets what `begin` made."""
+        succeeded = []
+        gc.collect()
+        for count in range(14):
+            before = descriptors()
+            made = begin()
+            with self.subTest(count):
+                with descriptors_left(count), contextlib.ExitStack() as stack:
+                    stack.enter_context(contextlib.suppress(OSError))
+                    try:
+                        call(made)
+                    except OSError as error:
+                        self.assertEqual(error.errno, errno.EMFILE, error)
+                        raise
+                    succeeded.append(count)
+                end(made)
+                made = None
+                gc.collect()
+                self.assertLessEqual(descriptors(), before)
+        self.assertEqual(succeeded, list(range(succeeded[0], 14)))
+
+    def test_blocking(self):
+        with listening() as both:
+            for _, url in both:
+                self.each_count(lambda _, to=url: aeconn.connect(to, timeout=LONG).close())
+
+    def test_an_adopted_socket(self):
+        def call(_):
+            ours, theirs = socket.socketpair()
+            with ours, theirs, aeconn.adopt(ours) as connection:
+                theirs.send(b"x")
+                self.assertGreaterEqual(connection.fileno(), 0)
+                self.assertEqual(connection.recv(1), b"x")
+
+        self.each_count(call)
+
+    def test_asyncio(self):
+        async def connect(url):
+            _, writer = await aeconn.open_connection(url)
+            writer.transport.abort()
+            await asyncio.sleep(0)
+
+        async def serve(url):
+            server = await aeconn.start_server(lambda *_: None, url)
+            server.close()
+
+        def each_count(call, url):
+            self.each_count(
+                lambda loop: loop.run_until_complete(call(url)),
+                asyncio.new_event_loop,
+                lambda loop: loop.close(),
+            )
+
+        with listening() as both:
+            for _, url in both:
+                each_count(connect, url)
+        each_count(serve, "tcp://127.0.0.1:0")
 
 
 class Copies(unittest.TestCase):

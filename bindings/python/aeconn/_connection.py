@@ -215,7 +215,7 @@ class Connection:
                         waits = True
                         self._wait_begins(direction, held)
                     poll = select.poll()
-                    poll.register(lib.descriptor(self._loop), select.POLLIN)
+                    poll.register(_native.descriptor(self._loop), select.POLLIN)
                     poll.poll(left)
                 finally:
                     if waits:

@@ -12,7 +12,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from ._native import lib
+from . import _native
 
 if TYPE_CHECKING:
     from ._connection import Connection
@@ -40,7 +40,7 @@ class _Keeper:
     def keep(self, connection: Socket) -> None:
         if connection.transport() in ("tcp", "unix"):  # the kernel does all this
             return
-        fd = int(lib.descriptor(connection._loop))
+        fd = _native.descriptor(connection._loop)
         with self._lock:
             if self._ended:
                 return

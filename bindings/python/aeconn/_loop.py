@@ -115,9 +115,10 @@ class Attached:
         # self must not reference it: that would keep the loop alive.
         called = Called()
         self._called = weakref.ref(called)
-        loop.add_reader(lib.descriptor(self.native), _dispatch, weakref.ref(loop), self, called)
         self._freed = weakref.finalize(self, _free, self.native, self.process, self.stops)
         self._freed.atexit = False  # done by end()
+        descriptor = _native.descriptor(self.native)
+        loop.add_reader(descriptor, _dispatch, weakref.ref(loop), self, called)
 
     @property
     def called(self) -> Called:

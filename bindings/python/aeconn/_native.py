@@ -223,6 +223,15 @@ def set_up_error() -> OSError:
     return OSError(number, from_c(lib.error()) or os.strerror(number))
 
 
+def descriptor(loop: int | None) -> int:
+    """The loop's descriptor, for poll() and the like. The first call for a loop opens it, for which
+    the process may have too few descriptors."""
+    fd = int(lib.descriptor(loop))
+    if fd < 0:
+        raise set_up_error()
+    return fd
+
+
 def io_error(conn: int | None, number: int | None = None) -> OSError:
     """The error of a connection, as the exception that a socket would raise."""
     number = number or ctypes.get_errno() or errno.EIO

@@ -114,7 +114,7 @@ class Socket(Data, Facts):
                 self._polled_outside = True
                 self._watch()
                 lib.dispatch(self._loop)
-            return int(lib.descriptor(self._loop))
+            return _native.descriptor(self._loop)
 
         if self._conn is None or self._closing or os.getpid() != self._process:
             return -1
