@@ -619,6 +619,36 @@ class Several(unittest.TestCase):
                     connect(url)
                 self.assertEqual(caught.exception.errno, errno.EINVAL)
 
+    def test_a_time_out_is_not_in_texts_about_the_url(self):
+        """The package adds an option for it, which the user has not written."""
+
+        async def redial(url):
+            async for _ in aeconn.redial(url, attempt=3):
+                pass
+
+        for url in (
+            "tcp://127.0.0.1:99999",
+            "tcp://127.0.0.1:1?colour=red",
+            "tcp://127.0.0.1:1?backlog=7&nodelay=maybe",
+        ):
+            for connect in lambda to: aeconn.connect(to, 3), lambda to: asyncio.run(redial(to)):
+                with self.subTest(url), self.assertRaises(OSError) as caught:
+                    connect(url)
+                self.assertIn(f"[Errno 22] {url}: ", str(caught.exception))
+
+    def test_redial_takes_any_time_for_an_attempt(self):
+        """A URL's connect-timeout is at most a day; the argument is not limited."""
+
+        async def run():
+            server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")
+            for attempt in 1e-9, 100 * 24 * 3600:
+                async for _, writer in aeconn.redial(server.urls[0], attempt=attempt):
+                    writer.close()
+                    break
+            server.close()
+
+        asyncio.run(asyncio.wait_for(run(), LONG))
+
     @unittest.skipUnless(aeconn.has_transport("rdma"), "a build without RDMA")
     def test_redial_without_a_device(self):
         """Is no mistake in the URL: the device may come."""

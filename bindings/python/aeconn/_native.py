@@ -33,6 +33,8 @@ WRITABLE = 2
 
 NEW, CONNECTING, CONNECTED, CLOSED, FAILED = range(5)
 
+_MOST_CONNECT_MS = 24 * 3600 * 1000  # maximum of the option connect-timeout
+
 # Callbacks from C. An exception raised in Python code there would be lost, and Python's signal
 # handlers may run in any Python code. Therefore C calls only builtins, which record the event, and
 # Python code handles it after C has returned.
@@ -341,6 +343,24 @@ def with_option(url: str, name: str, value: str) -> str:
     if any(each.split("=")[0] == name for each in query.split("&")):
         return url
     return f"{url}{'&' if '?' in url else '?'}{name}={value}"
+
+
+def with_limit(url: str, timeout: float | None) -> str:
+    """The caller's `timeout` takes precedence, so the transport's own limit must not be shorter."""
+    if timeout is None or not isinstance(url, str):
+        return url
+    limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
+    return with_option(url, "connect-timeout", f"{limit}ms")
+
+
+def without(url: str, limited: str, error: OSError) -> OSError:
+    """The error about the URL that with_limit() has returned, without an option that the user did
+    not write. The library's texts have the options of a URL in alphabetical order."""
+    option = limited[len(url) + 1 :]
+    if not option:
+        return error
+    text = error.strerror.replace(f"{option}&", "")
+    return OSError(error.errno, text.replace(f"?{option}", "").replace(f"&{option}", ""))
 
 
 def wake(loop: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import operator
 import os
 import socket
@@ -23,8 +22,6 @@ from ._pump import pumps
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_MOST_CONNECT_MS = 24 * 3600 * 1000  # maximum of the option connect-timeout
-
 
 class Socket(Data, Facts):
     """A stream to one peer over any transport of the library.
@@ -36,13 +33,13 @@ class Socket(Data, Facts):
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._begin(timeout)
-        limited = _with_limit(url, self._timeout)
+        limited = _native.with_limit(url, self._timeout)
         self._conn = lib.connect(self._loop, _native.to_c(limited), NO_HANDLER, None)
         try:
             if not self._conn:
-                raise _without(limited[len(url) :], _native.set_up_error())
+                raise _native.without(url, limited, _native.set_up_error())
             if self._until(_settled, OUTGOING) != _native.CONNECTED:
-                raise _without(limited[len(url) :], _native.connect_error(self._conn))
+                raise _native.without(url, limited, _native.connect_error(self._conn))
         except BaseException:
             self.close()
             raise
@@ -178,16 +175,3 @@ class Socket(Data, Facts):
 def _settled(conn: int) -> int | None:
     state = int(lib.get_state(conn))
     return None if state in (_native.NEW, _native.CONNECTING) else state
-
-
-def _with_limit(url: str, timeout: float | None) -> str:
-    """The caller's `timeout` takes precedence, so the transport's own limit must not be shorter."""
-    if timeout is None or not isinstance(url, str):
-        return url
-    limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
-    return _native.with_option(url, "connect-timeout", f"{limit}ms")
-
-
-def _without(added: str, error: OSError) -> OSError:
-    """The error about a URL, without an option that the user did not write."""
-    return OSError(error.errno, error.strerror.replace(added, "")) if added else error

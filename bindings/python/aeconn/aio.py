@@ -93,7 +93,7 @@ async def redial(
     names, is invalid, but not if an RDMA device is missing: it may come."""
     for value in first_pause, most_pause, attempt, stable:
         _native.seconds(value)
-    timed = _native.with_option(url, "connect-timeout", f"{max(int(attempt * 1000), 1)}ms")
+    timed = _native.with_limit(url, attempt)
     loop = asyncio.get_running_loop()
     pause = first_pause
     while True:
@@ -102,7 +102,7 @@ async def redial(
             reader, writer = await open_connection(timed, limit)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                raise
+                raise _native.without(url, timed, error) from None
         else:
             try:
                 yield reader, writer
