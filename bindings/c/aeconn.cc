@@ -4,6 +4,7 @@
 // share.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -19,7 +20,42 @@
 namespace aeconn_c {
 namespace {
 
-thread_local std::string last_error;
+/// The sentences of all threads, each of which is freed when its thread ends. A thread_local object
+/// with a destructor could not be used: the C library ends the process if it has no memory to
+/// register the destructor, which happens when a thread reports its first failure.
+class Sentences {
+ public:
+  static Sentences& all() noexcept {
+    static Sentences one;
+    return one;
+  }
+  /// Stores a copy of the calling thread's sentence; without memory, an empty one.
+  void set(std::string_view sentence) noexcept {
+    char* const before = mine();
+    char* const copy = made_ ? static_cast<char*>(std::malloc(sentence.size() + 1)) : nullptr;
+    if (copy != nullptr) {
+      std::memcpy(copy, sentence.data(), sentence.size());
+      copy[sentence.size()] = '\0';
+      if (pthread_setspecific(key_, copy) == 0) return std::free(before);
+      std::free(copy);
+    }
+    if (before != nullptr) *before = '\0';
+  }
+  const char* get() const noexcept {
+    const char* const sentence = mine();
+    return sentence != nullptr ? sentence : "";
+  }
+
+ private:
+  Sentences() noexcept : made_(pthread_key_create(&key_, std::free) == 0) {}
+  char* mine() const noexcept {
+    return made_ ? static_cast<char*>(pthread_getspecific(key_)) : nullptr;
+  }
+
+  pthread_key_t key_{};
+  const bool made_;
+};
+
 int not_after_fork(const char* function) {
   return failed(ECHILD, std::string(function) +
                             " on a loop of the parent process: call aeconn_after_fork() first");
@@ -32,11 +68,7 @@ thread_local std::vector<void*>* notes = nullptr;
 }  // namespace
 
 int failed(int err, std::string_view sentence) noexcept {
-  try {
-    last_error.assign(sentence);
-  } catch (const std::bad_alloc&) {
-    last_error.clear();
-  }
+  Sentences::all().set(sentence);
   errno = err;
   return -1;
 }
@@ -130,7 +162,7 @@ extern "C" {
 
 const char* aeconn_version() { return AECONN_VERSION; }
 
-const char* aeconn_error() { return last_error.c_str(); }
+const char* aeconn_error() { return Sentences::all().get(); }
 
 int aeconn_has_transport(const char* scheme) {
   if (scheme == nullptr) return 0;

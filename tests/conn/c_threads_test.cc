@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "c/aeconn.h"
+#include "tests/support/allocations.h"
 #include "tests/support/await.h"
 #include "tests/support/c_kit.h"
 #include "tests/support/catch.h"
@@ -377,6 +379,33 @@ TEST_CASE("C threads: a cancelled thread ends what it calls in the library", "[c
     return nullptr;
   }));
   CHECK(its.redial == nullptr);
+}
+
+TEST_CASE("C threads: the first failure of a thread without memory is told", "[c][allocation]") {
+#if AECONN_COUNTS_ALLOCATIONS
+  std::string before = "?", after = "?", later;
+  int number = 0, result = 0;
+  std::thread([&] {
+    {
+      const testing::NoMemory none;
+      before.assign(aeconn_error());  // it fits without memory of its own
+      errno = 0;
+      result = aeconn_configure("smoke", "signal=yes");
+      number = errno;
+      after.assign(aeconn_error());
+    }
+    aeconn_configure("smoke", "signal=yes");
+    later = aeconn_error();
+    const testing::NoMemory none;
+    aeconn_configure(nullptr, nullptr);
+    number += 1000 * static_cast<int>(std::strlen(aeconn_error()));
+  }).join();
+  CHECK(before.empty());
+  CHECK(result == -1);
+  CHECK(number == ENOMEM);
+  CHECK(after.empty());
+  CHECK_THAT(later, Contains("smoke"));
+#endif
 }
 
 TEST_CASE("C threads: a loop is asked on the thread that dispatches it now", "[c][group]") {

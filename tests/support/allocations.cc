@@ -27,15 +27,22 @@ namespace {
 
 constinit thread_local Allocations g_count;
 constinit thread_local bool g_watched = false;
+constinit thread_local bool g_fails = false;
 
 }  // namespace
 
 [[gnu::noinline]] void report_allocation() noexcept { asm volatile(""); }
 
-static void count() noexcept {
+/// Counts an allocation and returns whether it may succeed.
+static bool count() noexcept {
   ++g_count.by_others;
   if (g_watched) report_allocation();
+  if (g_fails) errno = ENOMEM;
+  return !g_fails;
 }
+
+NoMemory::NoMemory() noexcept { g_fails = true; }
+NoMemory::~NoMemory() { g_fails = false; }
 
 #if AECONN_TLS
 // OpenSSL accepts these functions only before its first allocation.
@@ -70,21 +77,15 @@ void let_libev_grow(ae::EventLoop& loop) {
 }  // namespace testing
 
 extern "C" {
-void* malloc(std::size_t size) noexcept {
-  testing::count();
-  return __libc_malloc(size);
-}
+void* malloc(std::size_t size) noexcept { return testing::count() ? __libc_malloc(size) : nullptr; }
 void* calloc(std::size_t count, std::size_t size) noexcept {
-  testing::count();
-  return __libc_calloc(count, size);
+  return testing::count() ? __libc_calloc(count, size) : nullptr;
 }
 void* realloc(void* memory, std::size_t size) noexcept {
-  testing::count();
-  return __libc_realloc(memory, size);
+  return testing::count() ? __libc_realloc(memory, size) : nullptr;
 }
 void* memalign(std::size_t alignment, std::size_t size) noexcept {
-  testing::count();
-  return __libc_memalign(alignment, size);
+  return testing::count() ? __libc_memalign(alignment, size) : nullptr;
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   return memalign(alignment, size);

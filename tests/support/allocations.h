@@ -32,6 +32,15 @@ struct Allocations {
 /// to see the caller.
 Allocations watch_allocations(bool on) noexcept;
 
+/// While it exists, the calling thread's allocations fail, except those of OpenSSL.
+class NoMemory {
+ public:
+  NoMemory() noexcept;
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+  ~NoMemory();
+};
+
 /// libev's tables grow when more events or timers are due at once than ever before; this makes many
 /// due, so that later counts do not include that growth.
 void let_libev_grow(ae::EventLoop& loop);
