@@ -14,6 +14,7 @@ import os
 import pathlib
 import pickle
 import resource
+import signal
 import socket
 import sys
 import tempfile
@@ -106,7 +107,8 @@ class FewDescriptors(unittest.TestCase):
     """Where a descriptor is missing, each call raises OSError (EMFILE) and keeps none."""
 
     def each_count(self, call, begin=lambda: None, end=lambda _: None):
-        """`begin` and `end` run where descriptors are not limited; `call` gets what `begin` made."""
+        """`begin` and `end` run where descriptors are not limited; `call` gets what `begin`
+        made."""
         succeeded = []
         gc.collect()
         for count in range(14):
@@ -352,6 +354,51 @@ class Groups(unittest.TestCase):
         finally:
             gc.enable()
             gc.collect()
+
+    def test_interrupted_before_it_serves(self):
+        class Interrupted(Exception):
+            pass
+
+        def interrupt(*_):
+            raise Interrupted
+
+        async def start_server(*arguments):
+            began.set()
+            await asyncio.sleep(0.3)  # as when the name of a host is looked up
+            return await start(*arguments)
+
+        async def handle(reader, writer):
+            writer.close()
+
+        start, began = aeconn.aio.start_server, threading.Event()
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with mock.patch.object(aeconn.aio, "start_server", start_server):
+                signal.setitimer(signal.ITIMER_REAL, 0.1, LONG / 4)
+                with self.assertRaises(Interrupted):
+                    aeconn.LoopGroup(handle, "tcp://127.0.0.1:0", loops=1)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        self.assertTrue(began.is_set())
+        names = [each.name for each in threading.enumerate()]
+        self.assertNotIn("aeconn-loop-0", names)
+
+    def test_a_loop_that_closes_at_the_same_time(self):
+        class Closing:
+            def is_closed(self):
+                return False
+
+            def call_soon_threadsafe(self, _):
+                raise RuntimeError("Event loop is closed")
+
+        async def handle(reader, writer):
+            writer.close()
+
+        group = aeconn.LoopGroup(handle, "tcp://127.0.0.1:0", loops=1)
+        group._ends.insert(0, (Closing(), asyncio.Event()))
+        group.close()
+        self.assertFalse(any(each.is_alive() for each in group._threads))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import errno
 import operator
@@ -145,7 +146,7 @@ class LoopGroup:
     def __init__(self, connected: Connected, url: str, loops: int = 0) -> None:
         self._ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._threads: list[threading.Thread] = []
-        self._graceful = False
+        self._graceful = self._ended = False
         self._limit: float | None = None
         self._left: list[Left] = []
         self.urls: list[str] = []
@@ -169,6 +170,8 @@ class LoopGroup:
             end = asyncio.Event()
             server = await start_server(connected, at)
             self._ends.append((asyncio.get_running_loop(), end))
+            if self._ended:  # close() was called, after a signal, and may not have seen this loop
+                end.set()
             began.set_result(server.urls)
             try:
                 await end.wait()
@@ -189,8 +192,8 @@ class LoopGroup:
                 began.set_exception(error)
 
         thread = threading.Thread(target=run, name=f"aeconn-loop-{index}", daemon=True)
-        thread.start()
         self._threads.append(thread)
+        thread.start()
         urls = began.result()
         self.urls = self.urls or [each.partition("?")[0] for each in urls]
 
@@ -211,11 +214,13 @@ class LoopGroup:
             raise RuntimeError("a group cannot end on one of its own threads")
         if Attached.ended:  # its threads have been stopped for good
             return
+        self._ended = True
         for loop, end in self._ends:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # a handler has ended the loop
                 loop.call_soon_threadsafe(end.set)
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:  # else it could not be started
+                thread.join()
         self._ends.clear()
 
     def __enter__(self) -> LoopGroup:
