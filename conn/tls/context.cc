@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <optional>
 #include <span>
 
@@ -302,7 +303,11 @@ void Context::load() const {
 
 ContextPtr Context::make_base(const SSL_METHOD* method) const {
   ERR_clear_error();
+  errno = 0;
   ContextPtr context(SSL_CTX_new(method));
+  // OpenSSL leaves out the algorithms that it had no memory to look up, without an error, and the
+  // context would lack them for good. malloc(3) has set errno then.
+  if (errno == ENOMEM) throw std::bad_alloc();
   if (!context ||
       SSL_CTX_set_ex_data(context.get(), index_of_context(), const_cast<Context*>(this)) != 1) {
     fail("make a TLS context");

@@ -5,6 +5,7 @@
 
 #if AECONN_COUNTS_ALLOCATIONS
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #if AECONN_TLS
@@ -28,6 +29,7 @@ namespace {
 constinit thread_local Allocations g_count;
 constinit thread_local bool g_watched = false;
 constinit thread_local bool g_fails = false;
+constinit thread_local std::size_t g_until_openssl_fails = 0;  // 0: it does not
 
 }  // namespace
 
@@ -44,18 +46,27 @@ static bool count() noexcept {
 NoMemory::NoMemory() noexcept { g_fails = true; }
 NoMemory::~NoMemory() { g_fails = false; }
 
+bool fail_openssl_allocation(std::size_t number) noexcept {
+  return std::exchange(g_until_openssl_fails, number) == 0;
+}
+
 #if AECONN_TLS
+/// Counts an allocation of OpenSSL and returns whether it may succeed.
+static bool count_openssl() noexcept {
+  ++g_count.by_openssl;
+  if (g_until_openssl_fails == 0 || --g_until_openssl_fails != 0) return true;
+  errno = ENOMEM;
+  return false;
+}
+
 // OpenSSL accepts these functions only before its first allocation.
-[[maybe_unused]] static const int g_openssl_takes_them = CRYPTO_set_mem_functions(
-    [](std::size_t size, const char*, int) {
-      ++g_count.by_openssl;
-      return __libc_malloc(size);
-    },
-    [](void* memory, std::size_t size, const char*, int) {
-      ++g_count.by_openssl;
-      return __libc_realloc(memory, size);
-    },
-    [](void* memory, const char*, int) { __libc_free(memory); });
+[[maybe_unused]] static const int g_openssl_takes_them =
+    CRYPTO_set_mem_functions([](std::size_t size, const char*,
+                                int) { return count_openssl() ? __libc_malloc(size) : nullptr; },
+                             [](void* memory, std::size_t size, const char*, int) {
+                               return count_openssl() ? __libc_realloc(memory, size) : nullptr;
+                             },
+                             [](void* memory, const char*, int) { __libc_free(memory); });
 #endif
 
 Allocations watch_allocations(bool on) noexcept {

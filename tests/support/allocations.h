@@ -41,6 +41,10 @@ class NoMemory {
   ~NoMemory();
 };
 
+/// Makes the Nth allocation of OpenSSL on the calling thread fail (1: the next), as malloc(3) does;
+/// 0: none. Returns whether the one that the last call named has failed.
+bool fail_openssl_allocation(std::size_t number) noexcept;
+
 /// libev's tables grow when more events or timers are due at once than ever before; this makes many
 /// due, so that later counts do not include that growth.
 void let_libev_grow(ae::EventLoop& loop);

@@ -4,9 +4,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 
 #include "conn/tls/context_source.h"
+#include "tests/support/allocations.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
@@ -100,5 +103,37 @@ TEST_CASE("tls: of the contexts of clients those that were used longest ago go f
   REQUIRE_FALSE(used.expired());
   REQUIRE(table.source({{"connect-timeout", "9s"}}, false) == held);
 }
+
+#if AECONN_COUNTS_ALLOCATIONS
+// Each round has a context of its own, because the option differs. Each allocation of OpenSSL while
+// it is made fails in one of the rounds.
+TEST_CASE("tls: a client that lacked memory once connects as before", "[tls][allocation]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  conn::Endpoint at = testing::address_of(*listener);
+  std::string cipher;
+  for (std::size_t number = 1;; ++number) {
+    CAPTURE(number);
+    at.options = {{"alpn", "n" + std::to_string(number)}};
+    ConnectionPtr first = site.client.create(site.loop);
+    testing::fail_openssl_allocation(number);
+    try {
+      first->connect(at, {});
+    } catch (const std::bad_alloc&) {
+      CHECK(first->error_code() == std::errc::not_enough_memory);
+    }
+    const bool failed = testing::fail_openssl_allocation(0);
+    if (!failed) break;
+    first.reset();
+    const ConnectionPtr second = site.connect(at, at.options);
+    CAPTURE(second->last_error());
+    REQUIRE(second->state() == State::kConnected);
+    if (cipher.empty()) cipher = info_of(*second, "cipher");
+    REQUIRE(info_of(*second, "cipher") == cipher);
+    site.accepted.clear();
+  }
+  CHECK(!cipher.empty());
+}
+#endif
 
 #endif
