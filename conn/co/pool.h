@@ -52,9 +52,9 @@ class Pool {
     /// Maximum number of connections; 0 means 1.
     std::size_t most = 8;
     /// Run on each new connection before a task gets it, for example to authenticate. If it returns
-    /// false, or takes longer than redial.proof, the connection is closed and dialled again after a
-    /// pause. If it throws, the same happens, and the exception leaves the loop's run(). Without
-    /// this function a connection is free as soon as it is established.
+    /// false or an empty task, or takes longer than redial.proof, the connection is closed and
+    /// dialled again after a pause. If it throws, the same happens, and the exception leaves the
+    /// loop's run(). Without this function a connection is free as soon as it is established.
     std::function<Task<bool>(Stream&)> prepare;
     /// Times of the Redial of each connection.
     Redial::Settings redial;
@@ -200,8 +200,10 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   }
   static Task<> prepare(std::shared_ptr<const PoolCore> core, Pool::Lease lease) {
     const char* why = "prepare() refused the connection";
-    const auto which = co_await first(core->settings.prepare(*lease),
-                                      sleep(core->loop, core->settings.redial.proof));
+    Task<bool> task = core->settings.prepare(*lease);
+    if (task.done()) co_return lease.end("there is no memory for prepare()");
+    const auto which =
+        co_await first(std::move(task), sleep(core->loop, core->settings.redial.proof));
     if (which.index() == 1) why = "prepare() took longer than `proof`";
     if (which.index() == 0 && std::get<0>(which)) {
       lease.give_back();
