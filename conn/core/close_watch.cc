@@ -21,7 +21,7 @@ bool CloseWatch::due() const noexcept {
 
 void ConnectionCore::queue_close() noexcept {
   if (!close_watch_ || set_ == nullptr || !close_watch_->due()) return;
-  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
+  if (ReadyList* const due = set_->ready(); due != nullptr) due->push(*close_watch_);
 }
 
 /// Runs the connection's close handler. Returns 1; or 0 if the handler may not run now.

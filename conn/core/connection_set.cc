@@ -57,12 +57,11 @@ std::size_t output_here(const ConnectionCore& connection) noexcept {
 
 }  // namespace
 
-/// The list of the close handlers of one loop that are due to run. Owned by the loop's
-/// ConnectionSet.
-class DueToClose final : public ReadyList {
+/// The list of ConnectionSet::ready().
+class ReadyHandlers final : public ReadyList {
  public:
-  explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
-  ~DueToClose() override { loop().remove_source(*this); }
+  explicit ReadyHandlers(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
+  ~ReadyHandlers() override { loop().remove_source(*this); }
 };
 
 ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
@@ -79,12 +78,12 @@ InPlacePool& ConnectionSet::in_place(ae::EventLoop& loop) {
   return *in_place_;
 }
 
-ReadyList& ConnectionSet::due_to_close(ae::EventLoop& loop) {
-  if (!due_to_close_) due_to_close_ = std::make_unique<DueToClose>(loop);
-  return *due_to_close_;
+ReadyList& ConnectionSet::ready(ae::EventLoop& loop) {
+  if (!ready_) ready_ = std::make_unique<ReadyHandlers>(loop);
+  return *ready_;
 }
 
-ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); }
+ReadyList* ConnectionSet::ready() noexcept { return ready_.get(); }
 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
@@ -113,6 +112,14 @@ void ConnectionSet::add(LoopEndWatcher& watcher) noexcept {
   watcher.link_ = &watchers_;
   if (watchers_ != nullptr) watchers_->link_ = &watcher.next_;
   watchers_ = &watcher;
+}
+
+void ConnectionSet::add_last(LoopEndWatcher& watcher) noexcept {
+  LoopEndWatcher** end = &watchers_;
+  while (*end != nullptr) end = &(*end)->next_;
+  watcher.next_ = nullptr;
+  watcher.link_ = end;
+  *end = &watcher;
 }
 
 void ConnectionSet::loop_ends() noexcept {

@@ -20,7 +20,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 class Connection;
 class ConnectionCore;
-class DueToClose;
+class ReadyHandlers;
 class InPlacePool;
 class ReadyList;
 class SetEntry;
@@ -64,6 +64,9 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Adds a watcher, without owning it, until it is notified or destroyed. The watcher must not be
   /// in any ConnectionSet.
   void add(LoopEndWatcher& watcher) noexcept;
+  /// Does the same, but the watcher is notified after all others: a listener, which others move to
+  /// another loop or take pending connections from when they are notified.
+  void add_last(LoopEndWatcher& watcher) noexcept;
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
   /// call it first, because that state may be destroyed before this set.
   void loop_ends() noexcept;
@@ -71,6 +74,10 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// of option end-linger. This is done for all connections of all types together, except those
   /// that a child of fork() has inherited. Only the first call has an effect.
   void drain() noexcept;
+  /// Returns the list of the handlers that are due on `loop`, the loop of this set, and that belong
+  /// to no transport's list: close handlers, accept handlers, and connect handlers of attempts that
+  /// failed inside connect(). Creates the list on first use, and may then throw std::bad_alloc.
+  ReadyList& ready(ae::EventLoop& loop);
   /// Index of this loop in its listener group, from 0, by which resources are distributed over the
   /// loops. No value if the loop is in no group. If it is in several groups, the value is that of
   /// the last.
@@ -113,12 +120,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Returns the loop's pool for in-place reading and sending. Creates the pool on first use, and
   /// may then throw std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
-  /// Returns the list of close handlers that are due to run, and of connect handlers of attempts
-  /// that failed inside connect(). Creates the list on first use, and may then throw
-  /// std::bad_alloc.
-  ReadyList& due_to_close(ae::EventLoop& loop);
-  /// Returns the list of due_to_close(loop); null if that list has not been created yet.
-  ReadyList* due_to_close() noexcept;
+  /// Returns the list of ready(loop); null if that list has not been created yet.
+  ReadyList* ready() noexcept;
   static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   void enter_served() noexcept { ++served_; }
@@ -131,7 +134,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   std::function<void()> none_served_;
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
-  std::unique_ptr<DueToClose> due_to_close_;
+  std::unique_ptr<ReadyHandlers> ready_;
   // A map, because counters() returns references that must stay valid.
   std::map<const ConnectionType*, Kind> kinds_;
 };

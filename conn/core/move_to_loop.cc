@@ -88,7 +88,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
     // Comes before all that may throw, because abandon() undoes it.
     if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
-    if (close_watch_ || (rare_ && rare_->path)) (void)set_->due_to_close(loop);
+    if (close_watch_ || (rare_ && rare_->path)) (void)set_->ready(loop);
     set_->add(*this);  // only the thread of this loop may use the set
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());

@@ -87,7 +87,7 @@ void Connection::connect(const Endpoint& to, Handler done) {
       c.carrier_->connect(to);
     } catch (const Error& error) {
       c.fail(mistake(error));
-      RefusedAttempt::report(c, c.set_->due_to_close(*c.loop_));
+      RefusedAttempt::report(c, c.set_->ready(*c.loop_));
     }
   } catch (const std::bad_alloc&) {
     c.set_connect_handler(nullptr);
@@ -268,7 +268,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
     before = std::move(c.close_watch_);
   } else {
     if (!c.close_watch_) {
-      if (c.set_ != nullptr) (void)c.set_->due_to_close(*c.loop_);
+      if (c.set_ != nullptr) (void)c.set_->ready(*c.loop_);
       c.close_watch_.reset(new CloseWatch(c));
     }
     c.close_watch_->handler.swap(handler);

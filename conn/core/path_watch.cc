@@ -26,7 +26,7 @@ void Connection::set_path_handler(Handler handler) {
   }
   ConnectionCore::Rare& rare = c.rare();
   if (!rare.path) {
-    if (c.set_ != nullptr) (void)c.set_->due_to_close(*c.loop_);
+    if (c.set_ != nullptr) (void)c.set_->ready(*c.loop_);
     rare.path.reset(new PathWatch(c));
   }
   rare.path->handler.set(std::move(handler));
@@ -34,7 +34,7 @@ void Connection::set_path_handler(Handler handler) {
 
 void ConnectionCore::path_changed() noexcept {
   if (!rare_ || !rare_->path || set_ == nullptr || given_up()) return;
-  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*rare_->path);
+  if (ReadyList* const due = set_->ready(); due != nullptr) due->push(*rare_->path);
 }
 
 /// Runs the path handler. Returns 1; or 0 if it may not run now.

@@ -16,12 +16,12 @@ template <class Open>
 ListenerPtr listen_with(const ShmType& type, ae::EventLoop& loop, SettingsPtr settings,
                         Served served, AcceptHandler accepted, Open open) {
   const std::uint64_t most = settings->socket->max_connections;
-  AcceptorPtr acceptor(new Acceptor(type, LoopState::of(type, loop), std::move(settings),
-                                    std::move(served), std::move(accepted)));
+  AcceptorPtr<> acceptor(new Acceptor(type, LoopState::of(type, loop), std::move(settings),
+                                      std::move(served), std::move(accepted)));
   acceptor->limit(most);
-  PortListenerPtr port =
-      open([to = acceptor.get()](PendingConnectionPtr one) { to->arrive(std::move(one)); });
-  return std::make_unique<ShmListener>(std::move(acceptor), std::move(port));
+  acceptor->listen_on(
+      open([to = acceptor.get()](PendingConnectionPtr one) { to->arrive_later(std::move(one)); }));
+  return std::make_unique<AcceptingListener>(std::move(acceptor));
 }
 
 }  // namespace
@@ -45,9 +45,9 @@ ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
 
 LoopAcceptorPtr ShmType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                        AcceptHandler accepted) const {
-  return std::make_unique<ShmListener>(
-      AcceptorPtr(new Acceptor(*this, LoopState::of(*this, loop), settings_for(endpoint.options),
-                               Served(endpoint), std::move(accepted))));
+  return std::make_unique<AcceptingListener>(
+      AcceptorPtr<>(new Acceptor(*this, LoopState::of(*this, loop), settings_for(endpoint.options),
+                                 Served(endpoint), std::move(accepted))));
 }
 
 ConnectionPtr ShmType::create(ae::EventLoop& loop) const {

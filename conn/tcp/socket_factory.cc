@@ -41,8 +41,8 @@ PortListenerPtr SocketType::open_port(ae::EventLoop& loop, const Endpoint& endpo
 
 LoopAcceptorPtr SocketType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                           AcceptHandler accepted) const {
-  return std::make_unique<SocketLoopAcceptor>(*this, loop, settings_for(endpoint.options),
-                                              std::move(accepted));
+  return std::make_unique<AcceptingListener>(AcceptorPtr<>(
+      new SocketAcceptor(*this, loop, settings_for(endpoint.options), std::move(accepted))));
 }
 
 namespace {

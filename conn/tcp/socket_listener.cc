@@ -58,7 +58,9 @@ After after_error(int err) noexcept {
 }  // namespace
 
 /// The part of a SocketListener that may still be running when a handler destroys the listener.
-class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeaders::Owner {
+class SocketListener::Acceptor final : public ae::Deferred,
+                                       public AwaitedHeaders::Owner,
+                                       private LoopEndWatcher {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
            std::vector<SocketType::Bound> sockets, ListenTo to);
@@ -79,8 +81,7 @@ class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeader
   const Quota& quota() const noexcept { return quota_; }
 
  private:
-  friend class ListenerSet;
-
+  void on_loop_end() noexcept override { stop(); }
   void set_paused(bool paused);
   void watch(bool wanted);
   void watch_headers(bool wanted);
@@ -112,44 +113,6 @@ class SocketListener::Acceptor final : public ae::Deferred, public AwaitedHeader
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstAcceptRetry;
   ae::TimerId retry_timer_ = 0;
-  Acceptor* set_next_ = nullptr;
-  Acceptor** set_link_ = nullptr;
-};
-
-/// The listeners of one loop. The end of the loop stops them, since a listener object may outlive
-/// the loop.
-class ListenerSet final : public ae::LoopLocal {
- public:
-  static ListenerSet& of(ae::EventLoop& loop) {
-    static const char key = 0;
-    // Creates the ConnectionSet before the ListenerSet, so that it is destroyed after the
-    // ListenerSet.
-    ConnectionSet& connections = ConnectionSet::of(loop);
-    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
-    if (!slot) slot = std::make_unique<ListenerSet>(connections);
-    return static_cast<ListenerSet&>(*slot);
-  }
-  explicit ListenerSet(ConnectionSet& connections) : connections_(connections) {}
-  ~ListenerSet() override {
-    connections_.loop_ends();
-    while (head_ != nullptr) head_->stop();
-  }
-  void add(SocketListener::Acceptor& acceptor) noexcept {
-    acceptor.set_next_ = head_;
-    acceptor.set_link_ = &head_;
-    if (head_ != nullptr) head_->set_link_ = &acceptor.set_next_;
-    head_ = &acceptor;
-  }
-  static void remove(SocketListener::Acceptor& acceptor) noexcept {
-    if (acceptor.set_link_ == nullptr) return;
-    *acceptor.set_link_ = acceptor.set_next_;
-    if (acceptor.set_next_ != nullptr) acceptor.set_next_->set_link_ = acceptor.set_link_;
-    acceptor.set_link_ = nullptr;
-  }
-
- private:
-  ConnectionSet& connections_;
-  SocketListener::Acceptor* head_ = nullptr;
 };
 
 SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
@@ -169,7 +132,7 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
 }
 
 void SocketListener::Acceptor::start() {
-  ListenerSet::of(*loop_).add(*this);
+  ConnectionSet::of(*loop_).add_last(*this);
   watch_headers(true);
   watch(true);
 }
@@ -177,7 +140,7 @@ void SocketListener::Acceptor::start() {
 void SocketListener::Acceptor::start(ae::EventLoop& loop) {
   loop_ = &loop;
   counters_ = &type_.counted_as().counters(loop);
-  ListenerSet::of(loop).add(*this);
+  ConnectionSet::of(loop).add_last(*this);
   watch_headers(!paused_);
   watch(!paused_);
 }
@@ -188,7 +151,7 @@ void SocketListener::Acceptor::leave() noexcept {
   watch_headers(false);
   if (retry_timer_ != 0) loop_->remove_time_event(retry_timer_);
   retry_timer_ = 0;
-  ListenerSet::remove(*this);
+  stop_watching();
   loop_ = nullptr;
 }
 

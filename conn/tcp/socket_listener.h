@@ -29,7 +29,6 @@ class SocketListener final : public PortListener {
 
  private:
   class Acceptor;
-  friend class ListenerSet;
   const SocketType& type_;
   // may outlive this object, until a running accept handler has returned
   std::unique_ptr<Acceptor> acceptor_;

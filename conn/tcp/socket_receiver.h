@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/core/pending_connection.h"
+#include "conn/core/acceptor_base.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 
@@ -27,7 +27,6 @@ class SocketPending final : public PendingConnection {
   Accepted take_socket() noexcept { return std::move(socket_); }
 
  private:
-  friend class SocketLoopAcceptor;
   const SocketType& type_;
   Accepted socket_;
 };
@@ -37,24 +36,18 @@ ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Accepted socket,
                              Quota::Place place);
 
-class SocketLoopAcceptor final : public LoopAcceptor {
+class SocketAcceptor final : public AcceptorBase {
  public:
-  SocketLoopAcceptor(const SocketType& type, ae::EventLoop& loop,
-                     std::shared_ptr<const Settings> settings, AcceptHandler accepted);
-  ~SocketLoopAcceptor() override;
-
-  const ConnectionType& type() const noexcept override;
-  void pause() override;
-  void resume() override;
-  void on_refused(const RefusedHandler& handler) override;
-  void arrive(PendingConnectionPtr arrival) override;
-  PendingConnectionPtr give_back() noexcept override;
-  void refused(const Failure& why) override;
+  SocketAcceptor(const SocketType& type, ae::EventLoop& loop,
+                 std::shared_ptr<const Settings> settings, AcceptHandler accepted)
+      : AcceptorBase(type, ConnectionSet::of(loop).ready(loop), settings->accept_batch,
+                     std::move(accepted)),
+        settings_(std::move(settings)) {}
 
  private:
-  struct Core;
-  // may outlive this object, until a running accept handler has returned
-  std::unique_ptr<Core> core_;
+  void begin(PendingConnectionPtr arrival) override;
+
+  const std::shared_ptr<const Settings> settings_;
 };
 
 }}}  // namespace conn::tcp

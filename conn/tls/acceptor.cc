@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kAcceptsPerIteration = 16;
+constexpr unsigned kAcceptsPerIteration = 16;
 // Most connections taken from the listener below in one iteration. Each costs some 70 us before its
 // handshake begins, and established connections wait meanwhile.
 constexpr unsigned kArrivalsPerIteration = 8;
@@ -25,44 +25,32 @@ constexpr ae::Duration kGrace = 1s;
 
 Acceptor::Acceptor(const TlsType& type, LoopState& shared,
                    std::shared_ptr<const ContextSource> contexts, AcceptHandler accepted)
-    : type_(type),
-      shared_(&shared),
-      counters_(type.counters(shared.loop())),
+    : AcceptorBase(type, shared.ready(), kAcceptsPerIteration, std::move(accepted)),
+      shared_(shared),
       contexts_(std::move(contexts)),
-      reloader_(shared, *contexts_, refused_) {
-  accepted_.set(std::move(accepted));
-  shared.add(*this);
-}
+      reloader_(shared, *contexts_, *this) {}
 
 void Acceptor::start() {
-  shared_->threads().grow(contexts_->get()->settings().handshake_threads);
+  shared_.threads().grow(contexts_->get()->settings().handshake_threads);
   reloader_.begin(contexts_->get());
 }
 
-void Acceptor::listen_on(ListenerPtr below) {
-  below_ = std::move(below);
-  below_->on_refused([this](const Failure& failure) {
-    ++(failure.code == std::errc::connection_refused ? counters_.refused : counters_.accept_errors);
-    refused_.tell(failure);
+void Acceptor::take_from(ListenerPtr below) {
+  below->on_refused([this](const Failure& failure) {
+    ++(failure.code == std::errc::connection_refused ? counters().refused
+                                                     : counters().accept_errors);
+    refused(failure);
   });
+  listen_on(std::move(below));
 }
 
-void Acceptor::stop() noexcept {
-  if (shared_ == nullptr) return;
-  if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
-  room_timer_ = 0;
+void Acceptor::on_stop(bool) noexcept {
+  if (room_timer_ != 0) loop().remove_time_event(room_timer_);
   reloader_.stop();
-  forget();
-  shared_ = nullptr;
-  unqueue();
-  below_.reset();
   for (const OwnedHandshake& one : handshakes_) {
     if (one.handshake != nullptr) one.handshake->forget_owner();
   }
   handshakes_.clear();
-  done_.clear();
-  refused_.clear();
-  accepted_.clear();  // must come last, because destroying the handler may run any code
 }
 
 // --- handshakes ----------------------------------------------------------------------------------
@@ -71,36 +59,34 @@ void Acceptor::arrived(ConnectionPtr below) {
   count_arrival();
   // configure() may have named other files
   reloader_.try_to_follow(contexts_->get());
-  if (shared_ == nullptr) return;
+  if (stopped()) return;
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
   if (full()) handshakes_.front().handshake->evict();
-  // shared_ is null if the handler for refused connections, called by evict(), stopped this
-  // listener
-  if (shared_ == nullptr) return;
+  // The handler for refused connections, called by evict(), may have stopped this listener.
+  if (stopped()) return;
   TlsCarrier* carrier = nullptr;
   try {
-    auto [connection, made] = make_connection<TlsCarrier>(shared_->loop(), type_, *shared_);
+    auto [connection, made] =
+        make_connection<TlsCarrier>(loop(), static_cast<const TlsType&>(type()), shared_);
     handshakes_.push_back({std::move(connection)});
     carrier = &made;
   } catch (const std::bad_alloc&) {
     // if memory runs out, only this connection is lost; accepting continues
-    ++counters_.accept_errors;
-    return;
+    return lost();
   }
   const Place place = std::prev(handshakes_.end());
   try {
     place->handshake = &carrier->begin(std::move(below), Role::kServer, context, "", {this, place});
   } catch (const std::exception& error) {
     const ConnectionPtr gone = take(place);
-    ++counters_.accept_errors;
+    lost();
     Failure failure = out_of_memory();
     try {
       failure = {std::make_error_code(std::errc::invalid_argument), error.what()};
     } catch (const std::bad_alloc&) {
     }
-    refused_.tell(failure);
-    return;
+    return refused(failure);
   }
   check_room();
 }
@@ -108,22 +94,22 @@ void Acceptor::arrived(ConnectionPtr below) {
 /// Counts a connection that was taken in this iteration. After kArrivalsPerIteration of them pauses
 /// the listener below.
 void Acceptor::count_arrival() {
-  shared_->ready().push(*this);  // run_ready() calls end_iteration()
+  run_soon();  // run_ready() calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
-  below_->pause();
+  port()->pause();
 }
 
 /// Lets the listener below accept again after the arrivals of an iteration, unless there is another
 /// reason for it to be paused. Without memory for that, the next iteration tries again.
 void Acceptor::end_iteration() {
   arrivals_ = 0;
-  if (!std::exchange(resting_, false) || waiting_ || paused_) return;
+  if (!std::exchange(resting_, false) || waiting_ || paused()) return;
   try {
-    below_->resume();
+    port()->resume();
   } catch (const std::bad_alloc&) {
     resting_ = true;
-    shared_->ready().push(*this);
+    run_soon();
   }
 }
 
@@ -140,26 +126,26 @@ void Acceptor::check_room() {
   if (room_timer_ == 0) {
     const Handshake& oldest = *handshakes_.front().handshake;
     try {
-      room_timer_ = shared_->loop().add_time_event(
-          oldest.began() + kGrace, [this] { return let_in() ? ae::kNoMore : kGrace; });
+      room_timer_ = loop().add_time_event(oldest.began() + kGrace,
+                                          [this] { return let_in() ? ae::kNoMore : kGrace; });
     } catch (const std::bad_alloc&) {
       return;
     }
   }
-  if (!std::exchange(waiting_, true)) below_->pause();
+  if (!std::exchange(waiting_, true)) port()->pause();
 }
 
 /// Resumes accepting. Returns false if there is no memory for that; the timer then tries again.
 bool Acceptor::let_in() {
-  if (waiting_ && !paused_ && !resting_) {
+  if (waiting_ && !paused() && !resting_) {
     try {
-      below_->resume();
+      port()->resume();
     } catch (const std::bad_alloc&) {
       return false;
     }
   }
   waiting_ = false;
-  if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
+  if (room_timer_ != 0) loop().remove_time_event(room_timer_);
   room_timer_ = 0;
   return true;
 }
@@ -171,92 +157,28 @@ ConnectionPtr Acceptor::take(Place place) {
 }
 
 void Acceptor::finished(Place place) {
-  if (paused_ || accepted_.running() || !done_.empty()) {
-    done_.splice(done_.end(), handshakes_, place);
-    if (!paused_ && !accepted_.running()) shared_->ready().push(*this);
-    check_room();
-  } else {
-    ConnectionPtr owner = take(place);
-    check_room();
-    hand_over(std::move(owner));
-  }
-}
-
-/// Runs the accept handler. Connections that become ready while it runs a nested iteration of the
-/// loop wait until it returns.
-void Acceptor::hand_over(ConnectionPtr owner) {
-  // its destructor, which continues with further connections, runs even if the handler throws
-  struct Then {
-    Acceptor& acceptor;
-    ~Then() {
-      const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
-      if (more) acceptor.shared_->ready().push(acceptor);
-    }
-  } then{*this};
-  accepted_.run(std::move(owner));
+  ConnectionPtr owner = take(place);
+  check_room();
+  hand_over(std::move(owner));
 }
 
 void Acceptor::failed(Place place, const Failure& failure) {
   // destroying the connection at the end of this function sends the TLS alert to the peer
   const ConnectionPtr owner = take(place);
-  ++counters_.accept_errors;
+  lost();
   check_room();
-  refused_.tell(failure);
+  refused(failure);
 }
 
 // --- pausing -------------------------------------------------------------------------------------
 
-void Acceptor::pause() {
-  paused_ = true;
-  if (shared_ != nullptr) below_->pause();
-}
-
-void Acceptor::resume() {
-  paused_ = false;
-  if (shared_ == nullptr) return;
-  if (!waiting_ && !resting_) below_->resume();
-  if (!done_.empty()) shared_->ready().push(*this);
+void Acceptor::set_listening(bool wanted) {
+  if (!wanted || (!waiting_ && !resting_)) AcceptorBase::set_listening(wanted);
 }
 
 std::size_t Acceptor::run_ready() {
   end_iteration();
-  std::size_t ran = 0;
-  for (int i = 0; i < kAcceptsPerIteration && !paused_ && !done_.empty(); ++i) {
-    // the accept handler runs a nested iteration of the loop, which called this
-    if (accepted_.running()) return ran;
-    if (i != 0 && !shared_->loop().has_time()) break;
-    ConnectionPtr owner = std::move(done_.front().connection);
-    done_.pop_front();
-    hand_over(std::move(owner));
-    ++ran;
-    // shared_ is null if the accept handler stopped this listener
-    if (shared_ == nullptr) return ran;
-  }
-  return ran;
-}
-
-// --- the listener --------------------------------------------------------------------------------
-
-TlsListener::TlsListener(const TlsType& type, std::unique_ptr<Acceptor> acceptor)
-    : type_(type), acceptor_(std::move(acceptor)) {}
-
-TlsListener::~TlsListener() {
-  LoopState* const shared = acceptor_->shared();
-  if (shared == nullptr) return;
-  ae::EventLoop& loop = shared->loop();
-  acceptor_->stop();
-  loop.destroy_later(std::move(acceptor_));
-}
-
-std::vector<Endpoint> TlsListener::endpoints() const {
-  std::vector<Endpoint> all;
-  if (acceptor_->below() != nullptr) all = acceptor_->below()->endpoints();
-  for (Endpoint& endpoint : all) {
-    endpoint.scheme = type_.name();
-    // removed, since showing only the options of the layer below would be misleading
-    endpoint.options = {};
-  }
-  return all;
+  return AcceptorBase::run_ready();
 }
 
 }}}  // namespace conn::tls

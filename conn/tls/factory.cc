@@ -10,21 +10,30 @@
 #include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+/// Makes an acceptor. `open` opens the listener below, for a handler of connections.
+template <class Open>
+AcceptorPtr<> accept_over(const TlsType& type, ae::EventLoop& loop,
+                          std::shared_ptr<const ContextSource> contexts, AcceptHandler accepted,
+                          Open open) {
+  AcceptorPtr<Acceptor> made(
+      new Acceptor(type, LoopState::of(type, loop), std::move(contexts), std::move(accepted)));
+  made->start();
+  made->take_from(open([to = made.get()](ConnectionPtr one) { to->arrived(std::move(one)); }));
+  return made;
+}
+
+}  // namespace
 
 ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                             AcceptHandler accepted) const {
   check(endpoint);
-  std::shared_ptr<const ContextSource> contexts =
-      source_for(endpoint.to_string(), endpoint.options);
-  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
-                                             std::move(accepted));
-  Acceptor* const inner = acceptor.get();
-  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start();
-  inner->listen_on(below_.listen(loop, below_endpoint(endpoint), [inner](ConnectionPtr arrival) {
-    inner->arrived(std::move(arrival));
-  }));
-  return listener;
+  return std::make_unique<AcceptingListener>(
+      accept_over(*this, loop, source_for(endpoint.to_string(), endpoint.options),
+                  std::move(accepted), [&](AcceptHandler to) {
+                    return below_.listen(loop, below_endpoint(endpoint), std::move(to));
+                  }));
 }
 
 ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
@@ -39,17 +48,11 @@ ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
 
 ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
-  std::shared_ptr<const ContextSource> contexts =
-      source_for("descriptor " + std::to_string(fd) + " as " + name_, options);
-  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
-                                             std::move(accepted));
-  Acceptor* const inner = acceptor.get();
-  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start();
-  inner->listen_on(below_.adopt_listener(
-      loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
-      below_options(options)));
-  return listener;
+  return std::make_unique<AcceptingListener>(accept_over(
+      *this, loop, source_for("descriptor " + std::to_string(fd) + " as " + name_, options),
+      std::move(accepted), [&](AcceptHandler to) {
+        return below_.adopt_listener(loop, fd, std::move(to), below_options(options));
+      }));
 }
 
 PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -66,19 +69,16 @@ PortListenerPtr TlsType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler 
 LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                        AcceptHandler accepted) const {
   const bool has_address = !endpoint.hosts.empty() || !endpoint.path.empty();
-  std::shared_ptr<const ContextSource> contexts =
-      source_for(has_address ? endpoint.to_string() : name_, endpoint.options);
-  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
-                                             std::move(accepted));
-  Acceptor* const inner = acceptor.get();
-  LoopAcceptorPtr below = Transport::of(below_).open_acceptor(
-      loop, below_endpoint(endpoint),
-      [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
-  LoopAcceptor& receiver = *below;
-  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
-  inner->start();
-  inner->listen_on(std::move(below));
-  return std::make_unique<TlsLoopAcceptor>(std::move(listener), receiver);
+  LoopAcceptor* below = nullptr;
+  AcceptorPtr<> acceptor = accept_over(
+      *this, loop, source_for(has_address ? endpoint.to_string() : name_, endpoint.options),
+      std::move(accepted), [&](AcceptHandler to) {
+        LoopAcceptorPtr opened =
+            Transport::of(below_).open_acceptor(loop, below_endpoint(endpoint), std::move(to));
+        below = opened.get();
+        return opened;
+      });
+  return std::make_unique<TlsLoopAcceptor>(std::move(acceptor), *below);
 }
 
 bool TlsType::has_pending_data(ae::EventLoop& loop) const {

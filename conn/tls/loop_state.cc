@@ -36,17 +36,9 @@ LoopState::LoopState(const ConnectionType& type, ae::EventLoop& loop, Connection
 
 LoopState::~LoopState() {
   set_.loop_ends();
-  while (acceptors_ != nullptr) acceptors_->stop();
   set_.abandon(type_);
   if (sweeper_ != 0) loop_.remove_time_event(sweeper_);
   loop_.remove_source(*this);
-}
-
-void LoopState::add(Stoppable& acceptor) noexcept {
-  acceptor.next_ = acceptors_;
-  acceptor.link_ = &acceptors_;
-  if (acceptors_ != nullptr) acceptors_->link_ = &acceptor.next_;
-  acceptors_ = &acceptor;
 }
 
 std::size_t LoopState::process_pending() {

@@ -63,28 +63,6 @@ class Warm {
   Warm* next_ = this;
 };
 
-/// Base of a loop's TLS acceptors, which LoopState stops before it is destroyed.
-class Stoppable {
- public:
-  Stoppable() = default;
-  Stoppable(const Stoppable&) = delete;
-  Stoppable& operator=(const Stoppable&) = delete;
-  virtual void stop() noexcept = 0;  ///< stops the acceptor; must call forget()
-
- protected:
-  virtual ~Stoppable() = default;
-  /// Removes the acceptor from the list of acceptors that LoopState stops.
-  void forget() noexcept {
-    *link_ = next_;
-    if (next_ != nullptr) next_->link_ = link_;
-  }
-
- private:
-  friend class LoopState;
-  Stoppable* next_ = nullptr;
-  Stoppable** link_ = nullptr;
-};
-
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
   static LoopState& of(const ConnectionType& type, ae::EventLoop& loop);
@@ -119,8 +97,6 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::span<char> room() noexcept { return room_; }
   Counters counters;
 
-  void add(Stoppable& acceptor) noexcept;
-
   bool has_pending() const override { return ready_.has_pending() || steps_.has_pending(); }
   std::size_t process_pending() override;
   void flush() override { held_.process_all(); }
@@ -140,7 +116,6 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   Head warm_;
   Head swept_;  // while a sweep goes on, the connections before this one are those it has not seen
   ae::TimerId sweeper_ = 0;
-  Stoppable* acceptors_ = nullptr;
   std::array<char, Engine::kRecord> scratch_;
   std::array<char, Engine::kRoom> room_;
 };

@@ -166,7 +166,7 @@ void Reloader::failed(const char* what, const std::exception& error) {
 /// The handler that it is reported to may stop this object.
 void Reloader::report(std::string text) {
   ++shared_.counters.reload_failures;
-  refused_.tell({std::make_error_code(std::errc::invalid_argument), std::move(text)});
+  acceptor_.refused({std::make_error_code(std::errc::invalid_argument), std::move(text)});
 }
 
 }}}  // namespace conn::tls

@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/core/refusals.h"
+#include "conn/core/acceptor_base.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/file_stamps.h"
 #include "conn/tls/file_watch.h"
@@ -17,13 +17,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Must not be destroyed while the handler of `refused` runs.
+/// Must not be destroyed while the handler for refusals of its acceptor runs.
 class Reloader {
  public:
-  /// Watches nothing yet. Reports files that cannot be used to `refused`, which must outlive this
-  /// object.
-  Reloader(LoopState& shared, const ContextSource& contexts, Refusals& refused)
-      : shared_(shared), contexts_(contexts), refused_(refused) {}
+  /// Watches nothing yet. Reports files that cannot be used to the handler for refusals of
+  /// `acceptor`, which must outlive this object.
+  Reloader(LoopState& shared, const ContextSource& contexts, AcceptorBase& acceptor)
+      : shared_(shared), contexts_(contexts), acceptor_(acceptor) {}
   Reloader(const Reloader&) = delete;
   Reloader& operator=(const Reloader&) = delete;
   ~Reloader() { stop(); }
@@ -35,7 +35,7 @@ class Reloader {
   /// Like follow(), and reads files again that have changed since `context` read them, unless they
   /// have changed within ContextSource::kQuiet.
   void begin(const std::shared_ptr<const Context>& context);
-  /// Like begin(), but an Error is reported to `refused`; the handler may stop this object.
+  /// Like begin(), but an Error is reported; the handler may stop this object.
   void try_to_follow(const std::shared_ptr<const Context>& context);
   /// Stops watching until follow() is called; must be called before the loop ends.
   void stop() noexcept;
@@ -53,7 +53,7 @@ class Reloader {
 
   LoopState& shared_;
   const ContextSource& contexts_;
-  Refusals& refused_;
+  AcceptorBase& acceptor_;
   std::weak_ptr<const Context> followed_;
   std::optional<FileWatch> watch_;
   FileStamps seen_;        // the state of the files at the last check

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <map>
 
+#include "conn/core/acceptor_base.h"
 #include "conn/core/make_connection.h"
 #include "conn/core/queued_loop.h"
 #include "conn/spi/queued_carrier.h"
@@ -15,7 +16,7 @@ namespace local {
 using namespace conn;
 
 /// What the type keeps for one loop: the listeners by name, besides what QueuedLoop has.
-using LocalLoop = QueuedLoop<std::map<std::string, class LocalListener*>>;
+using LocalLoop = QueuedLoop<std::map<std::string, class LocalAcceptor*>>;
 
 /// One direction of a link.
 struct Pipe {
@@ -127,87 +128,55 @@ void Link::tell_ends() noexcept {
     if (end != nullptr) end->link_changed();
 }
 
-class LocalListener final : public Listener, public LoopEndWatcher, public ReadyItem {
+/// The link of a client that is not accepted yet.
+struct LocalPending final : PendingConnection {
+  explicit LocalPending(const std::shared_ptr<Link>& its_link) : link(its_link) {}
+  ~LocalPending() override {
+    if (link) link->reset("the listener is gone");
+  }
+  std::string peer() const override { return link->names[0]; }
+  void refuse(std::string_view why) noexcept override { link->reset(std::string(why)); }
+  std::shared_ptr<Link> link;
+};
+
+class LocalAcceptor final : public AcceptorBase {
  public:
-  LocalListener(LocalLoop& shared, const Endpoint& at, std::uint64_t most, AcceptHandler accepted)
-      : shared_(&shared), type_(shared.type), endpoint_(at), quota_(most) {
-    if (!shared.own.emplace(at.hosts.front().name, this).second)
+  LocalAcceptor(LocalLoop& shared, const Endpoint& at, AcceptHandler accepted)
+      : AcceptorBase(shared.type, shared.ready, 1, std::move(accepted)), shared_(shared), at_(at) {
+    if (!shared.own.emplace(name(), this).second)
       throw Error("listen on " + at.to_string() + ": " + errno_text(EADDRINUSE));
-    handlers_->accepted.set(std::move(accepted));
-    shared.set.add(*this);
   }
-  ~LocalListener() override {
-    for (const auto& link : backlog_) link->reset("the listener is gone");
-    on_loop_end();
-  }
-  void on_loop_end() noexcept override {  // a listener may outlive its loop
-    if (std::exchange(handlers_->stopped, true)) return;
-    unqueue();
-    shared_->own.erase(endpoint_.hosts.front().name);
-    backlog_.clear();
-  }
-  void arrive(LocalCarrier& client) {
+  void connected(LocalCarrier& client) {
     const auto link = std::make_shared<Link>();
-    link->names = {endpoint_.hosts.front().name + "#client", endpoint_.hosts.front().name};
+    link->names = {name() + "#client", name()};
     client.attach(link, 0);
-    backlog_.push_back(link);
-    update_ready();
+    arrive_later(std::make_unique<LocalPending>(link));
   }
-  const ConnectionType& type() const noexcept override { return type_; }
-  std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
-  void on_refused(const RefusedHandler& handler) override { handlers_->refused.set(handler); }
-  void pause() override { paused_ = true; }
-  void resume() override {
-    paused_ = false;
-    update_ready();
-  }
+  std::vector<Endpoint> endpoints() const override { return {at_}; }
 
  private:
-  struct Handlers {  // they outlive the listener if one of them destroys it
-    ae::HandlerSlot<void(ConnectionPtr)> accepted;
-    ae::HandlerSlot<void(const Failure&)> refused;
-    bool stopped = false;
-  };
-  bool may_accept() const {
-    const bool busy = handlers_->accepted.running() || handlers_->refused.running();
-    return !paused_ && !busy && !backlog_.empty();
+  void begin(PendingConnectionPtr arrival) override {
+    const std::shared_ptr<Link> link = std::move(static_cast<LocalPending&>(*arrival).link);
+    if (link->broken) return lost();  // the client was aborted
+    auto [connection, carrier] = make_connection<LocalCarrier>(loop(), shared_);
+    carrier.attach(link, 1, std::move(arrival->place));
+    hand_over(std::move(connection));
   }
-  void update_ready() {
-    if (may_accept()) shared_->ready.push(*this);
+  void on_stop(bool loop_ends) noexcept override {
+    shared_.own.erase(name());
+    // The clients are on this loop, and end with it.
+    while (const PendingConnectionPtr one = loop_ends ? give_back() : nullptr)
+      static_cast<LocalPending&>(*one).link.reset();
   }
-  std::size_t run_ready() override {
-    if (!may_accept()) return 0;  // paused by a handler, or this iteration is nested in one
-    const std::shared_ptr<Handlers> handlers = handlers_;
-    const std::shared_ptr<Link> link = std::move(backlog_.front());
-    backlog_.erase(backlog_.begin());
-    update_ready();
-    if (link->broken) {  // the client was aborted
-      ++type_.counters(shared_->loop).accept_errors;
-    } else if (quota_.full()) {
-      ++type_.counters(shared_->loop).refused;
-      link->reset("too many connections");
-      handlers->refused.run(quota_.refusal(link->names[0]));
-    } else {
-      auto [connection, carrier] = make_connection<LocalCarrier>(shared_->loop, *shared_);
-      carrier.attach(link, 1, quota_.take());
-      handlers->accepted.run(std::move(connection));
-    }
-    if (!handlers->stopped) update_ready();
-    return 1;
-  }
+  const std::string& name() const noexcept { return at_.hosts.front().name; }
 
-  LocalLoop* const shared_;  // not used once stopped
-  const ConnectionType& type_;
-  const Endpoint endpoint_;
-  const Quota quota_;
-  const std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();
-  std::vector<std::shared_ptr<Link>> backlog_;
-  bool paused_ = false;
+  LocalLoop& shared_;
+  const Endpoint at_;
 };
 
 void LocalCarrier::connect(const Endpoint& to) {
   const auto found = shared_.own.find(to.hosts.front().name);
-  if (found != shared_.own.end()) return found->second->arrive(*this);
+  if (found != shared_.own.end()) return found->second->connected(*this);
   fail(errno_failure(ECONNREFUSED, "connect to " + to.to_string()));
   update_ready();
 }
@@ -232,9 +201,10 @@ void LocalType::check(const Endpoint& endpoint) const {
 ListenerPtr LocalType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                               AcceptHandler accepted) const {
   check(endpoint);
-  return std::make_unique<LocalListener>(LocalLoop::of(*this, loop), endpoint,
-                                         most_connections(defaults_.merged_with(endpoint.options)),
-                                         std::move(accepted));
+  AcceptorPtr<> acceptor(
+      new LocalAcceptor(LocalLoop::of(*this, loop), endpoint, std::move(accepted)));
+  acceptor->limit(most_connections(defaults_.merged_with(endpoint.options)));
+  return std::make_unique<AcceptingListener>(std::move(acceptor));
 }
 
 ConnectionPtr LocalType::create(ae::EventLoop& loop) const {

@@ -13,16 +13,16 @@
 #include <set>
 #include <span>
 
+#include "conn/core/acceptor_base.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
-#include "conn/core/pending_connection.h"
 #include "conn/spi/queued_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 namespace {
 
-constexpr int kAcceptsPerIteration = 16;  // a flood of arrivals starves nobody
-constexpr unsigned kLongestDelay = 8;  // iterations
+constexpr unsigned kAcceptsPerIteration = 16;  // a flood of arrivals starves nobody
+constexpr unsigned kLongestDelay = 8;          // iterations
 
 class MemoryCarrier;
 class MemoryListener;
@@ -321,88 +321,39 @@ class MemoryPending final : public PendingConnection {
   }
 
  private:
-  friend class MemoryLoopAcceptor;
+  friend class MemoryAcceptor;
   std::shared_ptr<Link> link_;
 };
 
-struct HandedOver {  // also after a handler that throws
-  bool& running;
-  ~HandedOver() { running = false; }
-};
-
-class MemoryLoopAcceptor final : public LoopAcceptor, public ReadyItem {
+class MemoryAcceptor final : public AcceptorBase {
  public:
-  MemoryLoopAcceptor(const MemoryType& type, MemoryLoop& shared, AcceptHandler accepted)
-      : type_(type),
-        shared_(shared),
-        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {}
-
-  const ConnectionType& type() const noexcept override { return type_; }
-  void pause() override { paused_ = true; }
-  void resume() override {
-    paused_ = false;
-    if (!waiting_.empty()) shared_.ready.push(*this);
-  }
-  void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
-  void refused(const Failure& why) override {
-    const RefusedHandler handler = refused_;  // it may remove itself
-    if (handler) handler(why);
-  }
-  void arrive(PendingConnectionPtr arrival) override {
-    waiting_.push_back(std::move(arrival));
-    if (!paused_) shared_.ready.push(*this);
-  }
-  PendingConnectionPtr give_back() noexcept override {
-    if (waiting_.empty()) return nullptr;
-    PendingConnectionPtr next = std::move(waiting_.front());
-    waiting_.pop_front();
-    return next;
-  }
+  MemoryAcceptor(MemoryLoop& shared, AcceptHandler accepted)
+      : AcceptorBase(shared.type, shared.ready, kAcceptsPerIteration, std::move(accepted)),
+        shared_(shared) {}
 
  private:
-  std::size_t run_ready() override {
-    const std::shared_ptr<AcceptHandler> accepted = accepted_;  // it may destroy this receiver
-    const std::shared_ptr<bool> running = running_;
-    if (std::exchange(*running, true)) return 0;  // a nested iteration: the outer one goes on
-    const HandedOver end{*running};
-    std::size_t ran = 0;
-    while (!paused_) {
-      const PendingConnectionPtr next = give_back();
-      if (!next) break;
-      const std::shared_ptr<Link> link = std::move(static_cast<MemoryPending&>(*next).link_);
-      if (link->broken) {
-        ++type_.counters(shared_.loop).accept_errors;
-        continue;
-      }
-      auto [connection, carrier] = make_connection<MemoryCarrier>(shared_.loop, type_, shared_);
-      carrier.accept(link, std::move(next->place));
-      ++ran;
-      (*accepted)(std::move(connection));
-      if (accepted.use_count() == 1) break;
-    }
-    return ran;
+  void begin(PendingConnectionPtr arrival) override {
+    const std::shared_ptr<Link> link = std::move(static_cast<MemoryPending&>(*arrival).link_);
+    if (link->broken) return lost();
+    auto [connection, carrier] = make_connection<MemoryCarrier>(loop(), shared_.type, shared_);
+    carrier.accept(link, std::move(arrival->place));
+    arrival.reset();
+    hand_over(std::move(connection));
   }
+  void on_stop(bool loop_ends) noexcept override;
 
-  const MemoryType& type_;
   MemoryLoop& shared_;
-  const std::shared_ptr<AcceptHandler> accepted_;
-  const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
-  RefusedHandler refused_;
-  std::deque<PendingConnectionPtr> waiting_;
-  bool paused_ = false;
 };
 
-/// Accepts on its own loop, or hands out what arrives and can go to another loop.
+/// Hands out what arrives, and can go to another loop.
 class MemoryListener final : public PortListener, public ReadyItem {
  public:
   MemoryListener(const MemoryType& type, MemoryLoop& shared, const Endpoint& endpoint,
-                 AcceptHandler accepted, PendingHandler arrived)
+                 PendingHandler arrived)
       : type_(type),
         shared_(&shared),
         endpoint_(endpoint),
-        quota_(shared.config.max_connections),
-        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))),
-        arrived_(std::move(arrived)) {
+        arrived_(std::make_shared<PendingHandler>(std::move(arrived))) {
     if (!names().emplace(key(), this).second) {
       throw Error("listen on " + endpoint.to_string() + ": " + errno_text(EADDRINUSE));
     }
@@ -420,9 +371,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
     paused_ = false;
     if (shared_ != nullptr && !backlog_.empty()) shared_->ready.push(*this);
   }
-  void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
-
-  std::uint64_t max_connections() const override { return quota_.most(); }
+  std::uint64_t max_connections() const override { return shared_->config.max_connections; }
   bool leave(const Handoff*) noexcept override {
     if (shared_ != nullptr) leave_loop();
     return true;
@@ -442,6 +391,8 @@ class MemoryListener final : public PortListener, public ReadyItem {
     shared_->ready.push(*this);
     if (from != shared_) shared_->loop.post([] {});  // it may be about to sleep
   }
+  /// Leaves the clients alone: they end with their loop.
+  void forget_clients() noexcept { backlog_.clear(); }
   void leave_loop() noexcept {
     unqueue();
     names().erase(key());
@@ -456,12 +407,9 @@ class MemoryListener final : public PortListener, public ReadyItem {
 
   std::size_t run_ready() override {
     // The handler may destroy this listener; then the copy is the only one left.
-    const std::shared_ptr<AcceptHandler> accepted = accepted_;
-    const std::shared_ptr<bool> running = running_;
-    if (std::exchange(*running, true)) return 0;  // a nested iteration: the outer one goes on
-    const HandedOver end{*running};
+    const std::shared_ptr<PendingHandler> arrived = arrived_;
     std::size_t ran = 0;
-    for (int i = 0; i < kAcceptsPerIteration && !paused_ && !backlog_.empty(); ++i) {
+    for (unsigned i = 0; i < kAcceptsPerIteration && !paused_ && !backlog_.empty(); ++i) {
       const std::shared_ptr<Link> link = std::move(backlog_.front());
       backlog_.pop_front();
       if (shared_->fault(shared_->config.faults.accept_error)) link->reset("accept");
@@ -470,37 +418,26 @@ class MemoryListener final : public PortListener, public ReadyItem {
         continue;
       }
       ++ran;
-      take(link);
-      if (accepted.use_count() == 1) return ran;
+      (*arrived)(std::make_unique<MemoryPending>(link));
+      if (arrived.use_count() == 1) return ran;
     }
     if (!paused_ && !backlog_.empty()) shared_->ready.push(*this);
     return ran;
-  }
-  void take(const std::shared_ptr<Link>& link) {
-    if (arrived_) return arrived_(std::make_unique<MemoryPending>(link));
-    if (quota_.full()) {
-      ++type_.counters(shared_->loop).refused;
-      link->reset("too many connections");
-      const RefusedHandler refused = refused_;  // it may remove itself
-      if (refused) refused(quota_.refusal(link->names[0]));
-      return;
-    }
-    auto [connection, carrier] = make_connection<MemoryCarrier>(shared_->loop, type_, *shared_);
-    carrier.accept(link, quota_.take());
-    (*std::shared_ptr(accepted_))(std::move(connection));
   }
 
   const MemoryType& type_;
   MemoryLoop* shared_;
   const Endpoint endpoint_;
-  const Quota quota_;
-  const std::shared_ptr<AcceptHandler> accepted_;
-  const PendingHandler arrived_;
-  const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
-  RefusedHandler refused_;
+  const std::shared_ptr<PendingHandler> arrived_;
   std::deque<std::shared_ptr<Link>> backlog_;
   bool paused_ = false;
 };
+
+void MemoryAcceptor::on_stop(bool loop_ends) noexcept {
+  if (loop_ends && port() != nullptr) static_cast<MemoryListener*>(port())->forget_clients();
+  while (const PendingConnectionPtr one = loop_ends ? give_back() : nullptr)
+    static_cast<MemoryPending&>(*one).link_.reset();
+}
 
 void MemoryCarrier::establish() {
   const std::string& name = target_.hosts.front().name;
@@ -541,21 +478,25 @@ void MemoryType::check(const Endpoint& endpoint) const {
 ListenerPtr MemoryType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                AcceptHandler accepted) const {
   check(endpoint);
-  return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint,
-                                          std::move(accepted), nullptr);
+  AcceptorPtr<> acceptor(new MemoryAcceptor(MemoryLoop::of(*this, loop), std::move(accepted)));
+  acceptor->limit(config_.max_connections);
+  acceptor->listen_on(open_port(loop, endpoint, [to = acceptor.get()](PendingConnectionPtr one) {
+    to->arrive(std::move(one));
+  }));
+  return std::make_unique<AcceptingListener>(std::move(acceptor));
 }
 
 PortListenerPtr MemoryType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                       PendingHandler arrived) const {
   check(endpoint);
-  return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint, nullptr,
+  return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint,
                                           std::move(arrived));
 }
 
 LoopAcceptorPtr MemoryType::open_acceptor(ae::EventLoop& loop, const Endpoint&,
                                           AcceptHandler accepted) const {
-  return std::make_unique<MemoryLoopAcceptor>(*this, MemoryLoop::of(*this, loop),
-                                              std::move(accepted));
+  return std::make_unique<AcceptingListener>(
+      AcceptorPtr<>(new MemoryAcceptor(MemoryLoop::of(*this, loop), std::move(accepted))));
 }
 
 ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {

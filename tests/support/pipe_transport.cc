@@ -16,7 +16,7 @@
 #include <span>
 
 #include "ae/core/fork.h"
-#include "ae/core/handler_slot.h"
+#include "conn/core/acceptor_base.h"
 #include "conn/core/make_connection.h"
 #include "conn/core/queued_loop.h"
 #include "conn/kit/defaults.h"
@@ -286,83 +286,68 @@ void PipeCarrier::abandon() noexcept {
 
 // --- the listener --------------------------------------------------------------------------------
 
-class PipeListener final : public Listener, public LoopEndWatcher {
+/// The socket of a client that has no pipes yet.
+struct PipePending final : PendingConnection {
+  explicit PipePending(Descriptor its_socket) noexcept : socket(std::move(its_socket)) {}
+  std::string peer() const override { return {}; }
+  const Descriptor socket;
+};
+
+class PipeAcceptor final : public AcceptorBase {
  public:
-  PipeListener(PipeLoop& shared, const Endpoint& at, const Settings& settings,
+  PipeAcceptor(PipeLoop& shared, const Endpoint& at, const Settings& settings,
                AcceptHandler accepted)
-      : shared_(&shared), type_(shared.type), endpoint_(at), quota_(settings.most) {
+      : AcceptorBase(shared.type, shared.ready, 1, std::move(accepted)),
+        shared_(shared),
+        endpoint_(at) {
     const sockaddr_un address = address_of(at);
     if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(socket_.get(), settings.backlog) != 0)
       throw Error("listen on " + at.to_string() + ": " + errno_text(errno));
-    handlers_->accepted.set(std::move(accepted));
-    shared.set.add(*this);
-    resume();
+    limit(settings.most);
+    set_listening(true);
   }
-  ~PipeListener() override { on_loop_end(); }
-  const ConnectionType& type() const noexcept override { return type_; }
   std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
-  void on_refused(const RefusedHandler& handler) override { handlers_->refused.set(handler); }
-  void pause() override {
-    if (!socket_) return;
-    shared_->loop.remove_file_event(socket_.get(), ae::kReadable);
-    shared_->loop.remove_time_event(rest_);
-  }
-  void resume() override {
-    if (socket_)
-      shared_->loop.add_file_event(socket_.get(), ae::kReadable | ae::kTrusted,
-                                   [this](int, ae::Mask) { accept(); });
-  }
 
  private:
-  struct Handlers {  // they outlive the listener if one of them destroys it
-    ae::HandlerSlot<void(ConnectionPtr)> accepted;
-    ae::HandlerSlot<void(const Failure&)> refused;
-  };
-  /// Stops listening. A listener may outlive its loop.
-  void on_loop_end() noexcept override {
-    if (!socket_) return;
-    pause();
+  void set_listening(bool wanted) override {
+    loop().remove_time_event(std::exchange(rest_, 0));
+    loop().remove_file_event(socket_.get(), ae::kReadable);
+    if (wanted)
+      loop().add_file_event(socket_.get(), ae::kReadable | ae::kTrusted,
+                            [this](int, ae::Mask) { accept(); });
+  }
+  void on_stop(bool) noexcept override {
+    set_listening(false);
     socket_ = Descriptor();
     if (!made_here_.inherited()) ::unlink(endpoint_.path.c_str());
   }
-  /// Accepts nothing for a while. The socket stays ready as long as there are no descriptors.
-  void rest() {
-    pause();
-    rest_ = shared_->loop.add_time_event(std::chrono::milliseconds(100), [this] {
-      resume();
+  void accept() {
+    if (busy()) return;  // this iteration is nested in a handler
+    Descriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) return arrive(std::make_unique<PipePending>(std::move(socket)));
+    if (errno == EAGAIN) return;
+    lost();
+    // Accepts nothing for a while: the socket stays ready as long as there are no descriptors.
+    set_listening(false);
+    rest_ = loop().add_time_event(std::chrono::milliseconds(100), [this] {
+      set_listening(true);
       return ae::kNoMore;
     });
   }
-  void accept() {
-    const std::shared_ptr<Handlers> handlers = handlers_;
-    if (handlers->accepted.running() || handlers->refused.running()) return;  // nested in one
-    const Descriptor socket(
-        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  void begin(PendingConnectionPtr arrival) override {
     Ends ours, theirs;
-    if (!socket) {
-      if (errno == EAGAIN) return;
-      ++counters().accept_errors;
-      rest();
-    } else if (quota_.full()) {
-      ++counters().refused;
-      handlers->refused.run(quota_.refusal(""));
-    } else if (!make_ends(ours, theirs) || !send_end(socket, theirs)) {
-      ++counters().accept_errors;
-    } else {
-      auto [connection, carrier] = make_connection<PipeCarrier>(shared_->loop, *shared_);
-      carrier.attach_accepted(std::move(ours), endpoint_.path, quota_.take());
-      handlers->accepted.run(std::move(connection));
-    }
+    if (!make_ends(ours, theirs) ||
+        !send_end(static_cast<const PipePending&>(*arrival).socket, theirs))
+      return lost();
+    auto [connection, carrier] = make_connection<PipeCarrier>(loop(), shared_);
+    carrier.attach_accepted(std::move(ours), endpoint_.path, std::move(arrival->place));
+    hand_over(std::move(connection));
   }
-  LoopCounters& counters() const { return type_.counters(shared_->loop); }
 
-  PipeLoop* const shared_;  // not used once stopped
-  const ConnectionType& type_;
+  PipeLoop& shared_;
   const Endpoint endpoint_;
-  const Quota quota_;
   const ae::MadeHere made_here_;
-  const std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();
   Descriptor socket_ = open_socket();
   ae::TimerId rest_ = 0;
 };
@@ -396,8 +381,8 @@ void PipeType::check(const Endpoint& endpoint) const {
 ListenerPtr PipeType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                              AcceptHandler accepted) const {
   check(endpoint);
-  return std::make_unique<PipeListener>(PipeLoop::of(*this, loop), endpoint,
-                                        settings(endpoint.options), std::move(accepted));
+  return std::make_unique<AcceptingListener>(AcceptorPtr<>(new PipeAcceptor(
+      PipeLoop::of(*this, loop), endpoint, settings(endpoint.options), std::move(accepted))));
 }
 
 ConnectionPtr PipeType::create(ae::EventLoop& loop) const {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/core/acceptor_base.h"
+
+#include <new>
+
+#include "conn/kit/retry_after.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+AcceptorBase::AcceptorBase(const ConnectionType& type, ReadyList& ready, unsigned batch,
+                           AcceptHandler accepted)
+    : type_(type),
+      loop_(ready.loop()),
+      counters_(type.counters(loop_)),
+      ready_(ready),
+      batch_(batch) {
+  accepted_.set(std::move(accepted));
+  ConnectionSet::of(loop_).add_last(*this);
+}
+
+void AcceptorBase::stop(bool loop_ends) noexcept {
+  if (std::exchange(stopped_, true)) return;
+  stop_watching();
+  unqueue();
+  on_stop(loop_ends);
+  port_.reset();
+  arrivals_.clear();
+  done_.clear();
+  refused_.clear();
+  accepted_.clear();  // must come last, because destroying the handler may run any code
+}
+
+std::vector<Endpoint> AcceptorBase::endpoints() const {
+  std::vector<Endpoint> all;
+  if (port_) all = port_->endpoints();
+  for (Endpoint& endpoint : all) {
+    endpoint.scheme = type_.name();
+    endpoint.options = {};  // those of the port alone would be misleading
+  }
+  return all;
+}
+
+void AcceptorBase::set_listening(bool wanted) {
+  if (!port_) return;
+  if (wanted)
+    port_->resume();
+  else
+    port_->pause();
+}
+
+void AcceptorBase::pause() {
+  paused_ = true;
+  if (!stopped_) set_listening(false);
+}
+
+void AcceptorBase::resume() {
+  paused_ = false;
+  if (stopped_) return;
+  set_listening(true);
+  go_on();
+}
+
+/// Does nothing while paused or while a handler runs: it is called again after that.
+void AcceptorBase::go_on() noexcept {
+  if (!stopped_ && !busy() && !(done_.empty() && arrivals_.empty())) run_soon();
+}
+
+std::size_t AcceptorBase::run_ready() {
+  const Then then{*this};
+  std::size_t begun = 0, handed = 0;
+  // busy() is true if a handler runs this iteration of the loop nested in another.
+  while (!stopped_ && !busy()) {
+    if (begun + handed != 0 && !loop_.has_time()) break;
+    if (!done_.empty() && handed < batch_) {
+      ++handed;
+      ConnectionPtr owner = std::move(done_.front());
+      done_.pop_front();
+      accepted_.run(std::move(owner));
+    } else if (!arrivals_.empty() && begun < batch_) {
+      ++begun;
+      admit(give_back());
+    } else {
+      break;
+    }
+  }
+  return begun + handed;
+}
+
+void AcceptorBase::hand_over(ConnectionPtr connection) {
+  const Then then{*this};
+  if (!busy() && done_.empty()) return accepted_.run(std::move(connection));
+  try {
+    done_.push_back(std::move(connection));
+  } catch (const std::bad_alloc&) {
+    lost();
+  }
+}
+
+void AcceptorBase::refused(const Failure& why) {
+  const Then then{*this};
+  refused_.tell(why);
+}
+
+// --- pending connections -------------------------------------------------------------------------
+
+void AcceptorBase::arrive(PendingConnectionPtr arrival) {
+  if (stopped_ || busy() || !arrivals_.empty()) return arrive_later(std::move(arrival));
+  admit(std::move(arrival));
+}
+
+void AcceptorBase::arrive_later(PendingConnectionPtr arrival) {
+  if (stopped_) return;
+  try {
+    arrivals_.push_back(std::move(arrival));
+  } catch (const std::bad_alloc&) {
+    return lost();
+  }
+  go_on();
+}
+
+PendingConnectionPtr AcceptorBase::give_back() noexcept {
+  if (arrivals_.empty()) return nullptr;
+  PendingConnectionPtr next = std::move(arrivals_.front());
+  arrivals_.pop_front();
+  return next;
+}
+
+void AcceptorBase::admit(PendingConnectionPtr arrival) {
+  if (quota_ && quota_->full()) {
+    ++counters_.refused;
+    Failure why = out_of_memory();
+    try {
+      arrival->refuse(retry_after_when_full());
+      why = quota_->refusal(arrival->peer());
+    } catch (const std::bad_alloc&) {
+    }
+    arrival.reset();
+    return refused(why);
+  }
+  if (quota_) arrival->place = quota_->take();
+  begin(std::move(arrival));
+}
+
+// --- the listener --------------------------------------------------------------------------------
+
+void StopAcceptor::operator()(AcceptorBase* acceptor) const noexcept {
+  std::unique_ptr<ae::Deferred> owner(acceptor);
+  if (acceptor->stopped()) return;
+  ae::EventLoop& loop = acceptor->loop();
+  acceptor->stop();
+  loop.destroy_later(std::move(owner));
+}
+
+}}  // namespace conn
