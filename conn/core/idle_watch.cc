@@ -7,6 +7,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/options.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -16,16 +17,10 @@ namespace {
 constexpr unsigned kSteps = 4;
 
 Failure silence(const Carrier& carrier, ae::Duration time) {
-  Failure why = out_of_memory();
-  why.code = std::make_error_code(std::errc::timed_out);
-  try {
-    why.text = "connection to " + carrier.facts().peer_address() +
-               ": nothing was read or written for " + time_words(time);
-  } catch (const std::bad_alloc&) {
-    // There is no memory for this text. The failure keeps the text of out_of_memory(), with the
-    // right code.
-  }
-  return why;
+  return coded_failure(std::make_error_code(std::errc::timed_out), [&] {
+    return "connection to " + carrier.facts().peer_address() +
+           ": nothing was read or written for " + time_words(time);
+  });
 }
 
 }  // namespace

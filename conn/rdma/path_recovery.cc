@@ -18,6 +18,7 @@
 #include "conn/rdma/device/reject_reason.h"
 #include "conn/rdma/loop/clock.h"
 #include "conn/rdma/protocol/resume_message.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -30,27 +31,15 @@ std::uint32_t whole_ms(ae::Duration duration) {
       std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
-// Returns a failure with the text that `text` returns, or without one if there is no memory for it.
-template <class Text>
-Failure failure_of(std::error_code code, const Text& text) noexcept {
-  Failure failure;
-  failure.code = code;
-  try {
-    failure.text = text();
-  } catch (const std::exception&) {
-  }
-  return failure;
-}
-
 Failure gap() noexcept {
-  return failure_of(std::make_error_code(std::errc::connection_reset), [] {
+  return coded_failure(std::make_error_code(std::errc::connection_reset), [] {
     return std::string("the path was lost, and bytes that the peer misses are gone with it");
   });
 }
 
 // Adds to the reason of the loss that no new path was found.
 Failure given_up(const Session& session, ae::TimePoint now) noexcept {
-  return failure_of(session.why().code, [&] {
+  return coded_failure(session.why().code, [&] {
     return fmt::format("{}; no new path in {} ms", session.why().text,
                        whole_ms(now - session.lost_at()));
   });
@@ -303,7 +292,7 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return user_.end_with(gap());
     if (refused != Refused::kNone && (!several || session_->asked_to_forget))
-      return user_.end_with(failure_of(session_->why().code, [this] {
+      return user_.end_with(coded_failure(session_->why().code, [this] {
         return session_->why().text + "; the peer has ended it";
       }));
     if (!session_->plan_next(now, nobody)) return user_.end_with(given_up(*session_, now));

@@ -7,6 +7,7 @@
 #include "conn/kit/retry_after.h"
 #include "conn/shm/carrier.h"
 #include "conn/shm/type.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
@@ -137,13 +138,10 @@ void Acceptor::leave_to_parent(Greetings::iterator client) noexcept {
 void Acceptor::refuse(Greetings::iterator client, const Answer& answer) {
   if (client->made_here.inherited()) return leave_to_parent(client);
   forget(*client);
-  Failure why = out_of_memory();
-  try {
+  const Failure why = coded_failure(std::make_error_code(std::errc::connection_refused), [&] {
     if (client->made.fd) (void)send_message(client->made.fd.get(), encode(answer));
-    why = {std::make_error_code(std::errc::connection_refused),
-           "a client of shm is refused: " + answer.text};
-  } catch (const std::bad_alloc&) {
-  }
+    return "a client of shm is refused: " + answer.text;
+  });
   greetings_.erase(client);
   lost();
   ++shared_.counters.hello_failures;

@@ -10,6 +10,7 @@
 
 #include "conn/kit/descriptor.h"
 #include "conn/shm/type.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
@@ -225,14 +226,10 @@ void ShmCarrier::check_rules() noexcept {
 /// memory for that text, the code is set all the same.
 void ShmCarrier::fail_with(int err, std::string_view before, std::string_view after,
                            std::string_view more) noexcept {
-  Failure why = out_of_memory();
-  why.code = {err, std::generic_category()};
-  try {
-    why = errno_failure(
-        err, std::string(before).append(link_.peer_address()).append(after).append(more));
-  } catch (const std::bad_alloc&) {
-  }
-  fail(std::move(why));
+  fail(coded_failure({err, std::generic_category()}, [&] {
+    const std::string text{before};
+    return errno_failure(err, text + link_.peer_address().append(after).append(more)).text;
+  }));
   update_ready();
 }
 

@@ -8,6 +8,7 @@
 
 #include "conn/core/connection_set.h"
 #include "conn/error.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -114,14 +115,9 @@ void Stopping::end() noexcept {
 }
 
 Stopping::Left Stopping::cut() noexcept {
-  Failure why = out_of_memory();
-  why.code = std::make_error_code(std::errc::operation_canceled);
-  try {
-    why.text = "the server was stopped before the connection ended";
-  } catch (const std::bad_alloc&) {
-    // There is no memory for this text. The failure keeps the text of out_of_memory(), with the
-    // right code.
-  }
+  const Failure why = coded_failure(std::make_error_code(std::errc::operation_canceled), [] {
+    return "the server was stopped before the connection ended";
+  });
   Left left;
   connections_.cut_served(why, left.connections, left.bytes);
   return left;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "conn/tcp/passed_descriptors.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -92,16 +93,13 @@ Accepted AwaitedHeaders::take(Place place) noexcept {
 void AwaitedHeaders::fail(Place place, int err, std::string_view problem) {
   Accepted socket = take(place);
   socket.fd.reset();
-  Failure why = out_of_memory();
-  try {
+  owner_.header_failed(coded_failure({err, std::generic_category()}, [&] {
     std::string text = socket.peer.to_string();
     if (text.empty()) text = "a client";  // a Unix socket without a name
     text.append(": its PROXY protocol header ").append(problem);
     if (problem == kUnreadable) text.append(": ").append(errno_text(err));
-    why = {std::error_code(err, std::generic_category()), std::move(text)};
-  } catch (const std::bad_alloc&) {
-  }
-  owner_.header_failed(why);
+    return text;
+  }));
 }
 
 /// Reads what has arrived of a header, and nothing behind it. Returns whether the socket still

@@ -18,6 +18,7 @@
 #include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket_close.h"
 #include "conn/tcp/socket_type.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
@@ -201,13 +202,8 @@ ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
 /// the reset. The kernel reports a failure only once, so it is recorded even without memory for its
 /// text.
 ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
-  Failure why = out_of_memory();
-  why.code = {err, std::generic_category()};
-  try {
-    why = errno_failure(err, what + socket_.peer_address());
-  } catch (const std::bad_alloc&) {
-  }
-  fail(std::move(why));
+  fail(coded_failure({err, std::generic_category()},
+                     [&] { return errno_failure(err, what + socket_.peer_address()).text; }));
   host().keep_unread();
   if (aside_) aside_->tell_done();
   try {

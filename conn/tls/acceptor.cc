@@ -6,6 +6,7 @@
 #include "conn/core/make_connection.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -81,12 +82,8 @@ void Acceptor::arrived(ConnectionPtr below) {
   } catch (const std::exception& error) {
     const ConnectionPtr gone = take(place);
     lost();
-    Failure failure = out_of_memory();
-    try {
-      failure = {std::make_error_code(std::errc::invalid_argument), error.what()};
-    } catch (const std::bad_alloc&) {
-    }
-    return refused(failure);
+    return refused(coded_failure(std::make_error_code(std::errc::invalid_argument),
+                                 [&] { return error.what(); }));
   }
   check_room();
 }

@@ -5,6 +5,7 @@
 
 #include "conn/tls/engine/errc.h"
 #include "conn/tls/engine/reasons.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -40,15 +41,11 @@ void PeerCheck::on_message(std::span<const unsigned char> message, bool kernel_e
 Failure PeerCheck::objection() const noexcept {
   if (!objects()) return {};
   const bool many = objection_ == Objection::kTooManyMessages;
-  Failure why = out_of_memory();
-  why.code = many ? Errc::kTooManyMessages : Errc::kProtocol;
-  try {
-    why.text = many ? "the peer sends handshake messages (KeyUpdate, tickets) without end"
-                    : "the peer asks for new keys (KeyUpdate), which ktls=yes cannot make: the "
-                      "kernel encrypts";
-  } catch (const std::bad_alloc&) {
-  }
-  return why;
+  return coded_failure(many ? Errc::kTooManyMessages : Errc::kProtocol, [&] {
+    return many ? "the peer sends handshake messages (KeyUpdate, tickets) without end"
+                : "the peer asks for new keys (KeyUpdate), which ktls=yes cannot make: the "
+                  "kernel encrypts";
+  });
 }
 
 }}}  // namespace conn::tls

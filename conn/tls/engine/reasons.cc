@@ -4,6 +4,7 @@
 #include <new>
 
 #include "conn/tls/engine/errc.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
@@ -82,20 +83,16 @@ Failure judge(const Circumstances& known) noexcept {
   // has failed since, which may be a reply to it.
   const bool truncated = known.wire.ended() && !known.peer_ended && !known.in_handshake;
   const bool by_wire = known.wire.failed() && good_certificate && !truncated;
-  Failure why = out_of_memory();
-  why.code = known.in_handshake ? Errc::kHandshake : Errc::kProtocol;
+  std::error_code code = known.in_handshake ? Errc::kHandshake : Errc::kProtocol;
   if (by_wire) {
-    why.code = std::error_code(known.wire.error(), std::generic_category());
+    code = std::error_code(known.wire.error(), std::generic_category());
   } else if (good_certificate && truncated) {
-    why.code = Errc::kTruncated;
+    code = Errc::kTruncated;
   } else if (!good_certificate || is_about_certificates(known.error)) {
-    why.code = Errc::kVerification;
+    code = Errc::kVerification;
   }
-  try {
-    why.text = printable(by_wire ? errno_text(known.wire.error()) : text_of(known));
-  } catch (const std::bad_alloc&) {
-  }
-  return why;
+  return coded_failure(
+      code, [&] { return printable(by_wire ? errno_text(known.wire.error()) : text_of(known)); });
 }
 
 std::string describe_bad_certificate(X509_STORE_CTX* store, const std::string& wanted) {
