@@ -87,8 +87,8 @@ class BasicWriter {
   /// Number of bytes that put() took and the peer has not read yet; at most size(), even if the
   /// peer breaks the rules.
   std::size_t unread() const noexcept {
-    return static_cast<std::size_t>(std::min<std::uint64_t>(
-        written_ - theirs_.head.load(std::memory_order_relaxed), size_));
+    return static_cast<std::size_t>(
+        std::min<std::uint64_t>(written_ - theirs_.head.load(std::memory_order_relaxed), size_));
   }
   bool peer_closed() const noexcept { return closed_; }  ///< whether the peer reads no more
   const char* broken() const noexcept { return broken_; }

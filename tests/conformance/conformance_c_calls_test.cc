@@ -46,7 +46,8 @@ TEST_CASE("C: mistakes are told in a sentence", "[c]") {
   const std::string list = std::string("shm|").append(aeconn_listener_url(taken.get(), 0));
   CHECK(refused((list + "?shm-path=@aeconn-nobody").c_str()).find("in use") != std::string::npos);
   CHECK(err == EADDRINUSE);
-  CHECK(refused("shm|unix:///nowhere/at/all?shm-path=@aeconn-nobody").find("/nowhere") != std::string::npos);
+  CHECK(refused("shm|unix:///nowhere/at/all?shm-path=@aeconn-nobody").find("/nowhere") !=
+        std::string::npos);
   CHECK(err == ENOENT);
   CHECK(refused("unix:///nowhere/at/all").find("/nowhere") != std::string::npos);
   CHECK(err == ENOENT);
