@@ -12,16 +12,19 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// Makes an acceptor. `open` opens the listener below, for a handler of connections.
-template <class Open>
-AcceptorPtr<> accept_over(const TlsType& type, ae::EventLoop& loop,
-                          std::shared_ptr<const ContextSource> contexts, AcceptHandler accepted,
-                          Open open) {
-  AcceptorPtr<Acceptor> made(
+AcceptorPtr<Acceptor> make_acceptor(const TlsType& type, ae::EventLoop& loop,
+                                    std::shared_ptr<const ContextSource> contexts,
+                                    AcceptHandler accepted) {
+  return AcceptorPtr<Acceptor>(
       new Acceptor(type, LoopState::of(type, loop), std::move(contexts), std::move(accepted)));
-  made->start();
-  made->take_from(open([to = made.get()](ConnectionPtr one) { to->arrived(std::move(one)); }));
-  return made;
+}
+
+/// Starts the acceptor. `open` opens the listener below, for a handler of connections. Once that
+/// has taken over the program's socket, nothing may fail.
+template <class Open>
+void accept_over(Acceptor& to, Open open) {
+  to.start();
+  to.take_from(open([&to](ConnectionPtr one) { to.arrived(std::move(one)); }));
 }
 
 }  // namespace
@@ -29,11 +32,12 @@ AcceptorPtr<> accept_over(const TlsType& type, ae::EventLoop& loop,
 ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                             AcceptHandler accepted) const {
   check(endpoint);
-  return std::make_unique<AcceptingListener>(
-      accept_over(*this, loop, source_for(endpoint.to_string(), endpoint.options),
-                  std::move(accepted), [&](AcceptHandler to) {
-                    return below_.listen(loop, below_endpoint(endpoint), std::move(to));
-                  }));
+  AcceptorPtr<Acceptor> acceptor = make_acceptor(
+      *this, loop, source_for(endpoint.to_string(), endpoint.options), std::move(accepted));
+  accept_over(*acceptor, [&](AcceptHandler to) {
+    return below_.listen(loop, below_endpoint(endpoint), std::move(to));
+  });
+  return std::make_unique<AcceptingListener>(std::move(acceptor));
 }
 
 ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
@@ -48,11 +52,15 @@ ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
 
 ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
-  return std::make_unique<AcceptingListener>(accept_over(
+  AcceptorPtr<Acceptor> acceptor = make_acceptor(
       *this, loop, source_for("descriptor " + std::to_string(fd) + " as " + name_, options),
-      std::move(accepted), [&](AcceptHandler to) {
-        return below_.adopt_listener(loop, fd, std::move(to), below_options(options));
-      }));
+      std::move(accepted));
+  Acceptor& inner = *acceptor;
+  auto listener = std::make_unique<AcceptingListener>(std::move(acceptor));
+  accept_over(inner, [&](AcceptHandler to) {
+    return below_.adopt_listener(loop, fd, std::move(to), below_options(options));
+  });
+  return listener;
 }
 
 PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -70,14 +78,15 @@ LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endp
                                        AcceptHandler accepted) const {
   const bool has_address = !endpoint.hosts.empty() || !endpoint.path.empty();
   LoopAcceptor* below = nullptr;
-  AcceptorPtr<> acceptor = accept_over(
+  AcceptorPtr<Acceptor> acceptor = make_acceptor(
       *this, loop, source_for(has_address ? endpoint.to_string() : name_, endpoint.options),
-      std::move(accepted), [&](AcceptHandler to) {
-        LoopAcceptorPtr opened =
-            Transport::of(below_).open_acceptor(loop, below_endpoint(endpoint), std::move(to));
-        below = opened.get();
-        return opened;
-      });
+      std::move(accepted));
+  accept_over(*acceptor, [&](AcceptHandler to) {
+    LoopAcceptorPtr opened =
+        Transport::of(below_).open_acceptor(loop, below_endpoint(endpoint), std::move(to));
+    below = opened.get();
+    return opened;
+  });
   return std::make_unique<TlsLoopAcceptor>(std::move(acceptor), *below);
 }
 
