@@ -45,8 +45,9 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   ae::EventLoop& loop() const noexcept { return loop_; }         ///< not to be used once stopped
   /// Returns the addresses on which this object listens.
   virtual std::vector<Endpoint> endpoints() const;
-  void pause();
-  void resume();
+  void pause();   ///< see Listener::pause()
+  void resume();  ///< see Listener::resume()
+  /// Sets the program's handler for refused connections, see Listener::on_refused().
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   /// Runs the handler for refused connections.
   void refused(const Failure& why);
@@ -80,7 +81,8 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   void run_soon() noexcept { ready_.push(*this); }
   /// Whether the program's handlers must not run now.
   bool busy() const noexcept { return paused_ || accepted_.running() || refused_.running(); }
-  bool paused() const noexcept { return paused_; }
+  bool paused() const noexcept { return paused_; }  ///< whether pause() was called last
+  /// Returns the counters of this transport on this loop.
   LoopCounters& counters() noexcept { return counters_; }
   Listener* port() const noexcept { return port_.get(); }  ///< null: listen_on() was not called
 
@@ -110,6 +112,7 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
 
 /// Stops an acceptor, and destroys it once none of its handlers is on the stack.
 struct AECONN_API StopAcceptor {
+  /// Takes ownership of `acceptor`.
   void operator()(AcceptorBase* acceptor) const noexcept;
 };
 /// Owns an acceptor.
@@ -119,6 +122,7 @@ using AcceptorPtr = std::unique_ptr<A, StopAcceptor>;
 /// The listener, or the acceptor of one loop, that an AcceptorBase works for.
 class AECONN_API AcceptingListener : public LoopAcceptor {
  public:
+  /// Takes ownership of what accepts.
   explicit AcceptingListener(AcceptorPtr<> acceptor) noexcept : acceptor_(std::move(acceptor)) {}
 
   const ConnectionType& type() const noexcept override { return acceptor_->type(); }

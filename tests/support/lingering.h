@@ -33,8 +33,8 @@ inline bool is_closed_aside() {
   return true;
 }
 
-/// A socket of TCP with unsent bytes and SO_LINGER. None of an earlier test is being closed, so that
-/// descriptors can be counted.
+/// A socket of TCP with unsent bytes and SO_LINGER. None of an earlier test is being closed, so
+/// that descriptors can be counted.
 class Lingering {
  public:
   Lingering() : listening_(RawSocket::listening(1)) {
