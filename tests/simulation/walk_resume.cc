@@ -152,7 +152,6 @@ void Walk::fail_something() {
 
 // Faults are over: lets all ends notice what has happened, and dial again.
 void Walk::settle() {
-  const Nanoseconds until = world_.now() + 8s + std::min<Nanoseconds>(resume_time_, 20s);
   const auto lost = [this] {
     std::uint64_t found = ~std::uint64_t{0};
     for (const auto& [key, value] : registry_->require("rdma").statistics(*loop_)) {
@@ -163,6 +162,9 @@ void Walk::settle() {
     return found;
   };
   run_loop(8s);
+  // Blocking connects of three seconds may have kept the loop from noticing losses for most of that
+  // time; an end that was closed meanwhile lingers for three.
+  const Nanoseconds until = world_.now() + 8s + std::min<Nanoseconds>(resume_time_, 20s);
   while (lost() != 0 && world_.now() < until && report_.complaint.empty()) run_loop(100ms);
   if (lost() != 0) complain(fmt::format("{} connections found no new path", lost()));
   settled_ = true;
