@@ -63,8 +63,9 @@ class RdmaCarrier final : public LinkedCarrier {
     return pending_failure_ ? pending_failure_ : Carrier::why_ended();
   }
   void abandon() noexcept override;
-  void take_secret(std::span<const std::byte> secret) noexcept override {
-    if (session() != nullptr) session()->take_secret(secret);
+  void take_secret(std::span<const std::byte> secret, bool peer_has_it) noexcept override {
+    if (session() != nullptr)
+      session()->take_secret(secret, peer_has_it, link_.stream.inbound().line().total());
   }
   bool can_move() const noexcept override { return session() != nullptr && !link_.stage.ended(); }
   bool leave(ae::EventLoop* to) override;

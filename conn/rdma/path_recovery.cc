@@ -88,8 +88,8 @@ PrivateData PathRecovery::request(Hello hello) {
                           .session = session_->id(),
                           .received = link_.stream.inbound().line().total()};
     ask_to_forget(message);
-    const ResumeBytes bytes =
-        seal_request(message, session_->key(), bound_address(link_.id().local()));
+    const ResumeBytes bytes = seal_request(message, session_->next_key(message.received),
+                                           bound_address(link_.id().local()));
     std::copy(bytes.end() - 16, bytes.end(), session_->request_mac.begin());
     return PrivateData(bytes);
   }
@@ -113,7 +113,7 @@ std::optional<Hello> PathRecovery::take_answer(std::span<const std::byte> data) 
     const std::optional<ResumeMessage> answer = decode_resume(data);
     if (!answer || answer->session != session_->id() ||
         answer->generation != session_->generation() ||
-        !verify_answer(data, session_->key(), session_->request_mac))
+        !verify_answer(data, session_->request_key(), session_->request_mac))
       throw VerbsError(Failure{std::make_error_code(std::errc::protocol_error),
                                "whoever answers there does not know this session"});
     if (!session_->take_count(answer->received))
@@ -291,7 +291,9 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
     if (refused == Refused::kGap) return user_.end_with(gap());
-    if (refused != Refused::kNone && (!several || session_->asked_to_forget))
+    const bool other_key = refused == Refused::kUnknown &&
+                           session_->may_know_other_key(link_.stream.inbound().line().total());
+    if (refused != Refused::kNone && !other_key && (!several || session_->asked_to_forget))
       return user_.end_with(coded_failure(session_->why().code, [this] {
         return session_->why().text + "; the peer has ended it";
       }));
@@ -307,6 +309,9 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
                                      const ResumeMessage& message) {
   if (host().inherited() || link_.stage.ended() || !user_.is_handed_over())
     return request->refuse(text_of(Refused::kOver));
+  if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),
+                          link_.stream.inbound().line().total()))
+    return request->refuse(text_of(Refused::kUnknown));
   if (!session_->take_generation(message.generation)) return;
   session_->request = std::move(request);  // the newest one counts
   switch (link_.stage.phase()) {
@@ -350,7 +355,7 @@ void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
                                              .generation = asked.generation,
                                              .session = session_->id(),
                                              .received = link_.stream.inbound().line().total()},
-                                            session_->key(), mac);
+                                            session_->request_key(), mac);
       return PrivateData(bytes);
     };
     accept_request(link_, {asked.hello, begin, answer});

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "conn/rdma/protocol/resume_message.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 void Session::lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration more) {
@@ -21,9 +23,32 @@ void Session::lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration mor
   next_at_ = now;
 }
 
-void Session::take_secret(std::span<const std::byte> secret) noexcept {
-  key_ = siphash128(key_, secret);
-  entry.set_key(key_);
+void Session::take_secret(std::span<const std::byte> secret, bool peer_has_it,
+                          std::uint64_t arrived) noexcept {
+  key_before_ = std::exchange(key_, siphash128(key_, secret));
+  unsure_ = !peer_has_it;
+  arrived_ = arrived;
+  entry.set_keys(key_, unsure_ ? key_before_ : key_);
+}
+
+const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
+  const bool before = two_keys(arrived) && std::exchange(use_before_, !use_before_);
+  return request_key_ = before ? key_before_ : key_;
+}
+
+bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
+  return two_keys(arrived) && unknown_++ < 2;
+}
+
+bool Session::find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
+                       std::uint64_t arrived) noexcept {
+  if (verify_request(sealed, key_, bound)) {
+    request_key_ = key_;
+    return true;
+  }
+  if (!two_keys(arrived) || !verify_request(sealed, key_before_, bound)) return false;
+  request_key_ = key_before_;
+  return true;
 }
 
 void Session::end() noexcept {
@@ -68,6 +93,7 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
 
 void Session::on_path() noexcept {
   lost_ = false;
+  unknown_ = 0;
   nobody_since_ = {};
   pause_ = {};
   ++resumes_;

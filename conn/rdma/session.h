@@ -74,9 +74,26 @@ class Session {
       : id_(grant.session), key_(grant.key), time_(time) {}
 
   std::uint64_t id() const noexcept { return id_; }
-  const SipKey& key() const noexcept { return key_; }
-  /// Makes the key depend on a secret of the protocol above, which both ends have.
-  void take_secret(std::span<const std::byte> secret) noexcept;
+
+  // --- keys: requests and answers are sealed with the session's key ------------------------------
+  /// Makes the key depend on a secret of the protocol above. `arrived`: number of the peer's bytes
+  /// so far. If the path is lost now, the peer may not have the secret yet, unless `peer_has_it`.
+  /// So the key before counts as well, until more of the peer's bytes have arrived.
+  void take_secret(std::span<const std::byte> secret, bool peer_has_it,
+                   std::uint64_t arrived) noexcept;
+  /// Connecting side: returns the key for the next request, and for its answer. If two keys count,
+  /// each request has the other one than the request before.
+  const SipKey& next_key(std::uint64_t arrived) noexcept;
+  /// Connecting side: returns whether another request is worth a try although the peer has refused
+  /// one as not its session's. If two keys count, the first request may have the key that the peer
+  /// does not have yet, and the second the one that it no longer accepts.
+  bool may_know_other_key(std::uint64_t arrived) noexcept;
+  /// Accepting side: finds the key with which a request is sealed. Returns false if that is none
+  /// that counts now.
+  [[nodiscard]] bool find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
+                              std::uint64_t arrived) noexcept;
+  /// The key of the request under way, which its answer must have.
+  const SipKey& request_key() const noexcept { return request_key_; }
 
   // --- generations: each request for a path has a number of its own, greater than the last -------
   std::uint32_t generation() const noexcept { return generation_; }
@@ -160,8 +177,14 @@ class Session {
   SessionTable::Entry entry;
 
  private:
+  bool two_keys(std::uint64_t arrived) const noexcept { return unsure_ && arrived == arrived_; }
+
   const std::uint64_t id_;
-  SipKey key_;
+  SipKey key_, key_before_{}, request_key_{};
+  bool unsure_ = false;      // whether key_before_ counts until more than arrived_ bytes are there
+  bool use_before_ = false;  // whether the next request has key_before_
+  std::uint32_t unknown_ = 0;  // number of requests that were refused while two keys counted
+  std::uint64_t arrived_ = 0;
   const ae::Duration time_;
   std::uint32_t generation_ = 0;
   std::uint32_t address_ = 0;   // number of the path's address in the URL

@@ -33,7 +33,7 @@ std::pair<Grant, SessionTable::Entry> SessionTable::add(const Home& home) {
       throw Error("resume=yes: the kernel gives no random bytes (getrandom)");
     std::memcpy(&grant.session, id.data(), id.size());
     if (grant.session == 0) continue;
-    if (!places_.try_emplace(grant.session, Place{home, grant.key, 0}).second) continue;
+    if (!places_.try_emplace(grant.session, Place{home, grant.key, grant.key, 0}).second) continue;
     return {grant, Entry(grant.session)};
   }
 }
@@ -54,13 +54,16 @@ void SessionTable::Entry::move_to(const Home& home) noexcept {
   if (id_ != 0) of_process().move(id_, home);
 }
 
-void SessionTable::Entry::set_key(const SipKey& key) noexcept {
-  if (id_ != 0) of_process().set_key(id_, key);
+void SessionTable::Entry::set_keys(const SipKey& key, const SipKey& other) noexcept {
+  if (id_ != 0) of_process().set_keys(id_, key, other);
 }
 
-void SessionTable::set_key(std::uint64_t id, const SipKey& key) noexcept {
+void SessionTable::set_keys(std::uint64_t id, const SipKey& key, const SipKey& other) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const auto found = places_.find(id); found != places_.end()) found->second.key = key;
+  const auto found = places_.find(id);
+  if (found == places_.end()) return;
+  found->second.key = key;
+  found->second.other_key = other;
 }
 
 void SessionTable::move(std::uint64_t id, const Home& home) noexcept {
@@ -77,7 +80,9 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
     const auto found = places_.find(message.session);
     if (found == places_.end()) return Passed::kUnknown;
     Place& place = found->second;
-    if (!verify_request(request->private_data(), place.key, bound)) return Passed::kUnknown;
+    const std::span<const std::byte> data = request->private_data();
+    if (!verify_request(data, place.key, bound) && !verify_request(data, place.other_key, bound))
+      return Passed::kUnknown;
     if (message.generation <= place.generation) return Passed::kUnknown;
     if (place.home.loop == nullptr) return Passed::kLater;
     if (place.home.loop == &here) {

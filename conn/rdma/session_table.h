@@ -54,8 +54,9 @@ class SessionTable {
     /// Records that the connection is now at `home`. If `home` has no loop, peers are told to send
     /// their requests again later. Does nothing without an entry.
     void move_to(const Home& home) noexcept;
-    /// From now on requests must be sealed with this key. Does nothing without an entry.
-    void set_key(const SipKey& key) noexcept;
+    /// From now on requests must be sealed with one of these keys, which may be equal. Does nothing
+    /// without an entry.
+    void set_keys(const SipKey& key, const SipKey& other) noexcept;
 
    private:
     std::uint64_t id_ = 0;  // 0: no entry
@@ -82,13 +83,13 @@ class SessionTable {
  private:
   struct Place {
     Home home;
-    SipKey key{};
+    SipKey key{}, other_key{};
     std::uint32_t generation = 0;  // generation of the last request that was passed on
   };
   User* find(std::uint64_t id, const ae::EventLoop& here);
   void remove(std::uint64_t id) noexcept;
   void move(std::uint64_t id, const Home& home) noexcept;
-  void set_key(std::uint64_t id, const SipKey& key) noexcept;
+  void set_keys(std::uint64_t id, const SipKey& key, const SipKey& other) noexcept;
 
   const ae::MadeHere made_here_;
   [[maybe_unused]] const SessionTable* const parents_;  // keeps the parent's table reachable

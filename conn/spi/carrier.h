@@ -382,7 +382,9 @@ class AECONN_API Carrier : public CarrierBase {
   virtual void expect_no_more() noexcept {}
   /// Called by a protocol above (such as TLS) once it has a secret that only both ends know. From
   /// then on, whatever the carrier uses to recognize its peer must depend on this secret, too.
-  virtual void take_secret(std::span<const std::byte> /*secret*/) noexcept {}
+  /// `peer_has_it`: whether the peer certainly has the secret by now. If not, it does once it has
+  /// received what the protocol above has written so far, and it writes nothing before.
+  virtual void take_secret(std::span<const std::byte> /*secret*/, bool /*peer_has_it*/) noexcept {}
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Not called in the
   /// states kConnecting and kAccepting, nor while a connect handler is due. Returns false with
   /// errno, or throws std::bad_alloc, without side effects. Needed for Capabilities::rebind.

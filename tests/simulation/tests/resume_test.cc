@@ -261,6 +261,74 @@ TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
   world.let_orphans_go();
 }
 
+TEST_CASE("resume: the path may be lost with the last message of TLS's handshake",
+          "[simulation][resume]") {
+  const std::string version = GENERATE("1.2", "1.3");
+  const bool reused = GENERATE(false, true);
+  const bool client_ends_it = GENERATE(false, true);
+  CAPTURE(version, reused, client_ends_it);
+  World world;
+  Device* near = &world.add_device("sim0", "10.77.0.1");
+  Device* far = &world.add_device("sim1", "10.77.0.2");
+  if (near->profile.iwarp) return;
+  const conn::Registry registry = conn::all_transports();
+  conn::ConnectionType& type = registry.require("tls+rdma");
+  conn::Options options = testing::test_tls_options("localhost");
+  options.set("max-version", version);
+  type.configure(options);
+  testing::AnyLoop loop;
+  bool lose = false;
+  // Called when the handshake is over for an end: what that has sent last is lost.
+  const auto over = [&](bool client) {
+    if (!lose || client != client_ends_it) return;
+    lose = false;
+    world.set_path(*near, *far, false);
+  };
+  conn::ConnectionPtr server, client;
+  const conn::ListenerPtr listener =
+      type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
+                  [&](conn::ConnectionPtr next) {
+                    server = std::move(next);
+                    over(false);
+                  });
+  conn::Endpoint to = listener->endpoints().front();
+  to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
+  const auto connect = [&] {
+    server.reset();
+    client = type.create(loop);
+    client->connect(to, [&](conn::Connection&) { over(true); });
+  };
+  if (reused) {  // the first connection gets a ticket
+    connect();
+    RUN_UNTIL(loop, server != nullptr && client->state() == conn::State::kConnected);
+    Talker one(*client, 1, 2, 100), other(*server, 2, 1, 100);
+    RUN_UNTIL(loop, one.received() == 100 && other.received() == 100);
+  }
+  const auto lost = [&] {
+    for (const auto& [key, value] : registry.require("rdma").statistics(loop))
+      if (key == "paths_lost") return value;
+    return std::uint64_t{0};
+  };
+  lose = true;
+  connect();
+  RUN_UNTIL(loop, !lose);
+  RUN_UNTIL(loop, lost() != 0);
+  world.set_path(*near, *far, true);
+  RUN_UNTIL(loop, (server != nullptr && client->state() == conn::State::kConnected) ||
+                      client->state() == conn::State::kError);
+  REQUIRE(client->last_error() == "");
+  Talker one(*client, 1, 2, kBytes), other(*server, 2, 1, kBytes);
+  RUN_UNTIL(loop, one.received() == kBytes && other.received() == kBytes);
+  CHECK(one.ending() + other.ending() == "");
+  // Now both have the secret.
+  world.set_path(*near, *far, false);
+  one.more(1000);
+  RUN_UNTIL(loop, lost() != 0);
+  world.set_path(*near, *far, true);
+  RUN_UNTIL(loop, other.received() == kBytes + 1000);
+  CHECK(one.ending() + other.ending() == "");
+}
+
 TEST_CASE("resume: on the new path both ends know the receives of the other",
           "[simulation][resume]") {
   // With few receives of its own for each connection, a sender that did not count them would run
