@@ -15,6 +15,7 @@
 #include "conn/rdma/device/device_list.h"
 #include "conn/rdma/device/numa.h"
 #include "conn/rdma/listen_capacity.h"
+#include "conn/rdma/loop/clock.h"
 #include "conn/rdma/protocol/resume_message.h"
 #include "conn/rdma/session_table.h"
 #include "conn/rdma/type.h"
@@ -260,6 +261,7 @@ void ListenerCore::schedule_retry() noexcept {
   try {
     retry_ = state_->loop().add_time_event(
         kRetry, [this] { return state_->inherited() ? ae::kNoMore : retry_down(); });
+    retry_at_ = clock_now() + kRetry;
   } catch (const std::bad_alloc&) {
     state_->listeners().ask_again();
   }
@@ -290,9 +292,18 @@ ae::Duration ListenerCore::retry_down() {
       any_down = true;
     }
   }
+  retry_at_ = any_down ? clock_now() + kRetry : ae::TimePoint::max();
   if (any_down) return kRetry;
   retry_ = 0;
   return ae::kNoMore;
+}
+
+ae::TimePoint ListenerCore::retry_if_due(ae::TimePoint now) noexcept {
+  if (retry_ != 0 && now >= retry_at_) {
+    state_->loop().remove_time_event(std::exchange(retry_, 0));
+    if (retry_down() != ae::kNoMore) schedule_retry();
+  }
+  return retry_ != 0 ? retry_at_ : ae::TimePoint::max();
 }
 
 // --- pending connections -------------------------------------------------------------------------

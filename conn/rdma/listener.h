@@ -73,6 +73,7 @@ class ListenerCore final : public ae::Deferred,
   std::set<std::string> devices() const;
 
   void retry_if_down() noexcept override;
+  ae::TimePoint retry_if_due(ae::TimePoint now) noexcept override;
   void follow_addresses() noexcept override;
   void drop_request(const rdma_cm_id* id) noexcept override;
   /// Counts, in the statistics, a connection request that was refused before it was passed to this
@@ -119,6 +120,7 @@ class ListenerCore final : public ae::Deferred,
   // enough for all of young_, so that appending needs no memory.
   std::vector<LinkedCarrier*> established_;
   ae::TimerId retry_ = 0;
+  ae::TimePoint retry_at_ = ae::TimePoint::max();  // when the timer retry_ is due
   // True while an address may have moved to another device than its listening id is bound to.
   bool follows_ = false;
   bool paused_ = false, stopped_ = false;

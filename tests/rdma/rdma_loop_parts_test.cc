@@ -214,6 +214,7 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
     bool wishes_prepared() const noexcept override { return false; }
     bool is_on(const std::string&) const override { return false; }
     void retry_if_down() noexcept override { ++retries; }
+    ae::TimePoint retry_if_due(ae::TimePoint) noexcept override { return due; }
     void follow_addresses() noexcept override { ++moves; }
     void drop_request(const rdma_cm_id*) noexcept override { ++drops; }
     void loop_gone() noexcept override {
@@ -222,6 +223,7 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
     }
     Settings some;
     LoopListeners* listeners = nullptr;
+    ae::TimePoint due = ae::TimePoint::max();
     int retries = 0, drops = 0, moves = 0;
     bool gone = false;
   };
@@ -239,6 +241,10 @@ TEST_CASE("rdma loop: listeners are asked once, and stop with the loop", "[rdma]
   listeners.retry_if_asked();
   CHECK(one.retries == 1);
   CHECK(other.retries == 1);
+  CHECK(listeners.retry_if_due({}) == ae::TimePoint::max());
+  one.due = ae::TimePoint(2s);
+  other.due = ae::TimePoint(1s);
+  CHECK(listeners.retry_if_due({}) == ae::TimePoint(1s));
   listeners.addresses_changed();
   CHECK(one.moves == 1);
   CHECK(other.moves == 1);

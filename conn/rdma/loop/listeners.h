@@ -2,6 +2,7 @@
 #pragma once
 // The rdma:// listeners that use one event loop.
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -26,6 +27,9 @@ class LoopListener {
   /// If the timer that retries lost devices could not be created for lack of memory, tries again to
   /// create it.
   virtual void retry_if_down() noexcept = 0;
+  /// Does the work of that timer if it is due. Returns when it is due next, or TimePoint::max().
+  /// For a blocking operation, during which the loop's timers do not run.
+  virtual ae::TimePoint retry_if_due(ae::TimePoint now) noexcept = 0;
   /// Call when addresses of the machine may have moved to other devices: the listener follows them.
   virtual void follow_addresses() noexcept = 0;
   /// Drops the queued connection request `id`, because its sender or its device is gone.
@@ -57,6 +61,12 @@ class LoopListeners {
     if (!std::exchange(ask_, false)) return false;
     for (LoopListener* listener : all_) listener->retry_if_down();
     return true;
+  }
+  /// Calls retry_if_due() of each listener; returns the earliest time.
+  ae::TimePoint retry_if_due(ae::TimePoint now) noexcept {
+    ae::TimePoint next = ae::TimePoint::max();
+    for (LoopListener* listener : all_) next = std::min(next, listener->retry_if_due(now));
+    return next;
   }
   /// Makes each listener follow its addresses.
   void addresses_changed() noexcept {

@@ -183,6 +183,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     wheel_.collect(now);
     wheel_.run_due(now);
     maintenance_.run_if_due(now);
+    const ae::TimePoint listens = listeners_.retry_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
     // A connection in the ready list, whose handlers are due, does not prevent sleeping, because
     // handlers do not run here.
@@ -190,7 +191,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     quiet = devices_.arm() && quiet;
     quiet = quiet && !users_.has_to_reap() && !users_.has_to_flush() && !wheel_.has_due();
     const ae::TimePoint pace = users_.next_pace();
-    ae::TimePoint wake = std::min({deadline, maintenance_.due(), pace});
+    ae::TimePoint wake = std::min({deadline, maintenance_.due(), listens, pace});
     if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
     devices_.wait(cm_->fd(), quiet ? wake - now : ae::Duration::zero());
     if (pace != ae::TimePoint::max() && users_.flush_paced(clock_now())) loop_.nudge();

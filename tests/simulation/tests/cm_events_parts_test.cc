@@ -20,6 +20,7 @@ struct Listener final : conn::rdma::LoopListener {
   bool wishes_prepared() const noexcept override { return false; }
   bool is_on(const std::string&) const override { return true; }
   void retry_if_down() noexcept override {}
+  ae::TimePoint retry_if_due(ae::TimePoint) noexcept override { return ae::TimePoint::max(); }
   void follow_addresses() noexcept override {}
   void drop_request(const rdma_cm_id* id) noexcept override { dropped.push_back(id); }
   void loop_gone() noexcept override {}

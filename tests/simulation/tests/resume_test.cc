@@ -196,6 +196,24 @@ TEST_CASE("resume: a loop sleeps while a handshake of TLS has no path", "[simula
   CHECK(ran == std::vector<std::string>{"connect", "path"});
 }
 
+TEST_CASE("resume: a listener comes back while another connection of its loop blocks",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  Pair pair;
+  Room& room = pair.room;
+  const Profile& profile = room.near->profile;
+  Device& third = room.world.add_device("sim2", "10.77.0.3", profile);
+  room.world.set_path(third, *room.far, false);
+  room.world.remove_device(*room.near);
+  room.world.after(100ms,
+                   [&] { room.near = &room.world.add_device("sim0", "10.77.0.1", profile); });
+  const conn::ConnectionPtr blocks = room.type.create(room.loop);
+  CHECK_FALSE(
+      blocks->connect_blocking(conn::Endpoint::parse("rdma://10.77.0.3:1?source=10.77.0.2"), 4s));
+  CHECK(pair.client->last_error() == "");
+  CHECK(pair.counted("resumes") == 2);
+}
+
 TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
           "[simulation][resume]") {
   World world;
