@@ -79,7 +79,7 @@ TEST_CASE("shm: facts of a connection", "[shm]") {
     std::string facts;
     for (const auto& [name, value] : (*each)->info()) facts += name + "=" + value + " ";
     CHECK_THAT(facts, Contains("peer-pid=" + std::to_string(getpid())));
-    CHECK_THAT(facts, Contains("ring-in=262144 ring-out=262144 unread=0 room=262144"));
+    CHECK_THAT(facts, Contains("ring-in=262144 ring-out=262144 unsent=0 unread=0 room=262144"));
   }
 }
 
