@@ -25,10 +25,7 @@ namespace {
 /// register the destructor, which happens when a thread reports its first failure.
 class Sentences {
  public:
-  static Sentences& all() noexcept {
-    static Sentences one;
-    return one;
-  }
+  Sentences() noexcept : made_(pthread_key_create(&key_, std::free) == 0) {}
   /// Stores a copy of the calling thread's sentence; without memory, an empty one.
   void set(std::string_view sentence) noexcept {
     char* const before = mine();
@@ -47,7 +44,6 @@ class Sentences {
   }
 
  private:
-  Sentences() noexcept : made_(pthread_key_create(&key_, std::free) == 0) {}
   char* mine() const noexcept {
     return made_ ? static_cast<char*>(pthread_getspecific(key_)) : nullptr;
   }
@@ -55,6 +51,10 @@ class Sentences {
   pthread_key_t key_{};
   const bool made_;
 };
+
+// Made when the library is loaded. A static variable of a function would have a lock that a child
+// of fork() could inherit.
+Sentences sentences;
 
 int not_after_fork(const char* function) {
   return failed(ECHILD, std::string(function) +
@@ -68,7 +68,7 @@ thread_local std::vector<void*>* notes = nullptr;
 }  // namespace
 
 int failed(int err, std::string_view sentence) noexcept {
-  Sentences::all().set(sentence);
+  sentences.set(sentence);
   errno = err;
   return -1;
 }
@@ -162,7 +162,7 @@ extern "C" {
 
 const char* aeconn_version() { return AECONN_VERSION; }
 
-const char* aeconn_error() { return Sentences::all().get(); }
+const char* aeconn_error() { return sentences.get(); }
 
 int aeconn_has_transport(const char* scheme) {
   if (scheme == nullptr) return 0;
