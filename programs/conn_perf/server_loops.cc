@@ -38,6 +38,8 @@ conn::Spread fewest_under_load(std::shared_ptr<const ControlsOfLoops> controls) 
 
 struct ServerOnLoops::Shared {
   ServerFacts facts;
+  /// Of each listener; here, since its sessions count in them longer than it exists.
+  std::vector<std::shared_ptr<ControlsOfLoops>> controls;
   std::vector<std::weak_ptr<Part>> parts;  ///< each is used on its loop's thread
   std::function<void()> loop_left;         ///< must not change after the first listen()
 };
@@ -83,7 +85,8 @@ std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, st
 }
 
 void ServerOnLoops::listen(const std::string& url) {
-  const auto controls = std::make_shared<ControlsOfLoops>(loops_.size());
+  const auto controls =
+      shared_->controls.emplace_back(std::make_shared<ControlsOfLoops>(loops_.size()));
   listeners_.push_back(conn::listen(
       registry_, loops_, url,
       [this, controls](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
