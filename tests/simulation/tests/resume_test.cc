@@ -38,6 +38,39 @@ void get_stuck(Room& room, const Device& device) {
     if (&qp->device_of() == &device) qp->stuck = true;
 }
 
+/// tls+rdma with resume=yes, both ends on one loop. `accepted` is called for each server's end.
+struct TlsRoom {
+  explicit TlsRoom(std::function<void()> accepted = [] {}, const std::string& version = "1.3") {
+    conn::Options options = testing::test_tls_options("localhost");
+    options.set("max-version", version);
+    type.configure(options);
+    listener = type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
+                           [this, accepted](conn::ConnectionPtr next) {
+                             server = std::move(next);
+                             accepted();
+                           });
+    to = listener->endpoints().front();
+    to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
+  }
+  /// Opens or closes the path between the two devices.
+  void set_path(bool open) { world.set_path(near, far, open); }
+  /// Number of connections without a path.
+  std::uint64_t lost() const {
+    for (const auto& [key, value] : registry.require("rdma").statistics(loop))
+      if (key == "paths_lost") return value;
+    return 0;
+  }
+  World world;
+  Device& near = world.add_device("sim0", "10.77.0.1");
+  Device& far = world.add_device("sim1", "10.77.0.2");
+  const conn::Registry registry = conn::all_transports();
+  conn::ConnectionType& type = registry.require("tls+rdma");
+  mutable testing::AnyLoop loop;
+  conn::ConnectionPtr server, client;
+  conn::ListenerPtr listener;
+  conn::Endpoint to;
+};
+
 }  // namespace
 
 TEST_CASE("resume: the bytes of a connection survive its path", "[simulation][resume]") {
@@ -157,42 +190,25 @@ TEST_CASE("resume: a connection moves to another loop, under load and idle",
 }
 
 TEST_CASE("resume: a loop sleeps while a handshake of TLS has no path", "[simulation][resume]") {
-  World world;
-  Device* near = &world.add_device("sim0", "10.77.0.1");
-  Device* far = &world.add_device("sim1", "10.77.0.2");
-  if (near->profile.iwarp) return;
-  const conn::Registry registry = conn::all_transports();
-  conn::ConnectionType& type = registry.require("tls+rdma");
-  type.configure(testing::test_tls_options("localhost"));
-  testing::AnyLoop loop;
-  conn::ConnectionPtr server;
-  const conn::ListenerPtr listener =
-      type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
-                  [&](conn::ConnectionPtr next) { server = std::move(next); });
-  conn::Endpoint to = listener->endpoints().front();
-  to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
-  conn::ConnectionPtr client = type.create(loop);
+  if (chosen_profile().iwarp) return;
+  TlsRoom room;
+  room.client = room.type.create(room.loop);
   std::vector<std::string> ran;
-  client->connect(to, [&](conn::Connection&) { ran.push_back("connect"); });
-  client->set_path_handler([&](conn::Connection&) { ran.push_back("path"); });
-  const auto lost = [&] {
-    for (const auto& [key, value] : registry.require("rdma").statistics(loop))
-      if (key == "paths_lost") return value;
-    return std::uint64_t{0};
-  };
+  room.client->connect(room.to, [&](conn::Connection&) { ran.push_back("connect"); });
+  room.client->set_path_handler([&](conn::Connection&) { ran.push_back("path"); });
   // The connection of rdma is there, and the handshake is not over.
-  RUN_UNTIL(loop, world.messages != 0);
-  world.set_path(*near, *far, false);
-  RUN_UNTIL(loop, lost() != 0);
-  REQUIRE(client->state() == conn::State::kConnecting);
-  const std::uint64_t before = world.waits;
-  run_for(loop, 2s);
-  CHECK(world.waits - before < 2000);
-  CHECK(client->state() == conn::State::kConnecting);
+  RUN_UNTIL(room.loop, room.world.messages != 0);
+  room.set_path(false);
+  RUN_UNTIL(room.loop, room.lost() != 0);
+  REQUIRE(room.client->state() == conn::State::kConnecting);
+  const std::uint64_t before = room.world.waits;
+  run_for(room.loop, 2s);
+  CHECK(room.world.waits - before < 2000);
+  CHECK(room.client->state() == conn::State::kConnecting);
   CHECK(ran.empty());
-  world.set_path(*near, *far, true);
-  RUN_UNTIL(loop, ran.size() >= 2);
-  CHECK(client->state() == conn::State::kConnected);
+  room.set_path(true);
+  RUN_UNTIL(room.loop, ran.size() >= 2);
+  CHECK(room.client->state() == conn::State::kConnected);
   CHECK(ran == std::vector<std::string>{"connect", "path"});
 }
 
@@ -281,69 +297,50 @@ TEST_CASE("resume: under TLS, too, with a key that never went over the wire",
 
 TEST_CASE("resume: the path may be lost with the last message of TLS's handshake",
           "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
   const std::string version = GENERATE("1.2", "1.3");
   const bool reused = GENERATE(false, true);
   const bool client_ends_it = GENERATE(false, true);
   CAPTURE(version, reused, client_ends_it);
-  World world;
-  Device* near = &world.add_device("sim0", "10.77.0.1");
-  Device* far = &world.add_device("sim1", "10.77.0.2");
-  if (near->profile.iwarp) return;
-  const conn::Registry registry = conn::all_transports();
-  conn::ConnectionType& type = registry.require("tls+rdma");
-  conn::Options options = testing::test_tls_options("localhost");
-  options.set("max-version", version);
-  type.configure(options);
-  testing::AnyLoop loop;
   bool lose = false;
+  std::function<void(bool client)> over;
+  TlsRoom room([&] { over(false); }, version);
   // Called when the handshake is over for an end: what that has sent last is lost.
-  const auto over = [&](bool client) {
+  over = [&](bool client) {
     if (!lose || client != client_ends_it) return;
     lose = false;
-    world.set_path(*near, *far, false);
+    room.set_path(false);
   };
-  conn::ConnectionPtr server, client;
-  const conn::ListenerPtr listener =
-      type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
-                  [&](conn::ConnectionPtr next) {
-                    server = std::move(next);
-                    over(false);
-                  });
-  conn::Endpoint to = listener->endpoints().front();
-  to.options = to.options.merged_with(conn::Options::parse("source=10.77.0.2&" + kResume));
   const auto connect = [&] {
-    server.reset();
-    client = type.create(loop);
-    client->connect(to, [&](conn::Connection&) { over(true); });
+    room.server.reset();
+    room.client = room.type.create(room.loop);
+    room.client->connect(room.to, [&](conn::Connection&) { over(true); });
+  };
+  const auto is_over = [&] {
+    const conn::State state = room.client->state();
+    return (room.server != nullptr && state == conn::State::kConnected) ||
+           state == conn::State::kError;
   };
   if (reused) {  // the first connection gets a ticket
     connect();
-    RUN_UNTIL(loop, server != nullptr && client->state() == conn::State::kConnected);
-    Talker one(*client, 1, 2, 100), other(*server, 2, 1, 100);
-    RUN_UNTIL(loop, one.received() == 100 && other.received() == 100);
+    RUN_UNTIL(room.loop, is_over());
+    Talker one(*room.client, 1, 2, 100), other(*room.server, 2, 1, 100);
+    RUN_UNTIL(room.loop, one.received() == 100 && other.received() == 100);
   }
-  const auto lost = [&] {
-    for (const auto& [key, value] : registry.require("rdma").statistics(loop))
-      if (key == "paths_lost") return value;
-    return std::uint64_t{0};
-  };
   lose = true;
   connect();
-  RUN_UNTIL(loop, !lose);
-  RUN_UNTIL(loop, lost() != 0);
-  world.set_path(*near, *far, true);
-  RUN_UNTIL(loop, (server != nullptr && client->state() == conn::State::kConnected) ||
-                      client->state() == conn::State::kError);
-  REQUIRE(client->last_error() == "");
-  Talker one(*client, 1, 2, kBytes), other(*server, 2, 1, kBytes);
-  RUN_UNTIL(loop, one.received() == kBytes && other.received() == kBytes);
-  CHECK(one.ending() + other.ending() == "");
+  RUN_UNTIL(room.loop, !lose && room.lost() != 0);
+  room.set_path(true);
+  RUN_UNTIL(room.loop, is_over());
+  REQUIRE(room.client->last_error() == "");
+  Talker one(*room.client, 1, 2, kBytes), other(*room.server, 2, 1, kBytes);
+  RUN_UNTIL(room.loop, one.received() == kBytes && other.received() == kBytes);
   // Now both have the secret.
-  world.set_path(*near, *far, false);
+  room.set_path(false);
   one.more(1000);
-  RUN_UNTIL(loop, lost() != 0);
-  world.set_path(*near, *far, true);
-  RUN_UNTIL(loop, other.received() == kBytes + 1000);
+  RUN_UNTIL(room.loop, room.lost() != 0);
+  room.set_path(true);
+  RUN_UNTIL(room.loop, other.received() == kBytes + 1000);
   CHECK(one.ending() + other.ending() == "");
 }
 
