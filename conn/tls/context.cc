@@ -17,6 +17,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "ae/once.h"
 #include "conn/error.h"
@@ -302,12 +303,18 @@ void Context::load() const {
 // --- both ----------------------------------------------------------------------------------------
 
 ContextPtr Context::make_base(const SSL_METHOD* method) const {
-  ERR_clear_error();
-  errno = 0;
-  ContextPtr context(SSL_CTX_new(method));
   // OpenSSL leaves out the algorithms that it had no memory to look up, without an error, and the
-  // context would lack them for good. malloc(3) has set errno then.
-  if (errno == ENOMEM) throw std::bad_alloc();
+  // context would lack them for good. malloc(3) has set errno then; but it also does where brk(2)
+  // fails and mmap(2) has the memory, in which case a second context, made while the first holds
+  // that memory, finds enough of it.
+  ContextPtr first, context;
+  for (int left = 2; left != 0; --left) {
+    ERR_clear_error();
+    errno = 0;
+    first = std::exchange(context, ContextPtr(SSL_CTX_new(method)));
+    if (errno != ENOMEM) break;
+    if (left == 1) throw std::bad_alloc();
+  }
   if (!context ||
       SSL_CTX_set_ex_data(context.get(), index_of_context(), const_cast<Context*>(this)) != 1) {
     fail("make a TLS context");
