@@ -309,10 +309,11 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
                                      const ResumeMessage& message) {
   if (host().inherited() || link_.stage.ended() || !user_.is_handed_over())
     return request->refuse(text_of(Refused::kOver));
+  if (message.generation <= session_->generation()) return;  // its key must not seal the answer
   if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),
                           link_.stream.inbound().line().total()))
     return request->refuse(text_of(Refused::kUnknown));
-  if (!session_->take_generation(message.generation)) return;
+  (void)session_->take_generation(message.generation);
   session_->request = std::move(request);  // the newest one counts
   switch (link_.stage.phase()) {
     case Phase::kLost:

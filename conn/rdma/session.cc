@@ -37,7 +37,11 @@ const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
 }
 
 bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
-  return two_keys(arrived) && unknown_++ < 2;
+  if (!two_keys(arrived)) return false;
+  // The peer goes from the key before to the new one, never back: a refusal of both in this order
+  // is final. An attempt that brought no answer says nothing about its key.
+  if (request_key_ == key_before_) return before_refused_ = true;
+  return !before_refused_;
 }
 
 bool Session::find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
@@ -46,7 +50,11 @@ bool Session::find_key(std::span<const std::byte> sealed, std::span<const std::b
     request_key_ = key_;
     return true;
   }
-  if (!two_keys(arrived) || !verify_request(sealed, key_before_, bound)) return false;
+  if (!two_keys(arrived)) {
+    if (std::exchange(unsure_, false)) entry.set_keys(key_, key_);
+    return false;
+  }
+  if (!verify_request(sealed, key_before_, bound)) return false;
   request_key_ = key_before_;
   return true;
 }
@@ -93,7 +101,7 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
 
 void Session::on_path() noexcept {
   lost_ = false;
-  unknown_ = 0;
+  before_refused_ = false;
   nobody_since_ = {};
   pause_ = {};
   ++resumes_;

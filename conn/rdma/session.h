@@ -85,8 +85,8 @@ class Session {
   /// each request has the other one than the request before.
   const SipKey& next_key(std::uint64_t arrived) noexcept;
   /// Connecting side: returns whether another request is worth a try although the peer has refused
-  /// one as not its session's. If two keys count, the first request may have the key that the peer
-  /// does not have yet, and the second the one that it no longer accepts.
+  /// one as not its session's. If two keys count, the request may have had the one that the peer
+  /// does not have yet, or the one that it no longer accepts.
   bool may_know_other_key(std::uint64_t arrived) noexcept;
   /// Accepting side: finds the key with which a request is sealed. Returns false if that is none
   /// that counts now.
@@ -183,7 +183,7 @@ class Session {
   SipKey key_, key_before_{}, request_key_{};
   bool unsure_ = false;      // whether key_before_ counts until more than arrived_ bytes are there
   bool use_before_ = false;  // whether the next request has key_before_
-  std::uint32_t unknown_ = 0;  // number of requests that were refused while two keys counted
+  bool before_refused_ = false;  // whether the peer has refused key_before_ since the loss
   std::uint64_t arrived_ = 0;
   const ae::Duration time_;
   std::uint32_t generation_ = 0;

@@ -81,8 +81,8 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
     if (found == places_.end()) return Passed::kUnknown;
     Place& place = found->second;
     const std::span<const std::byte> data = request->private_data();
-    if (!verify_request(data, place.key, bound) && !verify_request(data, place.other_key, bound))
-      return Passed::kUnknown;
+    const bool sure = verify_request(data, place.key, bound);
+    if (!sure && !verify_request(data, place.other_key, bound)) return Passed::kUnknown;
     if (message.generation <= place.generation) return Passed::kUnknown;
     if (place.home.loop == nullptr) return Passed::kLater;
     if (place.home.loop == &here) {
@@ -97,7 +97,8 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
           its->on_resume_request(std::move(*shared), message);
       });
     }
-    place.generation = message.generation;
+    // With the other key, which may count no more, only the session knows whether to take it.
+    if (sure) place.generation = message.generation;
   }
   if (user != nullptr) user->on_resume_request(std::move(request), message);
   return Passed::kYes;

@@ -351,6 +351,100 @@ TEST_CASE("rdma sessions: a request reaches its session once, with the right key
         SessionTable::Passed::kYes);  // the other one is there
 }
 
+/// A session of the accepting side, which does what PathRecovery does with a request.
+struct Accepting final : SessionTable::User {
+  Accepting(const Grant& grant, SessionTable::Entry entry) : session(grant, 10s) {
+    session.entry = std::move(entry);
+  }
+  void on_resume_request(std::unique_ptr<RdmaPending> request,
+                         const ResumeMessage& message) override {
+    if (message.generation <= session.generation())
+      log += "old;";
+    else if (!session.find_key(request->private_data(), bound, arrived))
+      log += "refused;";
+    else if (session.take_generation(message.generation))
+      log += "resumes;";
+  }
+  Session session;
+  std::uint64_t arrived = 100;
+  const std::vector<std::byte> bound = bytes_of("10.0.0.1:1");
+  std::string log;
+};
+
+TEST_CASE("rdma sessions: the key before a secret counts until the peer has the secret",
+          "[rdma][session]") {
+  testing::AnyLoop loop;
+  SessionTable& table = SessionTable::of_process();
+  struct Late final : SessionTable::User {
+    void on_resume_request(std::unique_ptr<RdmaPending> request,
+                           const ResumeMessage& message) override {
+      user->on_resume_request(std::move(request), message);
+    }
+    Accepting* user = nullptr;
+  } late;
+  auto [grant, entry] = table.add({&loop, nullptr, &late});
+  Accepting server(grant, std::move(entry));
+  late.user = &server;
+  const auto pass = [&](std::uint32_t generation, const SipKey& key) {
+    const ResumeMessage message{.generation = generation, .session = grant.session};
+    const ResumeBytes bytes = seal_request(message, key, server.bound);
+    auto request = std::make_unique<RdmaPending>(nullptr, CmId(), std::span(bytes));
+    return table.pass(request, message, server.bound, loop);
+  };
+  const std::vector<std::byte> secret(16, std::byte{7});
+  Session client(grant, 10s);
+  client.take_secret(secret, true, 0);
+  const SipKey key = client.next_key(0);
+  REQUIRE(key != grant.key);
+  SECTION("a server that cannot know takes both") {
+    server.session.take_secret(secret, false, 100);
+    CHECK(pass(1, grant.key) == SessionTable::Passed::kYes);
+    CHECK(server.session.request_key() == grant.key);
+    CHECK(pass(2, key) == SessionTable::Passed::kYes);
+    CHECK(server.session.request_key() == key);
+    CHECK(pass(1, grant.key) == SessionTable::Passed::kUnknown);
+    CHECK(server.log == "resumes;resumes;");
+  }
+  SECTION("once it knows, who saw the key before does not keep the peer from resuming") {
+    server.session.take_secret(secret, false, 100);
+    server.arrived = 101;
+    CHECK(pass(0xFFFFFFFF, grant.key) == SessionTable::Passed::kYes);
+    CHECK(server.log == "refused;");
+    CHECK(pass(0xFFFFFFFF, grant.key) == SessionTable::Passed::kUnknown);
+    CHECK(pass(1, key) == SessionTable::Passed::kYes);
+    CHECK(server.log == "refused;resumes;");
+  }
+  SECTION("a server that knows takes the new one") {
+    server.session.take_secret(secret, true, 100);
+    CHECK(pass(1, grant.key) == SessionTable::Passed::kUnknown);
+    CHECK(pass(1, key) == SessionTable::Passed::kYes);
+  }
+}
+
+TEST_CASE("rdma session: a client that is not sure of its peer's key uses both in turn",
+          "[rdma][session]") {
+  const Grant grant{.session = 1, .key = {}};
+  const std::vector<std::byte> secret(16, std::byte{7});
+  Session client(grant, 10s);
+  client.take_secret(secret, false, 100);
+  const SipKey key = client.next_key(100);
+  CHECK(key != grant.key);
+  CHECK(client.may_know_other_key(100));  // the peer may not have it yet
+  CHECK(client.next_key(100) == grant.key);
+  CHECK(client.next_key(100) == key);
+  CHECK(client.may_know_other_key(100));
+  CHECK(client.next_key(100) == grant.key);
+  CHECK(client.may_know_other_key(100));  // the peer has the new one by now
+  CHECK(client.next_key(100) == key);
+  CHECK_FALSE(client.may_know_other_key(100));
+  client.on_path();
+  CHECK(client.may_know_other_key(100));
+  // Another byte of the peer proves that it has the secret.
+  CHECK(client.next_key(101) == key);
+  CHECK(client.next_key(101) == key);
+  CHECK_FALSE(client.may_know_other_key(101));
+}
+
 }}}}  // namespace conn::rdma
 
 #endif

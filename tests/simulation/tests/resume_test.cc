@@ -40,8 +40,10 @@ void get_stuck(Room& room, const Device& device) {
 
 /// tls+rdma with resume=yes, both ends on one loop. `accepted` is called for each server's end.
 struct TlsRoom {
-  explicit TlsRoom(std::function<void()> accepted = [] {}, const std::string& version = "1.3") {
-    conn::Options options = testing::test_tls_options("localhost");
+  explicit TlsRoom(
+      std::function<void()> accepted = [] {}, const std::string& version = "1.3",
+      const conn::Options& more = {}) {
+    conn::Options options = testing::test_tls_options("localhost").merged_with(more);
     options.set("max-version", version);
     type.configure(options);
     listener = type.listen(loop, conn::Endpoint::parse("tls+rdma://10.77.0.1:0?" + kResume),
@@ -342,6 +344,36 @@ TEST_CASE("resume: the path may be lost with the last message of TLS's handshake
   room.set_path(true);
   RUN_UNTIL(room.loop, other.received() == kBytes + 1000);
   CHECK(one.ending() + other.ending() == "");
+}
+
+TEST_CASE("resume: a client under TLS waits for a silent server that is between two loops",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  TlsRoom room([] {}, "1.3", {{"resumption", "no"}});
+  testing::AnyLoop second;
+  room.client = room.type.create(room.loop);
+  room.client->connect(room.to, [](conn::Connection&) {});
+  RUN_UNTIL(room.loop, room.server && room.client->state() == conn::State::kConnected);
+  const auto run_both = [&](int milliseconds) {
+    for (int turn = 0; turn < milliseconds; ++turn) {
+      testing::turns(room.loop, 1);
+      testing::turns(second, 1);
+      room.world.advance(room.world.now() + 1ms);
+    }
+  };
+  REQUIRE(room.server->leave());
+  run_both(3000);
+  CHECK(room.client->last_error() == "");
+  REQUIRE(room.server->join(second));
+  run_both(3000);
+  CHECK(room.client->last_error() == "");
+  REQUIRE(room.client->write("y", 1) == 1);
+  run_both(100);
+  char byte = 0;
+  CHECK(room.server->read(&byte, 1) == 1);
+  room.client.reset();
+  room.server.reset();
+  run_both(100);
 }
 
 TEST_CASE("resume: on the new path both ends know the receives of the other",
