@@ -26,8 +26,10 @@ void AcceptorBase::stop(bool loop_ends) noexcept {
   port_.reset();
   arrivals_.clear();
   done_.clear();
-  refused_.clear();
-  accepted_.clear();  // must come last, because destroying the handler may run any code
+  // Destroyed last, when the slots are no longer used: destroying a handler may run any code, which
+  // may destroy the listener and, if the loop has ended, this object with it.
+  const auto refused_handler = refused_.take();
+  const auto accepted_handler = accepted_.take();
 }
 
 std::vector<Endpoint> AcceptorBase::endpoints() const {

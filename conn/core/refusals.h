@@ -21,9 +21,11 @@ class Refusals {
   /// Sets the handler that is called for each refusal; null removes it.
   void set(const RefusedHandler& handler) { handler_.set(handler); }
   /// Removes the handler, and drops the refusals that wait for it.
-  void clear() {
+  void clear() { (void)take(); }
+  /// Does the same, but leaves it to the caller to destroy the handler, which may run any code.
+  [[nodiscard]] RefusedHandler take() {
     waiting_.clear();
-    handler_.clear();
+    return handler_.take();
   }
   /// Whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }

@@ -183,10 +183,10 @@ void ListenerCore::stop() noexcept {
   refusals_.clear();
   established_.clear();
   for (const auto& [carrier, connection] : std::exchange(young_, {})) carrier->leave_listener();
-  refused_.clear();
-  arrived_.clear();
-  // Destroys the accept handler last, because its destructor may run any code of the user.
-  accepted_.clear();
+  // Destroyed last: that may run any code, which may destroy this object if the loop has ended.
+  const auto refused_handler = refused_.take();
+  const auto arrived_handler = arrived_.take();
+  const auto accepted_handler = accepted_.take();
 }
 
 void ListenerCore::leave_loop() noexcept {

@@ -36,6 +36,7 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   } catch (const std::bad_alloc&) {
     return lost();
   }
+  arrival.reset();
   receive(std::prev(greetings_.end()));
 }
 

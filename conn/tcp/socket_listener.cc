@@ -164,9 +164,10 @@ void SocketListener::Acceptor::stop() noexcept {
     if (!made_here_.inherited()) close_listening(std::move(socket.fd));
     socket.fd.reset();
   }
-  refused_.clear();
-  arrived_.clear();
-  accepted_.clear();  // must come last, because destroying the handler may run any code
+  // Destroyed last: that may run any code, which may destroy this object if the loop has ended.
+  const auto refused_handler = refused_.take();
+  const auto arrived_handler = arrived_.take();
+  const auto accepted_handler = accepted_.take();
 }
 
 void SocketListener::Acceptor::set_paused(bool paused) {

@@ -160,6 +160,7 @@ class LocalAcceptor final : public AcceptorBase {
     if (link->broken) return lost();  // the client was aborted
     auto [connection, carrier] = make_connection<LocalCarrier>(loop(), shared_);
     carrier.attach(link, 1, std::move(arrival->place));
+    arrival.reset();
     hand_over(std::move(connection));
   }
   void on_stop(bool loop_ends) noexcept override {

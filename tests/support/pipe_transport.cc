@@ -342,6 +342,7 @@ class PipeAcceptor final : public AcceptorBase {
       return lost();
     auto [connection, carrier] = make_connection<PipeCarrier>(loop(), shared_);
     carrier.attach_accepted(std::move(ours), endpoint_.path, std::move(arrival->place));
+    arrival.reset();
     hand_over(std::move(connection));
   }
 
