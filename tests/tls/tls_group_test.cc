@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -128,6 +129,9 @@ TEST_CASE("tls group: with reload=auto one loop reads changed files, and all use
 
 TEST_CASE("tls group: with reload=auto the loops do not rely on the one that could not read files",
           "[group][tls][reload]") {
+  // In the first round the file is missing, in the second no file can be opened. UBSan needs
+  // descriptors where it meets a type for the first time, which it does in the first round.
+  const bool missing = GENERATE(true, false);
   Group group({}, {{"resumption", "no"}});
   ae::LoopGroup& loops = group.served->group;
   const std::string cert = group.folder.path() + "/watched.pem";
@@ -145,11 +149,19 @@ TEST_CASE("tls group: with reload=auto the loops do not rely on the one that cou
     for (std::size_t i = 0; i < loops.size(); ++i)
       if (loops.thread(i) == std::this_thread::get_id()) loops.loop(i)->stop();
   });
-  install(second);
-  {
+  const auto others_notice = [] {
+    std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
+  };
+  if (missing) {
+    REQUIRE(std::remove(cert.c_str()) == 0);
+    RUN_UNTIL(group.loop, told != 0);
+    others_notice();
+    install(second);
+  } else {
+    install(second);
     const testing::NoNewDescriptors none;
     RUN_UNTIL(group.loop, told != 0);
-    std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);  // the others notice it, too
+    others_notice();
   }
   const auto reloaded = [&] {
     std::uint64_t sum = 0;
