@@ -58,8 +58,8 @@ void AcceptorBase::pause() {
 void AcceptorBase::resume() {
   paused_ = false;
   if (stopped_) return;
+  go_on();  // first, since it cannot fail
   set_listening(true);
-  go_on();
 }
 
 /// Does nothing while paused or while a handler runs: it is called again after that.
