@@ -17,6 +17,7 @@
 #include "tests/support/testing.h"
 #include "tests/support/wall_clock.h"
 
+using conn::Connection;
 using conn::ConnectionPtr;
 using kv::Server;
 using kv::Session;
@@ -68,6 +69,25 @@ struct KvSite : Site {
   kv::NetworkServer network{loop, registry, server};
   conn::Endpoint address;
 };
+
+/// Takes so many pieces of a reply, one in four seconds, without being idle; then nothing, until it
+/// is.
+void takes_slowly(KvSite& site, Connection& client, int pieces, std::size_t size) {
+  for (int piece = 0; piece < pieces; ++piece) {
+    REQUIRE(testing::receive(site.loop, client, size).size() == size);
+    testing::turns(site.loop, 5);
+    clock_us += 4'000'000;
+    site.server.tick();
+    CAPTURE(piece);
+    REQUIRE(site.server.statistics.timed_out == 0);
+  }
+  for (int second = 0; second < 40; ++second) {
+    clock_us += 1'000'000;
+    site.server.tick();
+    testing::turns(site.loop, 1);
+  }
+  CHECK(site.server.statistics.timed_out == 1);
+}
 
 }  // namespace
 
@@ -164,20 +184,8 @@ TEST_CASE("kv idle: who takes a long reply of text slowly is not idle, who takes
     // In 12 seconds it takes more than the pieces in which a kernel frees a send buffer, and less
     // than what has to be free before a Unix socket is writable again.
     const std::size_t size = 48 << 10;
-    for (int piece = 0; piece < 40; ++piece) {
-      REQUIRE(testing::receive(site.loop, *slow, size).size() == size);
-      testing::turns(site.loop, 5);
-      clock_us += 4'000'000;
-      site.server.tick();
-      CAPTURE(transport.name, piece);
-      REQUIRE(site.server.statistics.timed_out == 0);
-    }
-    for (int second = 0; second < 40; ++second) {
-      clock_us += 1'000'000;
-      site.server.tick();
-      testing::turns(site.loop, 1);
-    }
-    CHECK(site.server.statistics.timed_out == 1);
+    CAPTURE(transport.name);
+    takes_slowly(site, *slow, 40, size);
   }
 }
 
@@ -196,20 +204,8 @@ TEST_CASE("kv idle: who takes slowly what already left the server is not idle", 
     testing::send(site.loop, *slow, request(many));
     testing::turns(site.loop, 20);
     const std::size_t size = 16 << 10;
-    for (int piece = 0; piece < 15; ++piece) {
-      REQUIRE(testing::receive(site.loop, *slow, size).size() == size);
-      testing::turns(site.loop, 5);
-      clock_us += 4'000'000;
-      site.server.tick();
-      CAPTURE(transport.name, piece);
-      REQUIRE(site.server.statistics.timed_out == 0);
-    }
-    for (int second = 0; second < 40; ++second) {
-      clock_us += 1'000'000;
-      site.server.tick();
-      testing::turns(site.loop, 1);
-    }
-    CHECK(site.server.statistics.timed_out == 1);
+    CAPTURE(transport.name);
+    takes_slowly(site, *slow, 15, size);
   }
 }
 
