@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Includes point downwards only: ae/ and conn/ are compared with the list of rooms (layers:
-# tests/scripts/rooms), and docs/architecture.md has a line for each room. conn/connection.h is
-# short, and only for users. Classes have at most 40 functions and 8 bools, but for those that
-# tests/scripts/class_sizes lists.
+# tests/scripts/rooms), and docs/architecture.md has a line for each room, which names the room's
+# files. conn/connection.h is short, and only for users. Classes have at most 40 functions and 8
+# bools, but for those that tests/scripts/class_sizes lists.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -26,6 +26,39 @@ done
 is 'and none for what is gone' '' "$gone"
 lines=$(wc -l <docs/architecture.md)
 is 'it is one page' yes "$([ "$lines" -le 100 ] && echo yes || echo "$lines lines")"
+said=$(tests/scripts/file_index.py) || said+=' (failed)'
+is 'the line of a folder names its files, and no others' '' "$(sed '$d' <<<"$said")"
+sed '$!d' <<<"$said"
+
+# Detects a file without a name there, a name without a file, and a folder without a line.
+mkdir -p "$work/index/docs" "$work/index/ae/core"
+touch "$work/index/ae/"{loops,spin,time}.h "$work/index/ae/core/"{loops.cc,fork.cc,fork.h,README.md}
+# shellcheck disable=SC2016 # what is in quotes is in the page
+{
+  echo '| `ae/` | The loop. `loops` what `run()` does; `spin` |'
+  echo '| `ae/` | More of it. `time.h`, whose clock is in `ae/core/loops` |'
+  echo '| `ae/core/` | `fork`, `loops` |'
+} >"$work/index/docs/architecture.md"
+index() { tests/scripts/file_index.py "$work/index" | paste -sd ' '; }
+is 'rows that name all files are well' '5 units' "$(index)"
+touch "$work/index/ae/once.h"
+is 'rows that lack one are not' 'ae/: its row does not name once 6 units' "$(index)"
+rm "$work/index/ae/"{once,spin}.h
+is 'nor are rows that name one too many' 'ae/: its row names spin, which it does not have 4 units' "$(index)"
+touch "$work/index/ae/spin.h"
+rm "$work/index/ae/core/"fork.*
+is 'nor is a row whose unit is gone with all its files' \
+  'ae/core/: its row names fork, which it does not have 4 units' "$(index)"
+mv "$work/index/ae/core/loops.cc" "$work/index/ae/core/fork.cc"
+is 'nor is one that names a path that is gone' "$(paste -sd ' ' <<'END'
+ae/: its row names ae/core/loops, which is not in the tree
+ae/core/: its row names loops, which it does not have
+4 units
+END
+)" "$(index)"
+mkdir "$work/index/conn"
+touch "$work/index/conn/co.h"
+is 'nor is a folder without a row' 'conn/ has no row' "$(tests/scripts/file_index.py "$work/index" | grep '^conn')"
 
 # Detects an include that points upwards, a file in no room, and a new include cycle.
 mkdir -p "$work/tree/ae" "$work/tree/conn/url" "$work/tree/conn/new"
