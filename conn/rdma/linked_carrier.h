@@ -95,7 +95,6 @@ class LinkedCarrier : public QueuedCarrier,
   void on_set_up_failed(Failure why) noexcept override;
 
   // Overrides of PathRecoveryUser, with those among the functions of the end below.
-  bool is_handed_over() const noexcept override { return listener_ == nullptr; }
   void on_progress() noexcept override { update_ready(); }
   void on_peer_closed_without_path(Failure missed) noexcept override;
 

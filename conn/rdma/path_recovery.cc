@@ -149,7 +149,7 @@ void PathRecovery::end() noexcept {
 // --- the loss of the path ------------------------------------------------------------------------
 
 bool PathRecovery::lose_path(Failure& failure) noexcept {
-  if (session_ == nullptr || !link_.stage.open() || !user_.is_handed_over() || host().inherited() ||
+  if (session_ == nullptr || !link_.stage.open() || host().inherited() ||
       link_.stream.outbound().end().aborted() || link_.stream.failure() != nullptr)
     return false;
   LoopState& loop = state();
@@ -307,7 +307,8 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
 
 void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
                                      const ResumeMessage& message) {
-  if (host().inherited() || link_.stage.ended() || !user_.is_handed_over())
+  const bool was_open = link_.stage.phase() != Phase::kAccepting || lost();
+  if (host().inherited() || link_.stage.ended() || !was_open)
     return request->refuse(text_of(Refused::kOver));
   if (message.generation <= session_->generation()) return;  // its key must not seal the answer
   if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),

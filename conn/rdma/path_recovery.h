@@ -49,8 +49,6 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Interface of the connection whose path is recovered, as PathRecovery calls it.
 class PathRecoveryUser {
  public:
-  /// Whether the program has the connection; false while a listener still owns it.
-  virtual bool is_handed_over() const noexcept = 0;
   /// Called when a handler of the program may be due.
   virtual void on_progress() noexcept = 0;
   /// Ends the connection with `failure`; later calls do nothing.

@@ -146,7 +146,6 @@ struct LinkBed final : conn::rdma::LinkUser,
   }
   void on_set_up() override { calls += "set-up "; }
   void on_set_up_failed(conn::Failure) noexcept override { calls += "set-up-failed "; }
-  bool is_handed_over() const noexcept override { return handed_over; }
   void on_progress() noexcept override { calls += "progress "; }
   void end_with(conn::Failure failure, conn::rdma::Unread) noexcept override {
     calls += "end ";
@@ -178,7 +177,7 @@ struct LinkBed final : conn::rdma::LinkUser,
   std::vector<conn::rdma::Deadline::Of> expired;
   std::function<void()> when_expired, when_event, when_completed;
   conn::Failure ended;
-  bool handed_over = true, ticked = false;
+  bool ticked = false;
 };
 
 }  // namespace simulation

@@ -129,7 +129,6 @@ TEST_CASE("rdma path recovery: the loss of the path is recorded, and told",
 
 TEST_CASE("rdma path recovery: what cannot go on without its path", "[simulation][path-recovery]") {
   Bed one("resume=yes", true, Hello::kHearsAborts);
-  SECTION("a connection that the program does not have yet") { one.bed.handed_over = false; }
   SECTION("one that is being aborted") { REQUIRE(one.bed.link.stream.outbound().abort()); }
   SECTION("one that is closed already") { one.bed.link.stage.move(Phase::kDisconnecting); }
   SECTION("one whose peer broke the protocol") {

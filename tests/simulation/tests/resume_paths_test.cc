@@ -415,3 +415,63 @@ TEST_CASE("resume: a Redial dials again when resume-time is over", "[simulation]
     CHECK_THAT(pair.answers.front()->ending(), Contains("no new path"));
   }
 }
+
+// While a blocking operation runs, no accept handler does. A connection that arrives meanwhile is
+// already established for its client, so it resumes like any other.
+TEST_CASE("resume: a connection that waits for its accept handler keeps its session",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool removed = GENERATE(false, true);
+  const bool servers = GENERATE(false, true);  // whose device fails
+  const bool back_in_time = GENERATE(true, false);
+  CAPTURE(removed, servers, back_in_time);
+  conn::ConnectionPtr server;
+  const std::string options = "?resume=yes&resume-time=2s&keepalive=100ms";
+  Room room({}, options, chosen_profile(), chosen_profile());
+  World& world = room.world;
+  room.listener = room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0" + options),
+                                   [&](conn::ConnectionPtr next) { server = std::move(next); });
+  conn::Endpoint address = room.listener->endpoints().front();
+  address.options = address.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+  const conn::ConnectionPtr client = room.type.create(room.loop);
+  INFO(client->last_error());
+  REQUIRE(client->connect_blocking(address, 1s));
+  REQUIRE(client->write("early", 5) == 5);
+  Device*& failing = servers ? room.near : room.far;
+  const Nanoseconds away = back_in_time ? 100ms : 5s;
+  world.after(10ms,
+              [&] { removed ? world.remove_device(*failing) : world.set_link(*failing, false); });
+  world.after(10ms + away, [&] {
+    if (removed)
+      failing = &world.add_device(servers ? "sim0" : "sim1", servers ? "10.77.0.1" : "10.77.0.2",
+                                  chosen_profile());
+    else
+      world.set_link(*failing, true);
+  });
+  char byte = 0;
+  errno = 0;
+  CHECK(client->sync_read(&byte, 1, back_in_time ? 1500ms : 7s) < 0);
+  CHECK(server == nullptr);
+  if (!back_in_time) {
+    RUN_UNTIL(room.loop, client->state() == conn::State::kError);
+    room.run_for(100ms);
+    CHECK_THAT(client->last_error(), Contains("no new path in"));
+    return;
+  }
+  CHECK(errno == ETIMEDOUT);
+  RUN_UNTIL(room.loop, server != nullptr);
+  std::string got;
+  server->set_read_handler([&](conn::Connection& here) {
+    char bytes[16];
+    const ssize_t n = here.read(bytes, sizeof bytes);
+    if (n > 0) got.append(bytes, static_cast<std::size_t>(n));
+    if (n == 0 || (n < 0 && errno != EAGAIN)) here.set_read_handler(nullptr);
+  });
+  RUN_UNTIL(room.loop, got == "early" || server->state() != conn::State::kConnected);
+  CHECK(got == "early");
+  CHECK(server->last_error() == "");
+  CHECK(server->write("late", 4) == 4);
+  char late[4];
+  CHECK(client->sync_read(late, sizeof late, 1s) == 4);
+  CHECK(std::string_view(late, 4) == "late");
+}
