@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The probes of the peer that we have not answered yet, oldest first: of each the `select` field,
-// which the answer repeats. Their number is limited, whatever the peer sends.
+// The `select` fields of those probes of the peer that we have not answered yet, oldest first; each
+// answer repeats the `select` field of its probe. The queue has a fixed size, so a peer cannot make
+// it grow.
 
 #include <array>
 #include <cassert>
@@ -45,7 +46,7 @@ class AnswerQueue {
 
  private:
   static_assert(kMost <= 0xff);
-  // A ring that begins at head_.
+  // Ring buffer: the oldest element is at index head_, and count_ elements are valid.
   std::array<std::uint16_t, kMost> selects_{};
   std::uint8_t head_ = 0, count_ = 0;
 };

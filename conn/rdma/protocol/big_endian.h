@@ -10,14 +10,16 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Writes the number to the first sizeof(Unsigned) bytes of `at`, which must have as many.
+/// Writes `value` in big-endian order to the first sizeof(Unsigned) bytes of `at`. `at` must have
+/// at least that many bytes.
 template <class Unsigned>
 void put(std::span<std::byte> at, Unsigned value) noexcept {
   for (std::size_t i = 0; i < sizeof value; ++i)
     at[i] = static_cast<std::byte>((value >> (8 * (sizeof value - 1 - i))) & 0xff);
 }
 
-/// Reads the number in the first sizeof(Unsigned) bytes of `at`, which must have as many.
+/// Reads a big-endian number from the first sizeof(Unsigned) bytes of `at`. `at` must have at least
+/// that many bytes.
 template <class Unsigned>
 Unsigned get(std::span<const std::byte> at) noexcept {
   Unsigned value = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits the control messages that a peer may send. Messages that an action of ours has earned are
-// free, such as the offer of a window after we filled the last one; so are keepalives and probes at
-// their normal rate. All others are paid from a budget. A peer that exceeds it floods us: its
-// connection ends, so that it cannot use up the loop's time (conn/rdma/protocol/flow_control.h).
+// Limits the rate of the control messages that a peer may send. Messages that follow from an action
+// of ours are not limited, such as the offer of a new receive window after we filled the last one;
+// nor are keepalives and probes at their normal rate. All others are charged to a budget. The
+// connection to a peer that exceeds the budget is ended, so that the peer cannot use up the loop's
+// time (conn/rdma/protocol/flow_control.h).
 
 #include <algorithm>
 #include <cassert>
@@ -23,8 +24,8 @@ class ControlBudget {
   ControlBudget(std::uint32_t rate, std::uint32_t burst, ae::TimePoint now) noexcept
       : rate_(rate), burst_(burst), tokens_(burst), tokens_at_(now) {}
 
-  /// Pays for one control message of the peer from the budget. Returns false if the budget is used
-  /// up; the caller then ends the connection, because the peer floods us.
+  /// Charges one control message of the peer to the budget. Returns false if the budget is used up;
+  /// the caller then ends the connection, because the peer floods us.
   [[nodiscard]] bool spend(ae::TimePoint now) noexcept {
     // `now` may be earlier than the creation of this object, because the loop's time does not
     // advance while a handler runs.
@@ -35,9 +36,10 @@ class ControlBudget {
     tokens_ -= 1;
     return true;
   }
-  /// Returns true if an aeconn peer may send a keepalive now: at its interval, or later together
-  /// with others if the loop was stopped. `announced`: the number of our receives that we announced
-  /// to the peer; 0: none was announced.
+  /// Returns true if a keepalive that arrives now is within the rate that an aeconn peer keeps, and
+  /// counts it. Several keepalives at once are accepted, because they queue up while our loop is
+  /// stopped. `announced`: the number of our receives that we announced to the peer; 0: none was
+  /// announced.
   bool takes_keepalive(std::uint32_t announced, ae::TimePoint now) noexcept {
     const std::uint32_t at_once = std::max(announced, flow::kPlainReceives);
     const ae::TimePoint paid =
@@ -46,9 +48,10 @@ class ControlBudget {
     keepalives_paid_ = paid;
     return true;
   }
-  /// Returns true if the peer has sent so many messages since its last probe that an aeconn peer
-  /// would probe again. `received`: number of all messages of the peer, including this one;
-  /// `announced`: the number of our receives that we announced to the peer; 0: none was announced.
+  /// Returns true if a probe that arrives now was due: the peer has sent as many messages since its
+  /// last probe as an aeconn peer sends between two probes. `received`: number of all messages of
+  /// the peer, including this one; `announced`: the number of our receives that we announced to the
+  /// peer; 0: none was announced.
   bool takes_probe(std::uint64_t received, std::uint32_t announced) noexcept {
     const std::uint64_t since = received - std::exchange(received_at_probe_, received) - 1;
     return since >=
@@ -60,8 +63,8 @@ class ControlBudget {
   std::uint32_t rate_, burst_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  // Time up to which the peer's keepalives are paid for; each keepalive that is accepted advances
-  // it by flow::kKeepalivePrice.
+  // Rate limit of the peer's keepalives: each accepted keepalive advances this time by
+  // flow::kKeepalivePrice, and a keepalive that would advance it past the current time is refused.
   ae::TimePoint keepalives_paid_{};
   std::uint64_t received_at_probe_ = 0;
 };

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How far the end of one connection has come. Only Ending changes it. Together with Phase it says
-// what holds:
+// The steps in which one connection ends. Only class Ending changes the current step. What is true
+// in each step, together with the phase of the connection:
 //
 //   step          phase            what holds                              ends with
 //   kNone         up to kClosing   the queue pair can send and receive     -
 //   kStreamOver   kOpen to         iWARP: the device has ended the queue   rdma_cm's event, or a
-//                 kClosing         pair, and rdma_cm has not yet said      deadline
-//                                  why; nothing is posted
-//   kStopQueued   kDisconnecting   the iteration has no time left: the     LoopConnection::reap()
+//                 kClosing         pair, and rdma_cm has not reported the  deadline
+//                                  reason yet; nothing is posted
+//   kStopQueued   kDisconnecting   this iteration has no time left; the    LoopConnection::reap()
 //                                  queue pair is stopped in a later one
 //   kUnsent       kDisconnecting   the queue pair is stopped; the peer is  ESTABLISHED, or a
-//                                  not told, because rdma_cm does not      deadline
-//                                  know the connection yet
+//                                  not informed, because for rdma_cm the   deadline
+//                                  connection is not established yet
 //   kSent         kDisconnecting   rdma_disconnect() was called; the peer  DISCONNECTED, or a
 //                                  has not answered                        deadline
-//   kToReap       kDead            nothing more is expected of the peer;   LoopConnection::reap()
+//   kToReap       kDead            no answer of the peer is expected;      LoopConnection::reap()
 //                                  all objects still exist
-//   kQuieting     kDead            the queue pair is stopped, and the      the last report, or a
-//                                  device still has completions of it      deadline
+//   kQuieting     kDead            the queue pair is stopped, and the      the last completion, or
+//                                  device has not reported all of its      a deadline
+//                                  completions
 //   kGone         kDead            no rdma_cm or verbs object is left      -
 //
-// A step may be left out, and none is repeated.
+// Steps may be skipped, but no step is repeated.
 
 #include <cstdint>
 
@@ -41,11 +42,10 @@ enum class EndStep : std::uint8_t {
   kGone,
 };
 
-/// Returns true if step `to` may follow step `from`. Steps only go forward. The device can end a
-/// queue pair only before we stop it, and the stop can be queued only before anything else is done.
+/// Returns true if step `to` may follow step `from`. Steps only go forward.
 constexpr bool allowed(EndStep from, EndStep to) {
   using enum EndStep;
-  switch (to) {  // no default, so that the compiler warns about a missing step
+  switch (to) {  // has no default, so that the compiler warns about a missing step
     case kNone:
       return false;
     case kStreamOver:

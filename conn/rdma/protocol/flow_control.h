@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Flow control: all numbers on which the two ends of a connection must agree, and why they fit
-// together.
+// Flow control: all numbers on which the two ends of a connection must agree, and the reasons why
+// they fit together.
 //
 // Each message consumes one posted receive of the peer. A peer announces in its hello how many it
 // has (`announced`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A
@@ -39,105 +39,109 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
-// --- receives ------------------------------------------------------------------------------------
+// --- posted receives -----------------------------------------------------------------------------
 
-/// Number of receives that a peer without a hello is assumed to have: Valkey's programs post this
-/// many.
+/// Number of posted receives that a peer without a hello is assumed to have: Valkey's programs post
+/// this many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
 /// Least number of posted receives that a peer is assumed to have, even if it announces fewer.
 inline constexpr std::uint32_t kLeastAnnounced = 8;
-/// If a queue pair has a receive queue of its own, the used receives are reposted together once one
-/// in this many receives of the queue is used.
+/// Used receives of a queue pair's own receive queue are reposted in one batch when
+/// 1/kReceiveBatches of the queue's receives are used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
-/// Used receives of a shared receive queue are reposted in batches of this size, or when one in
-/// kReceiveBatches of the queue's receives is used.
+/// Used receives of a shared receive queue are reposted in batches of this many, or earlier if
+/// 1/kReceiveBatches of the queue's receives are used.
 inline constexpr std::size_t kSharedBatch = 64;
-/// Each peer is told that it may use one in this many of the shared receives. More than this many
-/// peers can exhaust the queue together; the device then retries.
+/// On a shared receive queue, our hello announces 1/kSharedParts of the queue's receives to each
+/// peer. More than kSharedParts busy peers can thus exhaust the queue; their devices then retry.
 inline constexpr std::uint32_t kSharedParts = 4;
-/// The shared receive queue raises its event (limit reached) when only one in this many of its
-/// receives is left.
+/// A shared receive queue raises its event (limit reached) when only 1/kShortageAt of its receives
+/// are left.
 inline constexpr std::uint32_t kShortageAt = 4;
-/// On a loop with at least this many connections, a connection whose peer counts receives gets only
-/// kFewReceives of its own. Its peer must then probe every few messages, but ten thousand
-/// connections fit into eight completion queues of 64 Ki entries.
+/// On a loop with at least kManyConnections connections, a new connection whose peer counts our
+/// receives gets only kFewReceives posted receives. Its peer must then send a probe every few
+/// messages, but 10,000 connections fit into eight completion queues of 64 Ki entries.
 inline constexpr std::uint64_t kManyConnections = 64;
 inline constexpr std::uint32_t kFewReceives = 24;
 
-/// Returns how many of a queue pair's own `receives` the peer may count on; the others are used and
-/// wait to be reposted as one batch.
+/// Returns the number of receives that the hello announces for a queue pair with `receives`
+/// receives of its own. The others may be used already, and wait to be reposted in one batch.
 constexpr std::uint32_t announced_of_own(std::uint32_t receives) noexcept {
   return receives - receives / kReceiveBatches;
 }
 constexpr std::uint32_t announced_of_shared(std::uint32_t receives) noexcept {
   return receives / kSharedParts;
 }
-/// Returns the number of receives that a sender assumes for a peer that announced `announced`.
+/// Returns the number of posted receives that a sender assumes for a peer that announced
+/// `announced`.
 constexpr std::uint64_t counted(std::uint32_t announced) noexcept {
   return std::max(announced, kLeastAnnounced);
 }
 
-// --- control messages ----------------------------------------------------------------------------
+// --- limits for control messages -----------------------------------------------------------------
 
-/// Most receive windows that may be announced to a peer and not yet full, including the one that
+/// Most receive windows that may be announced to one peer and not yet full, including the one that
 /// the peer is writing into.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// Most control messages that may be unhandled at one time: one each of an offer, a keepalive, a
-/// probe, an answer to a probe, and a mark (of a change to another window).
+/// Most control messages of one sender that its peer may not have handled yet at one time: an offer
+/// of a window, a keepalive, a probe, an answer to a probe, and a mark (of a change to another
+/// window).
 inline constexpr std::uint64_t kControlAtOnce = 5;
 inline constexpr std::uint64_t kMostReserved = 32;
 inline constexpr std::uint64_t kProbeAt = 256;
-/// Most probes of the peer that may wait for our answer. An aeconn peer has at most one
-/// outstanding.
+/// Most probes of the peer that may wait for our answer. (An aeconn peer has at most one probe
+/// outstanding.)
 inline constexpr std::size_t kMostAnswers = 64;
-/// Interval at which a peer that cannot be probed is sent one more message without proof that it
-/// has a free receive. Used only on a transport whose completions do not prove that either (iWARP).
+/// Used if a peer has no receive that is proven to be free, cannot be probed, and completions prove
+/// nothing either (iWARP): one data message is sent to it in each interval of this length.
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
-/// The shortest keepalive interval, and kKeepalivePrice, the time that must lie between two of a
-/// peer's keepalives on average: half of that interval, because the clocks of two ends may differ.
+/// kLeastKeepalive: the shortest keepalive interval. kKeepalivePrice: the shortest average time
+/// between two keepalives of a peer that is accepted; half of that interval, because the clocks of
+/// the two ends may differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// Budget for those control messages of a peer that no action of ours allowed, such as offers that
-/// we have not asked for by filling a window: messages per second, and messages at once.
+/// Budget for those control messages of a peer that follow from no action of ours, such as the
+/// offer of a window although we filled none: messages per second, and messages at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
-/// Smallest budget (messages per second, and at once) that the control messages of an aeconn peer
-/// never exceed. kControlRate and kControlBurst allow more, because other implementations send
+/// A budget (messages per second, and messages at once) that an aeconn peer never exceeds. The
+/// budget in use, kControlRate and kControlBurst, is larger, because other implementations send
 /// more.
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
-/// Returns how many of the peer's `counted` receives are kept free of data, and of offers of
-/// windows that the peer does not need yet.
+/// Returns how many of the peer's `counted` posted receives are reserved for control messages, so
+/// that these always find a receive. Data, and offers of windows that the peer does not need yet,
+/// must not use them.
 constexpr std::uint64_t reserve(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kMostReserved);
 }
-/// Returns the number of unproven messages at which a probe is due. It is low enough that the
-/// answer arrives before a bulk sender has to stop.
+/// Returns the number of unproven messages (not known to be handled by the peer) at which a probe
+/// is due. The number is low enough that the answer arrives before a bulk sender has to stop.
 constexpr std::uint64_t probe_at(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kProbeAt);
 }
-/// Returns the number of unproven messages (not yet known to be handled by the peer) from which an
-/// idle connection sends a zero-length write instead of a keepalive; the peer's software does not
-/// see such a write. Below probe_at() unproven messages no probe is sent, so the peer must hear
-/// keepalives; thus this is at least probe_at().
+/// Returns the number of unproven messages (not known to be handled by the peer) from which an idle
+/// connection sends zero-length writes instead of keepalives: these consume no receive, but the
+/// peer's software does not notice them. The number is at least probe_at(), because below that the
+/// connection sends no probes either, and the peer must hear something.
 constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
   return counted / 2 - reserve(counted);
 }
 
-/// Returns the number of unproven messages from which a peer whose software is silent is sent no
-/// keepalive. Data has stopped before that; as many receives as control messages may need at once
-/// stay free.
+/// Returns the number of unproven messages (not known to be handled by the peer) from which no
+/// keepalive is sent to a peer whose software is silent. Data stops at a lower number. At least
+/// kControlAtOnce of the peer's receives stay free for other control messages.
 constexpr std::uint64_t last_keepalive_below(std::uint64_t counted) noexcept {
   return counted - std::min(std::max(reserve(counted) / 2, kControlAtOnce), counted);
 }
 
-// --- the send queue ------------------------------------------------------------------------------
+// --- slots of the send queue ---------------------------------------------------------------------
 
 inline constexpr std::uint32_t kLeastSendQueue = 8;
-/// Number of slots in the send queue that data leaves free, so that a control message always finds
-/// one.
+/// Number of slots in the send queue that data must not use, so that a control message always finds
+/// a slot.
 inline constexpr std::uint32_t kControlSlots = 3;
-/// Returns n, where every n-th send request asks for a completion, so that completions free slots
-/// before data runs out of them.
+/// Returns the interval, in send requests, at which a completion is requested: often enough that
+/// completions free slots of the send queue before data uses up all of them.
 constexpr std::uint32_t signal_every(std::uint32_t send_queue) noexcept {
   return std::min(send_queue * 3 / 4, send_queue - kControlSlots);
 }
@@ -155,8 +159,8 @@ constexpr bool all_fit() noexcept {
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
-// On iWARP, even with the smallest receive queue, the number of receives that the peer is told of
-// must leave room for all control messages that can be under way at once.
+// iWARP does not retry a message that finds no receive. Even with the smallest receive queue, the
+// reserve must therefore cover all control messages that can be under way at one time.
 static_assert(reserve(announced_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What rdma_cm knows of one connection. That may lag behind its queue pair: data may arrive before
-// rdma_cm has read the peer's last message of the handshake.
+// What rdma_cm knows of one connection. rdma_cm may lag behind the queue pair: data may arrive
+// before rdma_cm has read the peer's last message of the handshake.
 //
 //   state       what is true                                          next state
 //   kNone       rdma_connect() or rdma_accept() was not called        kUnderWay
-//   kUnderWay   it was called, and no event has ended it; on iWARP    kAnswered, kKnown, kGone
-//               rdma_destroy_id() would block until one does
-//   kAnswered   an event has ended it; not yet established            kKnown, kGone
+//   kUnderWay   one of them was called, and no event has reported     kAnswered, kKnown, kGone
+//               its end; on iWARP rdma_destroy_id() would block
+//   kAnswered   an event has reported its end; not established yet    kKnown, kGone
 //   kKnown      established for rdma_cm: rdma_disconnect() reaches    kGone
 //               the peer
 //   kGone       the peer is known to be gone; it will not answer      -

@@ -6,8 +6,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Returns the next multiple of `interval` after `now`, so that all connections with this interval
-// are due at the same time. max() if `interval` is 0.
+// Returns the first multiple of `interval` after `now`, so that all connections with the same
+// interval are due at the same time and share one wake-up of the loop. TimePoint::max() if
+// `interval` is 0.
 ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
   if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
   return now - now.time_since_epoch() % interval + interval;
@@ -44,23 +45,23 @@ Liveness::Peer Liveness::tick(ae::TimePoint now, bool loop_was_stopped,
   return peer;
 }
 
-// Returns how long the peer may be silent: three keepalive intervals, and a quarter of one for
-// transit. max() if the peer promised no keepalives.
+// Returns how long the peer may be silent before it counts as dead: three keepalive intervals, and
+// a quarter of one for transit. Duration::max() if the peer promised no keepalives.
 ae::Duration Liveness::silence_allowed() const noexcept {
   return promised_ != promised_.zero() ? 3 * promised_ + promised_ / 4 : ae::Duration::max();
 }
 
-// Returns whether a keepalive is due although the peer's software is silent. Such a peer may be
-// stopped: then it posts no new receives, and its last ones are kept for the data that it is to
-// read later. But it may also run while its device carries out nothing. Then, within three of its
-// own intervals, it finds that its keepalive is not confirmed, and must hear us for two of our
-// intervals after that.
+// Returns whether to send a keepalive although the peer's software is silent. A stopped peer posts
+// no new receives, so keepalives must not use up the receives that it has. But the peer may also
+// run while its device carries out nothing. To detect that, the peer needs up to three of its own
+// keepalive intervals to find its keepalive unconfirmed, and must then hear us for two of ours.
 bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
   return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * keepalive_;
 }
 
 void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
-  // A peer that was stopped has not posted receives meanwhile.
+  // A peer that was silent for longer may have been stopped, and then has posted no receives
+  // meanwhile.
   if (now - heard_at_ <= silence_allowed())
     heard_in_vain_ = heard_in_vain_ || now - waits_since_ >= 2 * promised_;
   else if (!heard_in_vain_)
@@ -70,8 +71,9 @@ void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
 Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   if (promised_ == promised_.zero()) return Peer::kAlive;
   const ae::Duration silent = now - last_sign();
-  // If the peer may have no receive for a message, a probe behind that message may have to wait for
-  // ever. Then only the device's retries decide, if their number is limited.
+  // The peer may lack a receive for an earlier message. A probe behind that message may then never
+  // complete, which does not show that the peer is dead: only the failure of our device's retries
+  // shows that, if their number is limited.
   const bool device_decides = completions_prove_ && device_gives_up() && !all_completed;
   if (silent > silence_allowed() && !device_decides) return Peer::kSilent;
   if (completions_prove_ && now >= next_look()) {
@@ -93,14 +95,14 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   return Peer::kAlive;
 }
 
-// Returns the time of the next probe of the peer's device: first one interval before the peer
-// counts as dead, then once per interval. max() if the peer promised no keepalives.
+// Returns the time of the next probe of the peer's device: first one keepalive interval before the
+// peer counts as dead, then once per interval. TimePoint::max() if the peer promised no keepalives.
 ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!completions_prove_) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
-  // Adds one clock tick, so that the peer's silence exceeds silence_allowed() at that time, which
-  // watch() requires before it counts the peer as dead.
+  // One clock tick later, because watch() counts the peer as dead only if its silence exceeds
+  // silence_allowed().
   return asked_at_ + promised_ + ae::Duration(1);
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides whether the peer is alive. Sends keepalives, so that the peer's software hears from ours,
-// and watches how long the peer's software has been silent.
+// Decides whether the peer is alive. Says when a keepalive is due, so that the peer's software
+// hears from ours, and measures how long the peer's software has been silent.
 //
-// A peer whose software is silent may only be stopped or slow. We wait for it as long as its device
-// answers, as TCP keepalives are answered by the kernel of a stopped program. So silence only makes
-// us probe the device, with a zero-length write. That write completes; or it fails, when the
-// device's retries are used up; or it does not complete in time. On iWARP a completion proves
-// nothing, so there the silence itself decides.
+// A peer whose software is silent may only be stopped or slow. We wait for such a peer as long as
+// its device answers. (TCP does the same: the kernel answers keepalives for a stopped program.)
+// Silence therefore only makes us probe the peer's device, with a zero-length write. If that write
+// fails (our device's retries are used up), or does not complete in time, the peer counts as dead.
+// On iWARP a completion proves nothing, so there silence alone decides.
 //
-// A device may also stop carrying out our requests and report nothing (seen with soft-RoCE). If the
-// peer was heard for two of its intervals after we sent a message, its software has posted receives
-// since; if that message is then not confirmed for longer than the device's retries take, the path
-// counts as dead. The end with such a device needs keepalives of the peer to decide this, so the
-// peer sends a few more of them although it hears nothing itself.
+// Our device may also stop carrying out our requests without reporting a failure (seen with
+// soft-RoCE). If we heard the peer for two of its keepalive intervals after we sent a message, its
+// software has posted receives since. If our device has still not confirmed that message after the
+// time that its retries take, the path counts as dead. To detect this, an end must hear keepalives
+// of its peer; therefore each end sends a few more keepalives even if it hears nothing itself.
 
 #include <algorithm>
 #include <chrono>
@@ -36,16 +36,18 @@ class Liveness {
   /// What is known of the peer.
   enum class Peer : std::uint8_t {
     kAlive,
-    kSilent,       ///< neither its software nor its device was heard for three keepalive intervals
-    kUnconfirmed,  ///< it is heard, but its device confirms nothing of what we send
+    /// Neither its software nor its device gave a sign for three keepalive intervals.
+    kSilent,
+    kUnconfirmed,  ///< the peer's messages arrive, but nothing that we send is confirmed
   };
   static constexpr const char* kSilent = "the peer has been silent for three keepalive intervals";
   static constexpr const char* kUnconfirmed =
       "the peer is heard, but its device confirms nothing of what is sent to it";
 
   Liveness(const Config& config, ae::TimePoint now) noexcept;
-  /// Sets Config::completions_prove, and how long our device repeats a request before it fails if
-  /// the peer's device does not answer (kForEver: perhaps without end; zero before the call).
+  /// Sets Config::completions_prove and `retries`: the time for which our device repeats a request
+  /// that the peer's device does not answer, before the request fails. kForEver: the device may
+  /// never give up. Before the call this time is zero.
   void set_device(bool completions_prove, std::chrono::milliseconds retries) noexcept {
     completions_prove_ = completions_prove;
     retries_ms_ = static_cast<std::uint32_t>(std::min(retries, kForEver).count());
@@ -54,8 +56,8 @@ class Liveness {
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
   // --- signs that the peer is alive --------------------------------------------------------------
-  /// Call when the connection is established: the time since the peer was last heard is counted
-  /// from `now`, unless the peer has been heard already.
+  /// Call when the connection is established. Measures the peer's silence from `now`, unless a
+  /// message of the peer has arrived already.
   void on_open(ae::TimePoint now) noexcept {
     if (!heard_) heard_at_ = now;
   }
@@ -67,9 +69,9 @@ class Liveness {
     asked_at_ = {};
   }
   bool heard() const noexcept { return heard_; }
-  /// Records that the peer's device has confirmed a request of ours. This shows that the device and
-  /// the path to it work, whatever the peer's software does; not on iWARP, where a completion only
-  /// shows that the request left.
+  /// Call when a request of ours has completed. Except on iWARP, the completion shows that the
+  /// peer's device and the path to it work, whatever the peer's software does. (On iWARP it only
+  /// shows that the request has left our device, and this call does nothing.)
   void on_confirmed(ae::TimePoint now) noexcept {
     if (!completions_prove_) return;
     confirmed_at_ = now;
@@ -77,21 +79,23 @@ class Liveness {
     heard_in_vain_ = false;
   }
 
-  // --- time-outs and ticks -----------------------------------------------------------------------
+  // --- periodic checks ---------------------------------------------------------------------------
   struct Facts {
     ae::TimePoint last_write_at{};
     /// True if the device has reported the completion of every message that we posted.
     bool all_completed = true;
-    bool takes_keepalive = false;  ///< true if the peer provably has a receive for a keepalive
-    /// True if the peer provably has a receive for a keepalive, counting those for control
-    /// messages.
+    /// True if the peer certainly has a free posted receive for a keepalive.
+    bool takes_keepalive = false;
+    /// True if the peer certainly has a free posted receive for a keepalive, if receives that are
+    /// reserved for control messages may be used.
     bool takes_last_keepalive = false;
   };
-  /// Notes which keepalive or probe is due at time `now`. `loop_was_stopped`: this call comes much
-  /// later than planned, so that the peer's silence proves nothing. A peer that is not alive counts
-  /// as dead.
+  /// Determines whether a keepalive or a probe is due at time `now`, and returns the state of the
+  /// peer. A peer that is not kAlive counts as dead. `loop_was_stopped`: this call comes much later
+  /// than planned, so the peer's silence up to now proves nothing.
   Peer tick(ae::TimePoint now, bool loop_was_stopped, const Facts& facts) noexcept;
-  /// Says why the peer counts as dead since a tick(), for example kSilent; null if it does not.
+  /// Returns a text that says why tick() found the peer dead, for example kSilent; null if it did
+  /// not.
   const char* dead() const noexcept {
     if (found_ == Peer::kAlive) return nullptr;
     return found_ == Peer::kSilent ? kSilent : kUnconfirmed;
@@ -103,12 +107,12 @@ class Liveness {
   bool has_nothing_due() const noexcept { return !keepalive_due_ && !probe_due_; }
   bool keepalive_is_due() const noexcept { return keepalive_due_; }
   void on_keepalive_posted() noexcept { keepalive_due_ = false; }
-  /// Returns true if a zero-length write is due. It proves the path in place of a keepalive, when
-  /// the peer may have no receive for one, or is silent: it consumes no receive, and the peer's
-  /// device confirms it without the peer's software.
+  /// Returns true if a zero-length write is due as a probe of the peer's device. It is sent in
+  /// place of a keepalive if the peer is silent or may have no free receive: such a write consumes
+  /// no receive, and the peer's device confirms it without the peer's software.
   bool wants_probe() const noexcept { return probe_due_; }
   /// Call when the network path to the peer may have failed. Makes a probe of the peer's device due
-  /// now, if a completion proves something.
+  /// now, except on iWARP, where its completion would prove nothing.
   void ask_path() noexcept {
     if (completions_prove_) probe_due_ = true;
   }
@@ -123,28 +127,28 @@ class Liveness {
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;
 
-  ae::Duration keepalive_;  // Config::keepalive
-  // Interval at which the peer promised to send keepalives; 0: the peer promised none.
+  ae::Duration keepalive_;  // copy of Config::keepalive
+  // Interval at which the peer's hello promises keepalives; 0: it promises none.
   ae::Duration promised_{};
   ae::TimePoint keepalive_at_;
-  // Time from which the silence of the peer's software counts: when its last message arrived, or
-  // later if our own loop was stopped after that.
+  // Start of the current silence of the peer's software: the time at which its last message
+  // arrived, or a later time if our own loop was stopped after that.
   ae::TimePoint heard_at_;
   // Time at which the peer's device last confirmed a request of ours; zero: never.
   ae::TimePoint confirmed_at_{};
-  // Time at which the peer's device was last probed; zero: it was not probed since its last
-  // confirmation and the peer's last message.
+  // Time of the last probe of the peer's device; zero: none was sent since the last sign of life of
+  // the peer or its device.
   ae::TimePoint asked_at_{};
-  // Time of the first tick since the last confirmation at which a message of ours was not
-  // completed; zero: there was none.
+  // Time at which tick() first found a message of ours without a completion, since the last
+  // confirmation by the peer's device; zero: all messages were completed.
   ae::TimePoint waits_since_{};
   std::uint32_t retries_ms_ = 0;
-  bool completions_prove_;     // Config::completions_prove
-  Peer found_ = Peer::kAlive;  // the last that tick() found which was not kAlive
+  bool completions_prove_;     // copy of Config::completions_prove
+  Peer found_ = Peer::kAlive;  // the last result of tick() other than kAlive
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
-  // True if the peer was heard for so long after a message of ours that it must have had a receive
-  // for it, and the message is not confirmed. Only if waits_since_ is not zero.
+  // True if a message of ours is not confirmed although the peer must have had a receive for it,
+  // because its software was heard long enough after that message. False if waits_since_ is zero.
   bool heard_in_vain_ = false;
 };
 

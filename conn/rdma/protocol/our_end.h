@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How our byte stream ends. A control message tells the peer so: kShutDown says that all our bytes
-// were sent, kFinished that we read no more, either, and kAborted that the rest is lost.
+// How our byte stream ends. A control message tells the peer about the end: kShutDown says that all
+// our bytes were sent, kFinished the same and, if the stream can resume, that we read no more,
+// kAborted that the rest of our bytes is lost.
 //
 //   from                to          when
-//   kOpen               kEndDue     finish(): we still read, and the stream resumes
+//   kOpen               kEndDue     finish(): we still read, and the stream can resume
 //   kOpen, kEndDue, kEnded
-//                       kLeaveDue   finish(): we read no more; or the stream does not resume, where
-//                                   the peer need not know the difference
+//                       kLeaveDue   finish(): we read no more; or the stream cannot resume, so that
+//                                   the peer need not know whether we still read
 //   kEndDue             kEnded      the message kShutDown was posted
 //   kLeaveDue           kLeft       the message kFinished was posted
 //   any up to kLeaveDue
@@ -16,8 +17,8 @@
 //                       kOver       abort(), and the peer does not
 //   kAbortDue           kOver       the message kAborted was posted
 //   kEnded, kLeft, kEndDue, kLeaveDue
-//                       kOpen       the stream begins anew on another path: earlier bytes are sent
-//                                   again before its end
+//                       kOpen       the stream continues on another network path, where the end
+//                                   must be announced again
 //
 //   in state    more bytes of ours   message that is due   the peer was told, on this path
 //   kOpen       may be sent          none                  nothing
@@ -35,7 +36,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// In this order, because may_have_message() and aborted() each compare with one state.
+/// The order of the states matters: may_have_message() and aborted() each compare with one of them.
 enum class OurEndState : std::uint8_t {
   kOpen,
   kEnded,
@@ -49,7 +50,7 @@ enum class OurEndState : std::uint8_t {
 constexpr bool allowed(OurEndState from, OurEndState to) {
   using enum OurEndState;
   const bool aborts = to == kAbortDue || to == kOver;
-  switch (from) {  // there is no default, so that the compiler warns about a missing state
+  switch (from) {  // has no default, so that the compiler warns about a missing state
     case kOpen:
       return to == kEndDue || to == kLeaveDue || aborts;
     case kEnded:
@@ -74,26 +75,28 @@ class OurEnd {
   using State = OurEndState;
   State state() const noexcept { return state_; }
 
-  // --- what holds --------------------------------------------------------------------------------
+  // --- queries of the state ----------------------------------------------------------------------
   bool aborted() const noexcept { return state_ >= State::kAbortDue; }
   /// Returns true if a message that ends the stream is due.
   bool finish_is_due() const noexcept {
     return state_ == State::kEndDue || state_ == State::kLeaveDue;
   }
-  /// Returns true if that message is to say that we read no more. Only for finish_is_due().
+  /// Returns true if the message that is due must say that we read no more. May be called only if
+  /// finish_is_due().
   bool says_leaves() const noexcept { return state_ == State::kLeaveDue; }
   bool abort_is_due() const noexcept { return state_ == State::kAbortDue; }
-  /// Returns false only if no message of this class is due.
+  /// Returns true if a message that ends or aborts the stream is due; also true, without one, in
+  /// state kOver.
   bool may_have_message() const noexcept { return state_ >= State::kEndDue; }
-  /// Returns true if the last message that finish(leaves) made due was posted.
+  /// Returns true if the message that finish(leaves) requires was posted.
   bool finished(bool leaves) const noexcept {
     return state_ == State::kLeft || (state_ == State::kEnded && !leaves);
   }
 
-  // --- what happens ------------------------------------------------------------------------------
-  /// Ends the stream. `leaves`: we read no more, either; `resumes`: the stream can go on over
-  /// another path, so that the peer must know which of both it is. Returns true if a message has
-  /// become due now.
+  // --- events that change the state --------------------------------------------------------------
+  /// Ends the stream. `leaves`: we also read no more. `resumes`: the stream can continue over
+  /// another network path, so the peer must know whether we still read. Returns true if a message
+  /// has become due now.
   bool finish(bool leaves, bool resumes) noexcept {
     const State to = leaves || !resumes ? State::kLeaveDue : State::kEndDue;
     if (aborted() || state_ == State::kLeft || state_ == State::kLeaveDue) return false;
@@ -101,8 +104,8 @@ class OurEnd {
     move(to);
     return true;
   }
-  /// Aborts the stream. `tells`: the peer understands the message that says so. Only the first call
-  /// has an effect.
+  /// Aborts the stream. `tells`: true if the peer understands kAborted, so that this message
+  /// becomes due. Only the first call has an effect.
   void abort(bool tells) noexcept {
     if (!aborted()) move(tells ? State::kAbortDue : State::kOver);
   }
@@ -111,7 +114,8 @@ class OurEnd {
     assert(finish_is_due() || abort_is_due());
     move(abort_is_due() ? State::kOver : says_leaves() ? State::kLeft : State::kEnded);
   }
-  /// Records that the stream begins anew on another path. It must not be aborted.
+  /// Call when the stream continues on another network path: its end must be announced there again.
+  /// The stream must not be aborted.
   void begin_path() noexcept {
     assert(!aborted());
     if (state_ != State::kOpen && !aborted()) move(State::kOpen);

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How the peer's byte stream ends. Only Stream changes it, on what the peer sends, on the close of
-// the connection and on its own failure.
+// How the peer's byte stream ends. Only class Stream changes this state: when the peer sends a
+// message, when the connection closes, and when our stream fails.
 //
 //   from                    to        when
 //   kOpen                   kEnded    the peer ended its stream and still reads (kShutDown)
-//   kOpen, kEnded           kLeft     the peer ended its stream and reads no more (kFinished)
-//   kOpen                   kClosed   the peer closed without a word about its stream
+//   kOpen, kEnded           kLeft     the peer ended its stream (kFinished); if the stream can
+//                                     resume, it also reads no more
+//   kOpen                   kClosed   the peer closed without a message that ends its stream
 //   kOpen                   kFailed   our stream failed: the peer broke the protocol or counts as
-//                                     dead, or memory was lacking
-//   kFailed                 kOpen     the stream begins anew on another path
+//                                     dead, or there was no memory
+//   kFailed                 kOpen     the stream continues on another network path
 //   kFailed, kEnded, kLeft  kGone     the peer closed
-//   kClosed                 kGone     our stream failed, or the peer's end was still under way
+//   kClosed                 kGone     our stream failed, or the message that ends the peer's stream
+//                                     arrived after the close
 //
-//   in state   data of the peer           more bytes of the peer     the peer's connection
-//   kOpen      is taken                   may come                   is open
-//   kFailed    is refused                 may come on another path   is open
-//   kEnded     breaks the protocol        cannot come                is open
-//   kLeft      breaks the protocol        cannot come                is open, and will close
-//   kClosed    is taken if it was under   cannot come after those    is closed
-//              way
-//   kGone      is refused                 cannot come                is closed
+//   in state   data of the peer         more bytes of the peer     the peer's connection
+//   kOpen      is accepted              may come                   is open
+//   kFailed    is refused               may come on another path   is open
+//   kEnded     breaks the protocol      cannot come                is open
+//   kLeft      breaks the protocol      cannot come                is open
+//   kClosed    is accepted: it was      cannot be sent any more    is closed
+//              sent before the close
+//   kGone      is refused               cannot come                is closed
 //
-// A failure in kEnded or kLeft is no step: the peer's data is refused there anyway. An abort of
-// the peer is no step, either: it is recorded beside the state, and whoever owns the stream ends
-// the connection.
+// A failure in kEnded or kLeft changes no state, because data of the peer is refused there anyway.
+// An abort by the peer changes no state, either: it is recorded in aborted_, and the owner of the
+// stream ends the connection.
 
 #include <cassert>
 #include <cstdint>
@@ -33,8 +35,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The two low bits of a state tell whether data is taken and whether the input is over: these are
-/// asked for every message, and so cost one test each.
+/// Bit 0 of a state is set if data of the peer is accepted, bit 1 if no more input comes. Both are
+/// checked for every message, and so cost one test each.
 enum class PeerEndState : std::uint8_t {
   kFailed = 0,
   kOpen = 1,
@@ -49,7 +51,7 @@ constexpr bool input_over(PeerEndState state) { return (static_cast<unsigned>(st
 
 constexpr bool allowed(PeerEndState from, PeerEndState to) {
   using enum PeerEndState;
-  switch (from) {  // there is no default, so that the compiler warns about a missing state
+  switch (from) {  // has no default, so that the compiler warns about a missing state
     case kOpen:
       return to == kEnded || to == kLeft || to == kClosed || to == kFailed;
     case kFailed:
@@ -71,32 +73,33 @@ class PeerEnd {
   using State = PeerEndState;
   State state() const noexcept { return state_; }
 
-  // --- what holds --------------------------------------------------------------------------------
-  /// Returns true if data of the peer is taken.
+  // --- queries of the state ----------------------------------------------------------------------
+  /// Returns true if data that arrives from the peer is accepted.
   bool takes_data() const noexcept { return rdma::takes_data(state_); }
-  /// Returns true if no more bytes of the peer will arrive, but for those under way when the
-  /// connection closed.
+  /// Returns true if the peer's stream is over: no more of its bytes will arrive, except those that
+  /// were already under way when the connection closed.
   bool input_over() const noexcept { return rdma::input_over(state_); }
   /// Returns true if the peer has ended its stream, so that all its bytes have arrived, and its
   /// connection is still open.
   bool finished() const noexcept { return state_ == State::kEnded || state_ == State::kLeft; }
-  /// Returns true if the peer has also said that it reads no more, so that it closes.
+  /// Returns true if the peer has ended its stream with kFinished. If the stream can resume, this
+  /// also means that the peer reads no more.
   bool leaves() const noexcept { return state_ == State::kLeft; }
   /// Returns true if the peer has closed the connection.
   bool closed() const noexcept { return state_ == State::kClosed || state_ == State::kGone; }
-  /// Returns true if the peer has said that it aborts its stream.
+  /// Returns true if the peer has sent kAborted.
   bool aborted() const noexcept { return aborted_; }
 
-  // --- what happens ------------------------------------------------------------------------------
-  /// Returns true if a message of the peer that ends its stream says something new. `leaves`: it
-  /// also says that the peer reads no more.
+  // --- events that change the state --------------------------------------------------------------
+  /// Returns true if a message that ends the peer's stream changes the state; false if it repeats
+  /// an earlier message. `leaves`: the message is kFinished, not kShutDown.
   bool is_news(bool leaves) const noexcept {
     return takes_data() || (leaves && state_ == State::kEnded);
   }
-  /// Records a message of the peer that ends its stream. One that is no news changes nothing.
+  /// Records a message that ends the peer's stream. A repeated message changes nothing.
   void on_finished(bool leaves) noexcept {
     if (!is_news(leaves)) return;
-    // The end that was under way when the connection closed: nothing else can come.
+    // The message was still under way when the connection closed. Nothing can follow it.
     if (closed()) return move(State::kGone);
     move(leaves ? State::kLeft : State::kEnded);
   }
@@ -104,11 +107,13 @@ class PeerEnd {
   void on_closed() noexcept {
     if (!closed()) move(state_ == State::kOpen ? State::kClosed : State::kGone);
   }
-  /// Records that our stream has failed.
+  /// Records that our stream has failed (Stream::failure()): data of the peer is refused from now
+  /// on.
   void on_failed() noexcept {
     if (takes_data()) move(closed() ? State::kGone : State::kFailed);
   }
-  /// Records that the stream begins anew on another path. The peer must not have closed.
+  /// Call when the stream continues on another network path: data is accepted again after a
+  /// failure. The peer must not have closed.
   void begin_path() noexcept {
     assert(!closed());
     if (state_ == State::kFailed) move(State::kOpen);

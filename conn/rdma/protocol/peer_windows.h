@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The windows that the peer has given us to write into: the current one, and those that it
-// announced ahead, in order. Their number is limited, whatever the peer sends. Memory for the
-// windows ahead is allocated when the peer first announces one.
+// The receive windows of the peer that we may write into: the current one, and those that follow it
+// ("ahead"), in order. There are at most kMostAnnounced, so a peer cannot make us use more memory.
+// Memory for the windows ahead is allocated when the peer first announces one.
 
 #include <array>
 #include <cassert>
@@ -21,7 +21,7 @@ using flow::kMostAnnounced;
 
 class PeerWindows {
  public:
-  /// What append() returns if memory is lacking.
+  /// The text that append() returns if memory cannot be allocated.
   static constexpr char kNoMemory[] = "no memory for the windows that the peer announces";
 
   struct Window {
@@ -30,7 +30,8 @@ class PeerWindows {
   };
 
   PeerWindows() = default;
-  /// Begins with no window; `written` bytes count as written before.
+  /// Begins with no window. `written`: number of bytes of the stream that were written earlier;
+  /// total() includes them.
   explicit PeerWindows(std::uint64_t written) noexcept : before_(written) {}
   PeerWindows(const PeerWindows& other)
       : current_(other.current_),
@@ -64,9 +65,9 @@ class PeerWindows {
     before_ += std::exchange(used_, 0u);
     ahead_ = 0;
   }
-  /// Adds `window` behind the other windows, or in place of the current window if that is full and
-  /// no other follows. Returns null, or a text that says why it has added nothing: there are
-  /// kMostAnnounced windows already, or memory is lacking.
+  /// Adds `window` after the other windows, or replaces the current window if that one is full and
+  /// no other follows. Returns null; or, if it has added nothing, a text that says why: there are
+  /// kMostAnnounced windows already, or no memory.
   [[nodiscard]] const char* append(const Window& window) noexcept {
     if (left() == 0) {
       replace(window);
@@ -79,12 +80,13 @@ class PeerWindows {
     ++ahead_;
     return nullptr;
   }
-  /// Frees the memory for windows ahead, if there are none.
+  /// Frees the memory for windows ahead if there is no such window.
   void trim() noexcept {
     if (ahead_ == 0) next_.reset();
   }
-  /// Records that `length` more bytes were written into the current window. Returns true if that
-  /// window is now full; the next window, if there is one, is then the current one.
+  /// Records that `length` more bytes, at most left(), were written into the current window.
+  /// Returns true if this filled the window; the next window, if there is one, then becomes the
+  /// current one.
   bool use(std::uint32_t length) noexcept {
     assert(length <= left());
     used_ += length;
@@ -97,7 +99,7 @@ class PeerWindows {
     }
     return true;
   }
-  /// Like use(), for fewer bytes than left().
+  /// Does what use() does if `length` is less than left(), so that the window does not become full.
   void use_some(std::uint32_t length) noexcept {
     assert(length < left());
     used_ += length;
@@ -113,9 +115,10 @@ class PeerWindows {
 
   Window current_;
   std::uint32_t used_ = 0;
-  // The ahead_ windows that follow, a ring in *next_ that begins at head_.
+  // The ahead_ windows after current_ are in the ring buffer *next_, the first of them at index
+  // head_.
   std::uint8_t head_ = 0, ahead_ = 0;
-  std::uint64_t before_ = 0;  // bytes written into windows before current_
+  std::uint64_t before_ = 0;  // number of bytes written into windows before current_
   std::unique_ptr<Ahead> next_;
 };
 

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connection state of one RDMA connection. Only Stage changes it.
+// The phases (states) of one RDMA connection. Only class Stage changes the phase.
 //
 //   from             to                when
 //   kIdle            kResolving        connect()
 //   kIdle            kAccepting        CONNECT_REQUEST, queue pair created, rdma_accept called
 //   kResolving       kConnecting       address and route resolved, queue pair created, rdma_connect
-//   kConnecting      kResolving        this address failed, another is left to try
+//   kConnecting      kResolving        this address failed, and another one may be tried
 //   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
-//   kOpen            kHalfClosed       shutdown() by the user: the rest is delivered, then the end
-//                                      of the stream; the peer's bytes still arrive
+//   kOpen            kHalfClosed       shutdown() by the user: written bytes are delivered, then
+//                                      the end of the stream; the peer's bytes still arrive
 //   kOpen, kHalfClosed
-//                    kClosing          close() by the user, bytes or the end still to deliver
-//   kOpen, kHalfClosed, kClosing, kAccepting, kConnecting
+//                    kClosing          close() by the user: bytes, or the end of the stream, must
+//                                      still be delivered
+//   kOpen, kHalfClosed, kClosing, kResending, kAccepting, kConnecting
 //                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
 //                                      at once, or in a later iteration that has time for it
 //                                      (IterationBudget::has_share_left())
 //   kOpen, kHalfClosed, kClosing, kResending
-//                    kLost             the path failed, and the connection is to go on over another
-//                                      (conn/rdma/session.h)
+//                    kLost             the network path failed, and the connection can continue
+//                                      over another one (conn/rdma/session.h)
 //   kLost            kResolving        connecting side: the next attempt to find a new path
 //   kLost            kAccepting        accepting side: the peer's request for a new path
 //   kResolving, kConnecting, kAccepting
-//                    kLost             this attempt failed
+//                    kLost             an attempt to find a new path failed
 //   kConnecting, kAccepting
-//                    kResending        there is a new path; earlier bytes are sent first
+//                    kResending        there is a new path; unsent bytes from before go first
 //   kResending       kOpen, kHalfClosed, kClosing
-//                                      those bytes are on their way: the phase from before the loss
-//   any              kDead             no rdma_cm or verbs object is left, and none will come back
+//                                      those bytes are in the send buffer: the phase becomes that
+//                                      from before the loss
+//   any              kDead             the end: rdma_cm and verbs objects are only destroyed
 //
 //   in phase         id    queue pair   work may be posted   handlers may run
 //   kIdle            no    no           no                   no
@@ -66,7 +68,7 @@ enum class Phase : std::uint8_t {
 
 constexpr bool allowed(Phase from, Phase to) {
   using enum Phase;
-  switch (from) {  // no default, so that the compiler warns about a missing phase
+  switch (from) {  // has no default, so that the compiler warns about a missing phase
     case kIdle:
       return to == kResolving || to == kAccepting || to == kDead;
     case kResolving:

@@ -10,7 +10,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 bool fill_random(std::span<std::byte> bytes) noexcept {
   for (std::span<std::byte> rest = bytes; !rest.empty();) {
-    // More than 256 bytes may come in pieces, and a signal may interrupt the call.
+    // getrandom() may return fewer bytes than asked for if these are more than 256, and may be
+    // interrupted by a signal.
     const ssize_t got = getrandom(rest.data(), rest.size(), GRND_NONBLOCK);
     if (got > 0) {
       rest = rest.subspan(static_cast<std::size_t>(got));

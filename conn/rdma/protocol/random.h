@@ -9,9 +9,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Fills `bytes` with random bytes of the quality that keys need, without waiting. Returns false if
-/// the kernel has none: soon after it started, or where a filter forbids the system call. `bytes`
-/// is then all zeros.
+/// Fills `bytes` with random bytes that are good enough for keys. Never blocks. Returns false and
+/// fills `bytes` with zeros if the kernel provides none: soon after boot, or if a filter (seccomp)
+/// forbids the system call.
 [[nodiscard]] bool fill_random(std::span<std::byte> bytes) noexcept;
 
 }}}  // namespace conn::rdma

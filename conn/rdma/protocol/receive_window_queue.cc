@@ -89,7 +89,7 @@ void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
   *this = ReceiveWindowQueue{};
   before_ = all - unread.size();
   if (unread.empty()) return;
-  // The bytes were in a window, so there is a record for them without an allocation.
+  // Reuses the record of an existing window, so that no memory need be allocated.
   assert(!windows.empty());
   windows_.splice_after(windows_.before_begin(), windows, windows.before_begin());
   Window& window = windows_.front();
@@ -121,8 +121,9 @@ void ReceiveWindowQueue::announced(std::uint64_t message, ae::TimePoint now) noe
 
 void ReceiveWindowQueue::left() noexcept {
   assert(leaving() && line_.count() - unposted_ > leave_);
-  // Among the windows that the peer was asked to leave, only the first one that is not full can
-  // hold bytes, because the peer fills windows in order.
+  // The windows with indices full_ to leave_ - 1 are those that the peer has stopped writing into
+  // before they were full. Only the first of them can hold bytes, because the peer fills windows in
+  // order; the others become spare.
   while (leave_ > full_) {
     Window& window = line_.at(leave_ - 1u);
     if (window.read == window.filled) {
@@ -135,8 +136,8 @@ void ReceiveWindowQueue::left() noexcept {
   leave_ = kNotLeaving;
 }
 
-// Takes the window at this place out of the line. Its memory is kept: the window is spare
-// afterwards.
+// Takes the window at index `place` out of the line. Its memory is kept: the window is spare
+// afterwards. Only memory that become() was given is forgotten.
 void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   Window& window = line_.at(place);
   before_ += window.filled;
@@ -151,7 +152,7 @@ void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   --held_;
 }
 
-// --- the user reads ------------------------------------------------------------------------------
+// --- reading by the user -------------------------------------------------------------------------
 
 std::uint64_t ReceiveWindowQueue::total() const noexcept {
   std::uint64_t total = before_;
@@ -178,7 +179,7 @@ void ReceiveWindowQueue::check() const {
   for (std::size_t i = 0; i < line_.count(); ++i) {
     const Window& window = line_.at(i);
     assert(window.in_line && (i < full_) == window.full());
-    // A full window that was read to its end becomes spare, so the line has no such window.
+    // A full window that was read to its end is removed at once, so the line has no such window.
     assert(i >= full_ || window.read < window.filled);
     // The user reads windows in order, so only the first can be partly read.
     assert(i == 0 || window.read == 0);

@@ -5,12 +5,12 @@
 //     [ full, being read ][ full ]   [ filled ..... ][ announced ][ to be announced ]
 //       front                          current                      last
 //
-// Outside this line there are spare windows: those that were read to their end, and those not
-// needed yet. StreamReceiver decides how many windows there are and how long; values from the peer
-// are passed to this class only after StreamReceiver has checked them.
+// Spare windows are outside this line: those that were read to their end, and those not needed yet.
+// StreamReceiver decides how many windows there are and how long they are. It also checks all
+// values from the peer before it passes them to this class.
 //
-// Each window has a record in memory of its own, so that an idle connection, which has one window,
-// does not hold the records of eight.
+// The record of each window is allocated separately, so that an idle connection, which has one
+// window, does not use memory for the records of eight.
 
 #include <algorithm>
 #include <cassert>
@@ -33,23 +33,23 @@ class ReceiveWindowQueue {
   using Window = WindowRecord;
 
   ReceiveWindowQueue() = default;
-  /// A copy has records of its own for the same memory.
+  /// The copy has its own records, which refer to the same window memory.
   ReceiveWindowQueue(const ReceiveWindowQueue& other);
   ReceiveWindowQueue(ReceiveWindowQueue&&) = default;
   ReceiveWindowQueue& operator=(ReceiveWindowQueue&&) = default;
   ~ReceiveWindowQueue() = default;
 
-  // --- numbers of windows ------------------------------------------------------------------------
+  // --- how many windows there are ----------------------------------------------------------------
   /// Returns the number of windows that have memory, including spare ones.
   std::size_t held() const noexcept { return held_; }
-  /// Returns the windows in the line, with their unread bytes. They are offered to the peer or
-  /// about to be, or not yet read. Spare windows are not among them.
+  /// Returns the windows that are offered to the peer, about to be offered, or not yet read to
+  /// their end. Spare windows are not among them.
   const WindowLine& windows() const noexcept { return line_; }
   /// Returns how many windows are full and not yet read to their end.
   std::size_t full() const noexcept { return full_; }
   bool has_spare() const noexcept { return held_ != line_.count(); }
-  /// Returns the number of windows that the peer can write into now or once they are announced to
-  /// it: without the full ones, and without those that the peer was asked to leave.
+  /// Returns the number of windows that the peer can write into now, or once they are announced to
+  /// it. Not counted are full windows, and windows that the peer was asked to stop writing into.
   std::size_t outstanding() const noexcept { return line_.count() - (leaving() ? leave_ : full_); }
   std::uint64_t bytes() const noexcept;
   /// Returns the length in bytes of the longest window that outstanding() counts; 0 if there is
@@ -57,13 +57,13 @@ class ReceiveWindowQueue {
   std::uint32_t longest_outstanding() const noexcept;
 
   // --- adding and removing window memory ---------------------------------------------------------
-  /// Appends a window with this memory to the line, to be announced to the peer. Fewer than kSlots
+  /// Adds a window with this memory as the last one, to be announced to the peer. Fewer than kSlots
   /// windows must exist. Throws std::bad_alloc, and then changes nothing.
   void add(const WindowBuffer& buffer);
   /// Replaces the memory of the last window in the line by `buffer`. That window must not have been
   /// announced to the peer yet.
   void replace_last(const WindowBuffer& buffer) noexcept;
-  /// Takes a spare window of `length` bytes (0: of any length) and appends it to the line, to be
+  /// Makes a spare window of `length` bytes (0: of any length) the last window in the line, to be
   /// announced again. Returns false if there is no such spare window.
   bool add_spare(std::uint32_t length) noexcept;
   bool has_spare_of(std::uint32_t length) const noexcept {
@@ -73,39 +73,39 @@ class ReceiveWindowQueue {
   /// Removes a spare window whose length is not `length` (0: any spare window) and returns its
   /// memory. The `data` of the result is null if there is no such window.
   WindowBuffer take_spare_but(std::uint32_t length) noexcept;
-  /// Replaces all windows by one that consists of the memory `unread`, which holds unread bytes
-  /// only, and comes from a window of this line. If `unread` is empty, no window and nothing to
-  /// read is left. Allocates no memory.
+  /// Replaces all windows by one that is never announced and consists of the memory `unread`, which
+  /// is full of unread bytes. If `unread` is empty, no window is left. If it is not empty, there
+  /// must be a window before. Allocates no memory.
   void become(std::span<std::byte> unread) noexcept;
-  /// Removes all windows but the memory that become() was given, as far as it is unread. No other
+  /// Removes all windows, except the unread rest of the memory that become() was given. No other
   /// window may have unread bytes.
   void keep_left_over() noexcept;
 
   // --- announcing windows to the peer ------------------------------------------------------------
   /// Returns how many windows are to be announced.
   std::size_t unannounced() const noexcept { return unposted_; }
-  // For the following functions, `i` numbers the windows to be announced, from 0 to unannounced() -
-  // 1. Their answers assume that the windows before number `i` have been announced.
+  // In the following functions, `i` is the index of a window among those to be announced, from 0 to
+  // unannounced() - 1. The results assume that the windows before index `i` have been announced.
   const WindowBuffer& to_announce(std::size_t i) const noexcept {
     return line_.at(line_.count() - unposted_ + i).buffer;
   }
-  /// Returns true if window `i` is offered while the peer has another window that is not full.
+  /// Returns true if the peer already has a window that is not full when window `i` is offered.
   bool is_ahead(std::size_t i) const noexcept { return line_.count() - unposted_ + i > full_; }
-  /// Returns true if the offer of window `i` asks the peer to leave the windows before this one,
-  /// and to mark in the stream that it does.
+  /// Returns true if the offer of window `i` asks the peer to stop writing into all windows before
+  /// this one, and to send a message (kWindowMark) when it does.
   bool is_marked(std::size_t i) const noexcept {
     return leaving() && line_.count() - unposted_ + i == leave_;
   }
   void announced(std::uint64_t message, ae::TimePoint now) noexcept;
 
   // --- data that the peer writes -----------------------------------------------------------------
-  /// Returns the window that the peer writes into now; null if no announced window has space.
+  /// Returns the window that the peer writes into now; null if no announced window has free space.
   const Window* current() const noexcept {
     if (full_ >= line_.count() - unposted_ || full_ == leave_) return nullptr;
     return &line_.at(full_);
   }
-  /// Records that the peer wrote `length` more bytes into the current window, where they must fit.
-  /// Returns true if that window is now full.
+  /// Records that the peer wrote `length` more bytes into the current window. They must fit into
+  /// it. Returns true if that window is now full.
   bool fill(std::uint32_t length, ae::TimePoint now) noexcept {
     Window& window = line_.at(full_);
     assert(length <= window.end - window.filled);
@@ -118,8 +118,8 @@ class ReceiveWindowQueue {
     ++full_;
     return true;
   }
-  /// Like fill(), for bytes that neither begin nor end the current window. Returns that window, or
-  /// null, without a change, if `length` is another number.
+  /// Does what fill() does if the `length` bytes are neither the first nor the last ones of the
+  /// current window, and returns that window. Otherwise changes nothing and returns null.
   const Window* take_some(std::uint32_t length) noexcept {
     if (full_ >= line_.count() - unposted_ || full_ == leave_) return nullptr;
     Window& window = line_.at(full_);
@@ -127,16 +127,17 @@ class ReceiveWindowQueue {
     window.filled += length;
     return &window;
   }
-  /// Makes the offer of the window that was added last ask the peer to leave the windows before it,
-  /// although they are not full. That window must not have been announced yet.
+  /// Marks the window that was added last: its offer will ask the peer to stop writing into all
+  /// windows before it, although they are not full. It must not have been announced yet.
   void leave_others() noexcept { leave_ = static_cast<std::uint8_t>(line_.count() - 1); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
-  /// Call when the peer has left the windows that leave_others() asked it to leave. The bytes that
-  /// it wrote into them can be read.
+  /// Call when the peer reports that it no longer writes into the windows before the one that
+  /// leave_others() marked. The bytes in them stay readable.
   void left() noexcept;
 
-  // --- the user reads ----------------------------------------------------------------------------
-  /// Returns how many bytes the peer has written in total, read or not.
+  // --- reading by the user -----------------------------------------------------------------------
+  /// Returns how many bytes of the stream the peer has written in total, including those that were
+  /// read.
   std::uint64_t total() const noexcept;
   /// Records that the first `size` bytes of WindowLine::unread() were read. Returns true if a
   /// window was read to its end.
@@ -149,8 +150,9 @@ class ReceiveWindowQueue {
     remove(0);
     return true;
   }
-  /// Copies up to `size` of the oldest unread bytes if they are in the window that the peer writes
-  /// into now, so that no window is read to its end. Otherwise it copies nothing and returns 0.
+  /// Copies up to `size` of the oldest unread bytes to `into`, if they are in a window that is not
+  /// full: then no window is read to its end. Otherwise copies nothing. Returns the number of bytes
+  /// copied.
   std::size_t read_some(std::byte* into, std::size_t size) noexcept {
     if (full_ != 0 || line_.count() == 0) return 0;
     Window& window = line_.at(0);
@@ -171,18 +173,18 @@ class ReceiveWindowQueue {
   void append(Window& window) noexcept;
   void remove(std::size_t place) noexcept;
 
-  // All windows, at most kSlots, in no particular order.
+  // The records of all windows, including spare ones; at most kSlots, in no particular order.
   std::forward_list<Window> windows_;
-  // Points into windows_.
+  // The windows that are not spare, in order; pointers to records in windows_.
   WindowLine line_;
-  // Bytes that the peer wrote into windows that have left the line.
+  // Number of bytes that the peer wrote into windows that are no longer in line_.
   std::uint64_t before_ = 0;
   std::uint8_t held_ = 0;
-  std::uint8_t full_ = 0;  // number of windows in the line that are full; they are the oldest ones
-  // Number of windows in the line that are not yet announced; they are the newest ones.
+  std::uint8_t full_ = 0;  // number of full windows in the line; they are the first ones
+  // Number of windows in the line that are not announced yet; they are the last ones.
   std::uint8_t unposted_ = 0;
-  // Number of windows, the oldest ones in the line, that the peer was asked to leave; kNotLeaving:
-  // the peer was not asked to leave any.
+  // Number of windows, the oldest ones in the line, that the peer was asked to stop writing into;
+  // kNotLeaving if there is no such request.
   std::uint8_t leave_ = kNotLeaving;
 };
 

@@ -6,9 +6,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The paper's constants c and d: the numbers of rounds for each word, and at the end. The output of
-// 128 bits differs from that of 64 bits by kWide at the start, kFirstHalf in place of 0xff at the
-// end, and a second half after d more rounds.
+// The parameters c and d of the SipHash paper: the number of rounds for each word, and the number
+// of rounds at the end. kWide, kFirstHalf and kSecondHalf are the constants of the variant with 128
+// bits of output; the variant with 64 bits has 0xff in place of kFirstHalf.
 constexpr int kWordRounds = 2, kFinalRounds = 4;
 constexpr std::uint64_t kWide = 0xee, kFirstHalf = 0xee, kSecondHalf = 0xdd;
 constexpr std::array<std::uint64_t, 4> kStart = {0x736f6d6570736575, 0x646f72616e646f6d,
@@ -86,7 +86,7 @@ SipHash siphash128(const SipKey& key, std::span<const std::byte> bytes) noexcept
 }
 
 bool equal_in_constant_time(const SipHash& a, const SipHash& b) noexcept {
-  // volatile: the compiler may not end the loop at the first difference.
+  // volatile, so that the compiler does not end the loop at the first difference.
   volatile unsigned char difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
     difference = static_cast<unsigned char>(difference | std::to_integer<unsigned>(a[i] ^ b[i]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
-// 2012). A code of authentication for short messages that needs no library of cryptography.
+// 2012). It authenticates short messages and needs no cryptography library.
 
 #include <array>
 #include <cstddef>
@@ -15,17 +15,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 using SipKey = std::array<std::byte, 16>;
 using SipHash = std::array<std::byte, 16>;
 
-/// Returns the SipHash-2-4 of `bytes` with 128 bits of output, in the order of the reference
-/// vectors. Any length; allocates nothing.
+/// Returns the SipHash-2-4 of `bytes` with 128 bits of output, in the byte order of the reference
+/// test vectors. `bytes` may have any length. Allocates no memory.
 SipHash siphash128(const SipKey& key, std::span<const std::byte> bytes) noexcept;
 
-/// Computes the same hash of a text in several pieces, which are passed to add() in order. Contains
-/// the state that the key gives, so it is as secret as the key.
+/// Computes the same hash for data in several pieces, which are passed to add() in order. The
+/// object contains state derived from the key, so keep it as secret as the key.
 class SipHasher {
  public:
   explicit SipHasher(const SipKey& key) noexcept;
   void add(std::span<const std::byte> bytes) noexcept;
-  /// Returns the hash of all bytes that were added. To be called once, as the last function.
+  /// Returns the hash of all bytes that were added. Call it once; no other function may be called
+  /// after it.
   SipHash finish() noexcept;
 
  private:
@@ -33,11 +34,12 @@ class SipHasher {
   void compress(std::uint64_t word) noexcept;
 
   std::array<std::uint64_t, 4> state_;
-  std::uint64_t pending_ = 0;  // the bytes that do not fill a word yet, the first one lowest
-  std::uint8_t length_ = 0;    // number of all bytes so far, modulo 256
+  std::uint64_t pending_ = 0;  // up to 7 bytes that do not fill a word yet, the first one lowest
+  std::uint8_t length_ = 0;    // number of bytes added so far, modulo 256
 };
 
-/// Returns whether both are equal. The time does not depend on where they differ.
+/// Returns true if both are equal. The running time does not depend on where they differ, so it
+/// reveals nothing about a secret hash.
 bool equal_in_constant_time(const SipHash& a, const SipHash& b) noexcept;
 
 }}}  // namespace conn::rdma

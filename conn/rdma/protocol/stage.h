@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The progress of one connection: its phase, and what rdma_cm knows of it. Each changes only as its
-// table allows (conn/rdma/protocol/phase.h and handshake.h).
+// The progress of one connection: its phase, and what rdma_cm knows of the connection. Both change
+// only by the steps that their tables allow (conn/rdma/protocol/phase.h and handshake.h).
 
 #include <cassert>
 
@@ -21,7 +21,7 @@ class Stage {
   bool connecting() const noexcept {
     return phase_ == Phase::kResolving || phase_ == Phase::kConnecting;
   }
-  /// Returns true if work may be posted, and input may arrive.
+  /// Returns true if work requests may be posted and data of the peer may arrive.
   bool open() const noexcept {
     return phase_ == Phase::kOpen || phase_ == Phase::kHalfClosed || phase_ == Phase::kClosing ||
            phase_ == Phase::kResending;
@@ -33,7 +33,8 @@ class Stage {
   bool ended() const noexcept { return phase_ == Phase::kDisconnecting || phase_ == Phase::kDead; }
 
   Handshake handshake() const noexcept { return handshake_; }
-  /// Changes the handshake state to `next`, unless that would be a step back.
+  /// Changes the handshake state to `next` if the table in handshake.h allows that; otherwise does
+  /// nothing.
   void advance(Handshake next) noexcept {
     if (allowed(handshake_, next)) handshake_ = next;
   }

@@ -13,8 +13,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Converts a version of three numbers with dots between (AECONN_VERSION) into the three numbers
-// that a hello carries.
+// Converts a version such as "0.3.1" (AECONN_VERSION) into the three numbers that a hello carries.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -39,7 +38,7 @@ StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
               peer.said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
 }
 
-// Returns the proof of a path on which nothing has been sent.
+// Returns the Proof (count of handled messages) for a path on which nothing has been sent.
 Proof new_proof(const StreamConfig& config, ae::TimePoint now) noexcept {
   return {config.role, config.peer_receives, config.completions_prove, now};
 }
@@ -59,7 +58,7 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
 }
 
 void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
-  failure_ = nullptr;  // left by an attempt that may have found no memory for a window
+  failure_ = nullptr;  // may be set by an earlier attempt that found no memory for a window
   excess_ = Excess::kNone;
   peer_end_.begin_path();
   inbound_.begin_again(windows_of(peer(), config_.role));
@@ -113,7 +112,7 @@ void Stream::no_window(ae::TimePoint now) {
   if (!inbound_.no_window(now)) fail("no memory for a receive window");
 }
 
-// --- messages of the peer ------------------------------------------------------------------------
+// --- handling messages of the peer ---------------------------------------------------------------
 
 bool Stream::spend_control(ae::TimePoint now) noexcept {
   const bool paid = budget_.spend(now);
@@ -135,8 +134,8 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   std::uint64_t announced_by = 0;
   if (const char* why = inbound_.on_data(length, waited, now, announced_by); why != nullptr)
     return fail(why);
-  // The peer wrote into this window, so it has handled our offer of it and every message before
-  // that.
+  // The peer wrote into this window, so it has handled our message that offered the window, and
+  // every message before that one.
   outbound_.proof().prove(announced_by);
 }
 
@@ -201,8 +200,8 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (outbound_.proof().on_answer(message.select)) return;
   if (!budget_.takes_probe(outbound_.proof().received(), config_.receives) && !spend_control(now))
     return;
-  // Answers the message only if it is a probe, not if it is an unexpected answer to a probe:
-  // otherwise two peers might answer each other for ever.
+  // Only probes are answered. An unexpected answer looks like a probe except for kServerProbe; if
+  // it were answered, two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question = config_.role == Role::kServer ? !servers || !peer().is_aeconn()
                                                       : servers && peer().is_aeconn();
@@ -211,11 +210,11 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
     fail("the peer asks for features faster than it listens", Excess::kMessages);
 }
 
-// --- control messages to the peer ----------------------------------------------------------------
+// --- choosing control messages to send -----------------------------------------------------------
 
-// Returns the message at place `planned` in the order in which messages are due: a mark, offers of
-// windows, answers to probes, the end of our stream, then a probe and a keepalive. `place` counts
-// down to that message.
+// The order of the due messages: a mark, offers of windows, answers to probes, the end of our
+// stream, then a probe and a keepalive. `place` is the index of the wanted message among those that
+// were not passed yet.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
   if (outbound_.stopped()) return std::nullopt;
@@ -229,8 +228,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     return message;
   }
   std::uint32_t place = planned;
-  // The mark, which tells the peer that we change to its new window, is sent before any byte goes
-  // into that window.
+  // The mark tells the peer that we change to its new window, so it must precede the first byte in
+  // that window.
   if (outbound_.mark_is_due()) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
@@ -239,8 +238,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   }
   const ReceiveWindowQueue& line = inbound_.line();
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
-    // The peer already has a window, and this offer is of one more or of a shorter one. Like data,
-    // it must wait for a proof that the peer has receives.
+    // The peer already has a window, so this offer is not urgent. Like data, it waits for a proof
+    // that the peer has free receives.
     if (line.is_ahead(i) && proof.can_probe() && proof.few_receives(planned - place)) break;
     if (place-- != 0) continue;
     const WindowBuffer& window = line.to_announce(i);
@@ -257,7 +256,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
     return message;
   }
   place -= answers_.count();
-  // Like data, which it ends, this message waits for a proof that the peer has receives.
+  // The message that ends our stream follows the data, and like data waits for a proof that the
+  // peer has free receives.
   if (end.finish_is_due() && !proof.few_receives(planned - place)) {
     message.opcode = Opcode::kSetClientFeature;
     message.select = end.says_leaves() ? kFinished : kShutDown;
@@ -268,8 +268,9 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   return due_after_answers(planned, place);
 }
 
-// Returns the message at place `place` among a probe and a keepalive, if these are due. The probe
-// counts the messages before it, so the keepalive may be the last one that makes it due.
+// Returns the message at index `place` of these: a probe and a keepalive, if they are due. A probe
+// is due after a number of messages, so the keepalive may itself make the probe due; then the
+// keepalive comes first.
 std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
                                                         std::uint32_t place) const noexcept {
   const Proof& proof = outbound_.proof();
@@ -310,7 +311,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
   }
 }
 
-// --- time-outs and ticks -------------------------------------------------------------------------
+// --- periodic checks -----------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (outbound_.stopped()) return;

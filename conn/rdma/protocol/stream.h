@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The byte stream of one RDMA connection, without RDMA: windows offered and received, the peer's
-// receive credits, keepalive, end of stream, and every check of what a peer sends. It uses no
-// verbs, no descriptors and no clock: the connection passes in completions and the current time,
-// and carries out what next_control(), sendable() and wanted_window() return. It allocates memory
-// only for a record of each of our windows, and for the windows that the peer announces ahead; both
-// are limited in number, and a lack of memory is an error of this stream only.
+// The byte stream of one RDMA connection as a pure state machine: receive windows, the peer's
+// receive credits, keepalives, end of stream, and every check of what a peer sends. It calls no
+// verbs, uses no descriptors and reads no clock: the connection passes in completions and the
+// current time, and carries out what next_control(), sendable() and wanted_window() return. It
+// allocates memory only for a record of each of our windows, and for additional windows that the
+// peer announces; both are limited in number, and a lack of memory is an error of this stream only.
 //
-// These three only say what is due. The connection builds a chain of requests from their answers,
-// posts it, and then reports what the device took, with on_control_posted() and
-// StreamSender::on_write_posted(); what the device refused stays due, unchanged.
+// The functions next_control(), sendable() and wanted_window() change nothing. The connection
+// builds a chain of work requests from their results, posts it, and then reports which requests the
+// device accepted, with on_control_posted() and StreamSender::on_write_posted(). Requests that the
+// device refused stay due.
 //
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
@@ -47,29 +48,29 @@ struct StreamConfig {
   /// Greatest length of a receive window in bytes. New windows get twice the length of the last
   /// one, up to this, if the peer allows windows of different lengths.
   std::uint32_t max_window = 1024 * 1024;
-  /// Most receive windows of ours that may exist if the peer accepts several offers at a time: 2 to
+  /// Greatest number of our receive windows if the peer accepts several at a time: 2 to
   /// ReceiveWindowQueue::kSlots.
   std::uint32_t max_windows = 8;
-  /// Greatest length in bytes of a window that the peer may offer; a longer one ends the
+  /// Greatest length in bytes of a receive window of the peer; the offer of a longer one ends the
   /// connection.
   std::uint32_t max_peer_window = 16u << 20;
   /// Number of receives that a peer is assumed to keep posted if it announces no number.
   std::uint32_t peer_receives = flow::kPlainReceives;
   /// Number of our posted receives that our hello announces; 0: it announces none.
   std::uint32_t receives = 0;
-  /// True if the completion of a message proves that one of the peer's receives took it (not so on
-  /// iWARP).
+  /// True if the completion of a message proves that it has consumed one of the peer's receives;
+  /// false on iWARP.
   bool completions_prove = true;
-  /// Budget for those control messages of the peer that no action of ours has earned: number per
-  /// second, and number at once.
+  /// Budget for those control messages of the peer that follow from no action of ours
+  /// (ControlBudget): number per second, and number at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
   /// Interval at which we send keepalives; 0: none.
   ae::Duration keepalive = std::chrono::seconds(3);
-  /// Id of the connection that tracing probes (static trace points) report.
+  /// Number of the connection that static trace points report.
   std::uint64_t connection = 0;
 };
 
-/// Which limit the peer exceeded, if the stream failed for that reason.
+/// The limit that the peer exceeded, if the stream failed for that reason.
 enum class Excess : std::uint8_t {
   kNone,  ///< the peer exceeded no limit
   /// The peer sent more control messages than StreamConfig::control_rate and control_burst allow,
@@ -82,29 +83,29 @@ class Stream {
  public:
   Stream(const StreamConfig& config, ae::TimePoint now);
 
-  /// Records what the peer's hello states. Must be called before any other input from the peer is
-  /// passed in.
+  /// Records what the peer's hello states. Call it before any message of the peer is passed in.
   void on_hello(const Hello& hello);
-  Hello hello() const;  ///< returns the hello that we send to the peer
-  /// Sets how many receives the peer can count on (`ours`), and whether a completed message was
-  /// taken by one of the peer's receives (not so on iWARP). `retries`: how long the device
-  /// repeats a request (Liveness::set_device()). Call it before hello().
+  Hello hello() const;  ///< returns the hello to send to the peer
+  /// Sets properties of the queue pair; call it before hello(). `ours`: number of our posted
+  /// receives that the hello announces. `completions_prove`: StreamConfig::completions_prove.
+  /// `retries`: how long the device repeats a request (Liveness::set_device()).
   void on_queue_pair(std::uint32_t ours, bool completions_prove,
                      std::chrono::milliseconds retries) noexcept {
     config_.receives = ours;
     outbound_.proof().set_completions_prove(completions_prove);
     liveness_.set_device(completions_prove, retries);
   }
-  /// Records that the stream can go on over another path. A dead path is then reported by
-  /// Liveness::dead(), and is no failure.
+  /// Call if the stream can continue over another network path. A dead path is then reported by
+  /// Liveness::dead() only, and does not make the stream fail.
   void set_resumes() noexcept { outbound_.set_resumes(); }
 
-  /// Makes the stream use a new path. Call it after inbound().leave_windows() and before any other
-  /// input: windows, credits and keepalives begin anew, and nothing of the old path is used.
-  /// `written`: the number of our bytes that need not be sent again.
+  /// Makes the stream use a new network path: windows, credits and keepalives begin anew. Call it
+  /// after inbound().leave_windows() and before any input from the new path. `written`: number of
+  /// bytes at the start of our stream that need not be sent again.
   void begin_path(std::uint64_t written, ae::TimePoint now);
-  /// Replaces the number `written` that begin_path() was given; nothing may have been written
-  /// since. Then takes what the peer states about the new path, in place of on_hello().
+  /// Completes begin_path() once the peer's resume message has arrived: replaces the number
+  /// `written`, and records the hello in that message. Call it instead of on_hello(). Nothing may
+  /// have been written on the new path yet.
   void go_on(std::uint64_t written, Hello hello);
 
   // --- parts of the stream -----------------------------------------------------------------------
@@ -117,73 +118,73 @@ class Stream {
   Liveness& liveness() noexcept { return liveness_; }
   const Liveness& liveness() const noexcept { return liveness_; }
 
-  // --- receiving ---------------------------------------------------------------------------------
-  /// Call if there is no memory for a window that is wanted. The stream continues with the windows
-  /// it has and wants one again after a second; without any window it fails.
+  // --- input from the peer -----------------------------------------------------------------------
+  /// Call if there is no memory for the window that wanted_window() asked for. The stream continues
+  /// with the windows it has, and asks again after a second; if it has no window, it fails.
   void no_window(ae::TimePoint now);
-  /// Call when a WRITE_WITH_IMM of the peer arrived: its bytes are in our receive window.
-  /// `immediate`: the immediate value, in host order.
+  /// Call when a WRITE_WITH_IMM of the peer has arrived; its bytes are in our receive window.
+  /// `immediate`: the immediate value, in host byte order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
-  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
-  /// and changes nothing, if it is another one: call on_data() instead.
+  /// Fast path of on_data(), for data that is neither the first nor the last of its window. Returns
+  /// false and changes nothing for any other message: call on_data() then.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
     if (!peer_end_.takes_data() || !inbound_.take_straight(immediate, now)) return false;
     liveness_.on_heard(now);
-    // What the offer of this window proves, its first message has proved.
+    // The first write into this window has already proved that the peer handled our offer of it.
     outbound_.proof().on_received();
     return true;
   }
-  /// Call when a SEND arrived. `bytes`: a private copy of the receive buffer, as long as the SEND
-  /// was.
+  /// Call when a SEND of the peer has arrived. `bytes`: the message, copied out of the receive
+  /// buffer.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
-  /// Call when the peer has closed. Bytes that have arrived, or that are still passed in, stay
-  /// readable; nothing more is sent.
+  /// Call when the peer has closed the connection. Received bytes stay readable, also those that
+  /// are still passed in by on_data() afterwards; nothing more is sent.
   void on_peer_closed() noexcept {
     peer_end_.on_closed();
     inbound_.end();
     outbound_.stop();
   }
-  /// Returns true if every byte of the peer's stream was read.
+  /// Returns true if the peer's stream has ended and every byte of it was read.
   bool at_end() const noexcept { return peer_end_.input_over() && !inbound_.has_unread(); }
 
-  // --- sending -----------------------------------------------------------------------------------
+  // --- choosing what to send ---------------------------------------------------------------------
   /// Returns true if `staged` bytes may be sent now as one message that does not fill the peer's
-  /// window, and no control message and no probe is due, so that this message is all there is to
-  /// send.
+  /// window, and nothing else is due: no control message and no probe. Then the caller may post
+  /// that message without a call of next_control().
   bool takes_straight(std::uint32_t staged) const noexcept {
     return outbound_.takes_straight(staged) && inbound_.line().unannounced() == 0 &&
            answers_.empty() && liveness_.has_nothing_due();
   }
-  /// Returns false only if next_control() would return no message. For most messages of the peer
-  /// this is the answer, and it costs little.
+  /// A cheap test: if it returns false, next_control() would return no message. If it returns true,
+  /// call next_control() to find out.
   bool may_have_control() const noexcept {
     return outbound_.may_have_control() || inbound_.line().unannounced() != 0 ||
            !answers_.empty() || liveness_.keepalive_is_due();
   }
-  /// Returns the control message that is due after the first `planned` due ones, or no value if
-  /// there are no more: next_control(now, 0), next_control(now, 1) ... are the due messages in
-  /// order. They stay the same until on_control_posted() or new input.
+  /// Returns the control message at index `planned` in the list of those that are due now; no value
+  /// if the list is shorter. The list stays the same until on_control_posted() is called or new
+  /// input arrives.
   std::optional<ControlMessage> next_control(ae::TimePoint now,
                                              std::uint32_t planned = 0) const noexcept;
-  /// Records that `message`, which next_control(now) returned, has been posted.
+  /// Records that `message`, the result of next_control(now), has been posted.
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
 
-  // --- time-outs and ticks -----------------------------------------------------------------------
-  /// Call when next_tick() has come. Makes keepalives due, probes the device of a peer that
-  /// promised keepalives and is silent, and frees spare windows. Connections with the same
-  /// keepalive interval are due at the same moments. `loop_was_stopped`: this call comes much later
-  /// than planned, so that silence of the peer proves nothing yet.
+  // --- periodic checks ---------------------------------------------------------------------------
+  /// Call at the time next_tick(). Makes keepalives due, makes a probe due if the peer promised
+  /// keepalives and is silent, and lets spare windows be freed. Connections with the same keepalive
+  /// interval are due at the same times. `loop_was_stopped`: this call comes much later than
+  /// planned, so the peer's silence up to now proves nothing.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// Call when the network path to the peer may have failed: makes a probe of the peer's device due
-  /// now.
+  /// Call when the network path to the peer may have failed: makes a probe of the peer's device (a
+  /// zero-length write) due now.
   void ask_path() noexcept {
     if (!outbound_.stopped()) liveness_.ask_path();
   }
 
-  // --- facts about the stream --------------------------------------------------------------------
-  /// Returns why the stream failed: the peer broke the protocol or is considered dead, or there was
-  /// no memory for a window. Null if it has not failed.
+  // --- failure of the stream ---------------------------------------------------------------------
+  /// Returns a text that says why the stream failed: the peer broke the protocol or counts as dead,
+  /// or there was no memory for a window. Null if the stream has not failed.
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
   /// Returns true if the stream failed because there was no memory for the windows that the peer

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The receiving side of a stream: how many windows of ours the peer has, how long they are, and
-// what of them can be read. The order of the windows is ReceiveWindowQueue's.
+// The receiving side of a stream. Decides how many receive windows the peer has and how long they
+// are, and gives the received bytes to the user. ReceiveWindowQueue keeps the windows in order.
 //
-// One window is offered; when its last byte has arrived, another is offered at once, before the
-// first is read, so that a transfer never waits for the reader as long as the reader keeps up with
-// one window. A peer whose hello allows it is offered several windows at a time once it reports
-// that it had to wait for one.
+// At first one window is offered. When its last byte has arrived, another one is offered at once,
+// before the first is read, so that a peer need not wait for the reader unless the reader is more
+// than a window behind. A peer whose hello allows it is offered several windows at a time, once it
+// has reported that it had to wait for one.
 //
-// Windows that grew and are now idle are replaced by a short one where the peer's hello allows it:
-// the short window is offered although the long ones are not full, and the peer marks in the stream
-// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+// Long windows that are idle are replaced by a short one, to save memory, if the peer's hello
+// allows it: the short window is offered although the long ones are not full, and the peer sends a
+// message (a mark) when it changes to the short one (docs/valkey-over-rdma.md, "Windows:
+// receiving").
 //
-// The peer's values are checked here: a function that takes one returns why it is bad.
+// This class checks the values that the peer sends: a function that takes such a value returns a
+// text that says what is wrong with it, or null.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,45 +38,50 @@ class StreamReceiver {
   void end() noexcept { ended_ = true; }
 
   // --- adding and removing window memory ---------------------------------------------------------
-  /// Returns the length of the window that is wanted now; 0: none is wanted. Answer with
-  /// provide_window() of exactly that length, or with Stream::no_window() if there is no memory, or
-  /// not at all: the window then stays wanted. Call it after Stream::on_data(), read() and
-  /// Stream::tick(), each time after take_discarded(), which frees slots.
+  /// Returns the length in bytes of the window that the stream needs now; 0: it needs none. The
+  /// caller then calls provide_window() with memory of exactly that length, or Stream::no_window()
+  /// if there is no memory; if it calls neither, the result stays the same. Call this after
+  /// Stream::on_data(), read() and Stream::tick(), each time after take_discarded().
   std::uint32_t wanted_window() const noexcept;
-  /// Throws std::bad_alloc, and then does not use the memory.
+  /// Gives the stream memory for the window that wanted_window() asked for. Throws std::bad_alloc,
+  /// and then does not use the memory.
   void provide_window(const WindowBuffer& buffer);
-  /// Replaces the memory of the window that was provided last. The message that announces this
-  /// window must not have been posted yet.
+  /// Replaces the memory given to the last provide_window(). The message that announces this window
+  /// must not have been posted yet.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
   /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
-  /// window at all. Otherwise it continues with those it has, and wants a window again after a
-  /// second.
+  /// window at all, and must fail. Otherwise the stream continues with the windows it has, and
+  /// wanted_window() asks again after a second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
-  /// Removes a spare window that the stream needs no more and returns its memory, which the caller
-  /// must free. The `data` of the result is null if there is no such window.
+  /// Removes a spare window that the stream no longer needs, and returns its memory for the caller
+  /// to free. The `data` of the result is null if there is no such window. Call it until that is
+  /// so.
   WindowBuffer take_discarded() noexcept;
-  /// Stops the use of all windows, at the end of the connection. Unread bytes are copied to `into`
-  /// (unread_bytes() long, which is at most WindowSize::most_bytes(); must stay valid), where
-  /// read() continues; if `into` is null they are lost. From now on no window is wanted or offered.
+  /// Stops the use of all window memory, because the path or the connection has ended. Copies all
+  /// unread bytes to `into`, from where read() returns them; if `into` is null, they are lost.
+  /// `into` must have unread_bytes() bytes (at most WindowSize::most_bytes()) and stay valid. From
+  /// now on no window is wanted or offered.
   void leave_windows(std::byte* into) noexcept;
-  /// Stops the use of all windows like leave_windows(), but bytes that an earlier leave_windows()
-  /// has copied stay. No other bytes may be unread.
+  /// Stops the use of all window memory like leave_windows(), but copies nothing. The only unread
+  /// bytes may be those that an earlier leave_windows() has copied; they stay readable.
   void drop_windows() noexcept;
-  /// Returns true after leave_windows() and drop_windows().
+  /// Returns true after leave_windows() or drop_windows(), until begin_again().
   bool released() const noexcept { return released_; }
-  /// Offers windows again after leave_windows(), because the stream goes on over a new path.
+  /// Wants and offers windows again after leave_windows(), because the stream continues on a new
+  /// network path.
   void begin_again(const Peer& peer) noexcept;
 
   // --- announcing windows, and data that arrives: for Stream only --------------------------------
   const ReceiveWindowQueue& line() const noexcept { return line_; }
-  /// Records that our message number `message` has announced the oldest window that was not
-  /// announced yet.
+  /// Records that our message number `message`, counted from 1, has announced the oldest window
+  /// that was not announced yet.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
   }
-  /// Records that `length` bytes arrived. `waited`: the peer had these bytes before it had a window
-  /// for them. Sets `announced_by` to the number of our message that announced the window, which
-  /// the peer has thus handled. Returns null, or a text that says what is wrong.
+  /// Records that the peer wrote `length` bytes into the current window. `waited`: the peer reports
+  /// that it had to wait for a window before it could write them. Sets `announced_by` to the number
+  /// of our message that announced the window: the peer must have handled that message. Returns
+  /// null, or a text that says how the write breaks the protocol.
   const char* on_data(std::uint32_t length, bool waited, ae::TimePoint now,
                       std::uint64_t& announced_by) {
     const ReceiveWindowQueue::Window* const current = line_.current();
@@ -86,56 +93,58 @@ class StreamReceiver {
     if (line_.fill(length, now)) on_full(*current, now);
     return nullptr;
   }
-  /// Does what on_data() does for a message that neither begins nor ends a window. Returns false,
-  /// and changes nothing, if the immediate value says something else.
+  /// Fast path of on_data(), for data that is neither the first nor the last of its window. Returns
+  /// false and changes nothing for any other immediate value.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
     if (line_.take_some(immediate) == nullptr) return false;
     size_.on_data(now);
     return true;
   }
-  /// Returns true if the peer was asked to leave windows and has not yet marked that it left them.
+  /// Returns true if the peer was asked to change to another window before the current one is full,
+  /// and has not yet sent the mark (kWindowMark) that says that it did.
   bool expects_mark() const noexcept { return line_.leaving(); }
-  /// Records the peer's mark, which says that it has left the windows that it was asked to leave.
-  /// Returns null, or a text that says how the mark breaks the protocol.
+  /// Records the peer's mark (kWindowMark), which says that the peer has changed to the window that
+  /// it was asked to change to. Returns null, or a text that says how the mark breaks the protocol.
   const char* on_mark() noexcept;
 
-  // --- reading -----------------------------------------------------------------------------------
+  // --- reading by the user -----------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.windows().has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.windows().unread_bytes(); }
   /// Returns how many unread bytes are in the memory that leave_windows() was given.
   std::uint64_t left_over() const noexcept { return line_.windows().left_over(); }
-  /// Returns true if the peer has no window to write into, so that no more bytes can arrive until
-  /// some are read. Only meaningful while there are unread bytes.
+  /// Returns true if the peer has no window to write into. If there are unread bytes, no more bytes
+  /// can then arrive until some are read.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
-  /// Copies up to `size` bytes to `into`, or drops them if `into` is null. Returns their number; 0
-  /// if none are unread now.
+  /// Copies up to `size` of the oldest unread bytes to `into`, or drops them if `into` is null.
+  /// Returns how many; 0 if there are none.
   std::size_t read(std::byte* into, std::size_t size);
-  /// Like read(), if that changes nothing but the number of unread bytes. Otherwise it reads
-  /// nothing and returns 0.
+  /// Fast path of read(), for bytes in a window that is not full: then no window is read to its
+  /// end. Otherwise reads nothing and returns 0.
   std::size_t read_straight(std::byte* into, std::size_t size) noexcept {
     return line_.read_some(into, size);
   }
-  /// Fills `pieces` with the oldest unread bytes in place, in the order in which read() would
-  /// return them, as many pieces as fit. Returns the number of pieces. They stay valid until they
-  /// are read, or until leave_windows().
+  /// Sets the elements of `pieces` to the memory of the oldest unread bytes, in the order in which
+  /// read() would return them, as many pieces as fit. Returns the number of pieces. They stay valid
+  /// until they are read, or until leave_windows().
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
     return line_.windows().peek(pieces);
   }
-  /// Returns a counter of windows that became full or were read to their end. While it is
-  /// unchanged, arrivals and read() have not changed wanted_window(), take_discarded(), or what is
-  /// to be announced. The exception are windows that wait for proof that the peer has more
-  /// receives: the answer to our probe releases them.
+  /// Returns a counter that changes when a window becomes full or is read to its end. While it is
+  /// unchanged, data and read() have not changed the results of wanted_window() and
+  /// take_discarded(), nor the list of windows to be announced. (But an offer that waits for a free
+  /// receive of the peer may become possible without a change of this counter, when the peer
+  /// answers our probe.)
   std::uint32_t window_changes() const noexcept { return window_changes_; }
 
-  // --- time-outs and ticks -----------------------------------------------------------------------
+  // --- periodic checks ---------------------------------------------------------------------------
   void tick(ae::TimePoint now) noexcept;
   ae::TimePoint next_tick() const noexcept;
 
-  // --- facts about the windows -------------------------------------------------------------------
+  // --- properties of the windows -----------------------------------------------------------------
   /// Returns true if the peer has a window of ours to write into.
   bool has_announced() const noexcept { return !is_full() && line_.unannounced() == 0; }
   /// Returns true if the peer has several windows to write into, or one that is longer than the
-  /// first length; tick() may later have them replaced by a single short window.
+  /// initial length, so that tick() may replace them by a single short window.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }
@@ -146,8 +155,9 @@ class StreamReceiver {
   void check() const;
 
  private:
-  // Bytes that leave_windows() has copied count as the windows that would hold them: a peer that
-  // loses its path again and again while nobody reads is not offered windows without end.
+  // Number of windows in use. Bytes that leave_windows() has copied count as the windows that would
+  // hold them. Otherwise a peer that loses its path again and again, while the user does not read,
+  // could make us store any number of bytes.
   std::uint64_t in_line() const noexcept {
     const std::uint32_t left = line_.windows().left_over();
     return line_.windows().count() + (left != 0 ? (left - 1) / size_.length() : 0);
@@ -163,17 +173,18 @@ class StreamReceiver {
 
   WindowSize size_;
   bool ended_ = false;
-  // True once leave_windows() was called: the window memory must not be used any more.
+  // True after leave_windows() or drop_windows(): the window memory must not be used any more.
   bool released_ = false;
-  // True if the last full window left the peer without any, because our reader had not read the
-  // full ones yet: more windows or longer ones would not have helped.
+  // True if the peer had no window after it filled the last one, because the user had not read the
+  // full ones yet. More or longer windows would not have helped then.
   bool reader_late_ = false;
-  // True if one short window is to replace the idle windows that the peer has.
+  // True if tick() has decided to replace the peer's idle windows by one short window.
   bool recall_ = false;
-  // True if there was no memory for a wanted window: none is asked for until window_failed_until_.
+  // True if there was no memory for a window: wanted_window() does not ask again until
+  // window_failed_until_.
   bool window_failed_ = false;
-  // True if no window has been filled for a while, so that take_discarded() must return a spare
-  // one, whatever its length.
+  // True if no window has become full for flow::kWindowsQuiet: take_discarded() then returns a
+  // spare window of any length, to save memory.
   bool drop_spare_ = false;
   ReceiveWindowQueue line_;
   std::uint32_t window_changes_ = 0;

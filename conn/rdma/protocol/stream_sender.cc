@@ -9,8 +9,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 void StreamSender::begin_path(std::uint64_t written, const Proof& proof) noexcept {
-  // The message that ends our stream must follow the bytes that are to be sent again. If it was
-  // sent before, the peer may not have got it.
+  // The end of our stream must be announced again, after the bytes that are sent again: the peer
+  // may not have received the message on the old path.
   end_.begin_path();
   proof_ = proof;
   peer_windows_ = PeerWindows(written);
@@ -18,7 +18,7 @@ void StreamSender::begin_path(std::uint64_t written, const Proof& proof) noexcep
   stopped_ = mark_due_ = waited_ = false;
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- how much data may be sent -------------------------------------------------------------------
 
 std::uint32_t StreamSender::sendable(std::size_t staged, ae::TimePoint now,
                                      std::uint32_t planned) const noexcept {
@@ -57,7 +57,7 @@ Stall StreamSender::waits_for(ae::TimePoint now) const noexcept {
   return proof_.lacks_receives(now, 0) ? Stall::kReceives : Stall::kNone;
 }
 
-// --- the end of our stream -----------------------------------------------------------------------
+// --- ending our stream ---------------------------------------------------------------------------
 
 bool StreamSender::finish(bool leaves) noexcept {
   assert(peer_.tells_end());
@@ -70,7 +70,7 @@ bool StreamSender::abort() noexcept {
   return tells;
 }
 
-// --- control messages ----------------------------------------------------------------------------
+// --- control messages and offers of windows ------------------------------------------------------
 
 void StreamSender::on_notice_posted(std::uint16_t select) noexcept {
   if (select == kWindowMark)
@@ -80,7 +80,8 @@ void StreamSender::on_notice_posted(std::uint16_t select) noexcept {
 }
 
 bool StreamSender::take_earned(Offer offer) noexcept {
-  // The peer may have sent any other offer than one ahead before it saw that its window was filled.
+  // A kMarked offer, or a kNext offer while the current window is not full, was sent before the
+  // peer saw that a window is full. So it is not the successor of a window that we filled.
   const bool counts =
       offer == Offer::kAhead || (offer == Offer::kNext && peer_windows_.left() == 0);
   if (!counts || earned_ == 0) return false;
@@ -94,19 +95,20 @@ const char* StreamSender::on_offer(Offer offer, bool earned,
     case Offer::kAhead:
       return peer_windows_.append(window);
     case Offer::kNext:
-      // The peer offers a new window because its old one is full, so it has handled every message
-      // that filled the old one.
+      // The peer offers a new window because its old one is full, so it has handled all messages up
+      // to the one that filled the old window.
       if (earned) proof_.prove_full();
       peer_windows_.replace(window);
       return nullptr;
     case Offer::kMarked:
       mark_due_ = true;
-      // The new window replaces windows whose offers were already paid for: the peer may offer as
-      // many again.
+      // The new window replaces windows that we have not filled. Their offers were already charged
+      // to the peer's budget, so that many further offers are not charged.
       const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
       earned_ = static_cast<std::uint8_t>(std::min(earned_ + replaced, kMostAnnounced));
       peer_windows_.replace(window);
-      peer_windows_.trim();  // the peer takes back the others because they are idle
+      // The peer replaces its windows because they are idle: no other is expected soon.
+      peer_windows_.trim();
       return nullptr;
   }
   return nullptr;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sending side of a stream: how many bytes may be written now, and what of this side the peer
-// must be told. Bytes go into the peer's window, in order, to its very last byte; then into the
-// next one that it announced, or they wait for one.
+// The sending side of a stream: how many bytes may be written now, and which messages of this side
+// are due. Bytes are written into the peer's current receive window, in order, until it is full;
+// then into the next window that the peer announced. If there is none, they wait.
 //
-// Its parts: PeerWindows (where bytes go), Proof (our messages and the peer's receives), OurEnd
-// (how our stream ends). Stream passes in what the peer sends, after it has checked it.
+// Its parts: PeerWindows (the peer's receive windows), Proof (which of our messages the peer has
+// handled), OurEnd (how our stream ends). Class Stream checks what the peer sends, and then calls
+// the functions of this class.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,20 +22,21 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// What a connection with bytes to send waits for.
+/// The reason for which bytes cannot be sent now.
 enum class Stall : std::uint8_t {
-  kNone,       ///< for none of these
+  kNone,       ///< none of the following
   kWindow,     ///< the peer's windows are full, and it has announced no other
-  kReceives,   ///< a proof that the peer has a receive for one more message
-  kSendQueue,  ///< a free place on the send queue
+  kReceives,   ///< the peer may have no free receive for one more message
+  kSendQueue,  ///< our send queue has no free slot
 };
 
 class StreamSender {
  public:
-  /// `proof`: begins with no message sent. `connection`: id that tracing probes report.
+  /// `proof`: must not have counted a message yet. `connection`: number of the connection that
+  /// static trace points report.
   StreamSender(const Proof& proof, std::uint64_t connection) noexcept
       : proof_(proof), connection_(connection) {}
-  /// Sets the id of the connection that tracing probes report.
+  /// Sets the number of the connection that static trace points report.
   void set_connection(std::uint64_t id) noexcept { connection_ = id; }
   std::uint64_t connection() const noexcept { return connection_; }
 
@@ -43,15 +45,17 @@ class StreamSender {
     peer_.set(hello);
     proof_.on_hello(peer_.receives(), peer_.said(Hello::kAnswersProbes));
   }
-  /// Records that the stream can go on over another path.
+  /// Records that the stream can continue over another network path.
   void set_resumes() noexcept { resumes_ = true; }
   bool resumes() const noexcept { return resumes_; }
-  /// Makes this side use a new path, with `proof` in place of the old one; `written` of our bytes
-  /// need not be sent again. Nothing else of the old path is used. It must not be aborted.
+  /// Makes this side use a new network path. Forgets the peer's windows and receives of the old
+  /// one. `written`: number of bytes at the start of our stream that need not be sent again.
+  /// `proof`: a new object that has counted no message. Our stream must not be aborted.
   void begin_path(std::uint64_t written, const Proof& proof) noexcept;
-  /// Replaces the number `written` of begin_path(). Nothing may have been written since.
+  /// Replaces the number `written` that begin_path() was given. Nothing may have been written on
+  /// this path yet.
   void set_written(std::uint64_t written) noexcept { peer_windows_ = PeerWindows(written); }
-  /// Call when the stream has failed or the peer has closed: nothing more is sent on this path.
+  /// Call when the stream has failed or the peer has closed: sends nothing more on this path.
   void stop() noexcept { stopped_ = true; }
   bool stopped() const noexcept { return stopped_; }
 
@@ -62,75 +66,80 @@ class StreamSender {
   const Proof& proof() const noexcept { return proof_; }
   const OurEnd& end() const noexcept { return end_; }
 
-  // --- data --------------------------------------------------------------------------------------
-  /// Returns how many of `staged` bytes may be sent now as one message, after `planned` control
-  /// messages that will be posted just before it.
+  // --- how much data may be sent -----------------------------------------------------------------
+  /// Returns how many of `staged` bytes may be sent now as one message. `planned`: number of
+  /// control messages that will be posted just before it, each of which consumes a receive of the
+  /// peer.
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
                          std::uint32_t planned = 0) const noexcept;
-  /// Returns the immediate value, in host order, that a WRITE_WITH_IMM of `length` bytes must
-  /// carry.
+  /// Returns the immediate value, in host byte order, for a WRITE_WITH_IMM of `length` bytes.
   std::uint32_t immediate(std::uint32_t length) const noexcept {
     return waited_ ? length | kWaited : length;
   }
-  /// Records that writes of `length` bytes in total were posted, the last of them as
-  /// WRITE_WITH_IMM.
+  /// Records that one message of `length` bytes was posted: one or more RDMA writes, the last of
+  /// them a WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now) noexcept;
   /// Returns true if `staged` bytes may be sent now as one message that does not fill the peer's
-  /// window, and this side has no control message for the peer.
+  /// window, and neither a mark nor a probe is due.
   bool takes_straight(std::uint32_t staged) const noexcept {
     return peer_windows_.left() > staged && !stopped_ && !end_.aborted() && !mark_due_ &&
            proof_.has_plenty();
   }
-  /// Does what on_write_posted() does for a message that Stream::takes_straight() allowed.
+  /// Fast path of on_write_posted(), for a message that Stream::takes_straight() allowed.
   void on_straight_posted(std::uint32_t length, ae::TimePoint now) noexcept {
     proof_.on_posted(now);
     waited_ = false;
     peer_windows_.use_some(length);
   }
   /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
-  /// wait for a window, the next write tells the peer so.
+  /// wait for a window of the peer, the next write reports that to the peer (kWaited).
   void on_staged_left() noexcept;
-  /// Returns which of the peer's means staged bytes wait for: kWindow, kReceives, or kNone.
+  /// Returns kWindow or kReceives if staged bytes must wait for that, otherwise kNone.
   Stall waits_for(ae::TimePoint now) const noexcept;
-  /// Returns the time at which the `staged` bytes must be tried again even if nothing arrives,
-  /// because the peer may lack receives for them; no value if no such time is needed.
+  /// Returns the time at which sending `staged` bytes must be tried again even if nothing arrives;
+  /// no value if that is not needed. It is needed if the peer cannot prove that it has free
+  /// receives.
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
 
-  // --- the end of our stream ---------------------------------------------------------------------
-  /// Ends our stream after the bytes posted so far: a control message tells the peer how many they
-  /// are. Call it once nothing is staged. `leaves`: we read no more, either. If the stream resumes,
-  /// the peer is told that too, in a second message if need be. Returns true if a message has
-  /// become due now. Requires PeerFacts::tells_end().
+  // --- ending our stream -------------------------------------------------------------------------
+  /// Ends our stream after the bytes posted so far: a control message tells the peer their number.
+  /// Call it when no accepted byte is left to be posted. `leaves`: we also read no more; if the
+  /// stream can resume, the peer is told this, too, in a second message if necessary. Returns true
+  /// if a message has become due now. Requires PeerFacts::tells_end().
   bool finish(bool leaves) noexcept;
-  /// Aborts the stream: no more data is sent, and a control message tells the peer. Returns false
-  /// if the peer would not understand that message; then none is sent.
+  /// Aborts our stream: no more data is sent, and the control message kAborted becomes due. Returns
+  /// false if the peer does not understand this message; then it is not sent.
   bool abort() noexcept;
 
   // --- control messages: for Stream only ---------------------------------------------------------
-  /// Returns true if we must send a mark, because we left a window of the peer that was not full.
+  /// Returns true if we must send a mark (kWindowMark): the peer has replaced a window that was not
+  /// full, and from this message on our data goes into the new window.
   bool mark_is_due() const noexcept { return mark_due_; }
-  /// Returns false only if no control message of this side is due, be it a mark, the end or a
-  /// probe.
+  /// A cheap test: if it returns false, no control message of this side is due: no mark, no end of
+  /// the stream and no probe.
   bool may_have_control() const noexcept {
     return mark_due_ || end_.may_have_message() || proof_.probe_is_due(0);
   }
-  /// Records that the message posted last was a mark, or told the peer of the end of our stream.
+  /// Records that a mark, or a message that ends or aborts our stream, was posted. `select`: the
+  /// field of that name in the message.
   void on_notice_posted(std::uint16_t select) noexcept;
 
-  /// How a window that the peer offers relates to those that it has given us.
+  /// How a window that the peer offers relates to the windows that it has offered before.
   enum class Offer : std::uint8_t {
-    kNext,    ///< it takes the place of all; offered once the current one is full
-    kMarked,  ///< it takes the place of all, although the current one is not full, and we mark that
-    kAhead,   ///< it follows the others
+    kNext,  ///< the new window replaces all others; offered when the current one is full
+    /// The new window replaces all others although the current one is not full, and we must send a
+    /// mark (kWindowMark).
+    kMarked,
+    kAhead,  ///< the new window is used after the others are full
   };
-  /// Returns true if we have earned this offer, because we filled a window for which none has come
-  /// yet; that window counts no more.
+  /// Returns true if this offer is the successor of a window that we filled, so that it is not
+  /// charged to the peer's ControlBudget. Each window that we filled counts once.
   bool take_earned(Offer offer) noexcept;
-  /// Adds a window that the peer offers. `earned`: what take_earned() returned. Returns null, or a
-  /// text that says why it cannot be added.
+  /// Adds a window that the peer offers. `earned`: the result of take_earned(). Returns null, or a
+  /// text that says why the window cannot be added.
   [[nodiscard]] const char* on_offer(Offer offer, bool earned,
                                      const PeerWindows::Window& window) noexcept;
-  /// Frees the memory for windows ahead, if there are none.
+  /// Frees the memory for windows ahead (PeerWindows) if there is no such window.
   void trim() noexcept { peer_windows_.trim(); }
 
   /// Asserts the invariants of this side and its parts.
@@ -141,14 +150,15 @@ class StreamSender {
   PeerFacts peer_;
   PeerWindows peer_windows_;
   std::uint64_t connection_;
-  // Number of the peer's windows that we filled and for which the peer has not announced a
-  // successor yet.
+  // Number of windows that we filled and for which the peer has not offered a successor yet: that
+  // many offers are not charged to the peer's ControlBudget.
   std::uint8_t earned_ = 0;
   static_assert(kMostAnnounced <= 0xff);
   OurEnd end_;
   bool stopped_ = false;
   bool mark_due_ = false;
-  // True if staged bytes had to wait for a window of the peer since the last write.
+  // True if bytes accepted from the user have had to wait for a window of the peer since the last
+  // write.
   bool waited_ = false;
   bool resumes_ = false;
 };

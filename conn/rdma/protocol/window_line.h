@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Receive windows in the order in which the peer fills them and the user reads them. The first
-// window is the oldest one; only it can be partly read. The records belong to the caller, who keeps
-// them where they are as long as they are in the line.
+// window is the oldest one; only this one can be partly read. The line stores pointers: the caller
+// owns the records, which must not move while they are in the line.
 
 #include <algorithm>
 #include <array>
@@ -22,49 +22,49 @@ class WindowLine {
   /// The greatest number of windows in a line.
   static constexpr std::size_t kSlots = 8;
 
-  // --- places ------------------------------------------------------------------------------------
+  // --- windows in the line -----------------------------------------------------------------------
   std::size_t count() const noexcept { return count_; }
-  /// Returns the window at `place`: 0 is the first, count() - 1 the last.
+  /// Returns the window at index `place`: 0 is the first, count() - 1 the last.
   WindowRecord& at(std::size_t place) noexcept { return *windows_[place]; }
   const WindowRecord& at(std::size_t place) const noexcept { return *windows_[place]; }
-  /// Appends a window; there must be fewer than kSlots.
+  /// Adds a window as the last one. The line must have fewer than kSlots windows.
   void append(WindowRecord& window) noexcept {
     assert(count_ < kSlots);
     windows_[count_++] = &window;
   }
-  /// Takes the window at `place` out; those behind it move up.
+  /// Removes the window at index `place`; the indices of those after it decrease by one.
   void remove(std::size_t place) noexcept {
     assert(place < count_);
     std::copy(windows_.begin() + static_cast<std::ptrdiff_t>(place) + 1, windows_.begin() + count_,
               windows_.begin() + static_cast<std::ptrdiff_t>(place));
     --count_;
   }
-  /// Puts `window` in the place of `instead`, if that is in the line.
+  /// If the record `instead` is in the line, replaces it by `window` at the same index.
   void substitute(const WindowRecord& instead, WindowRecord& window) noexcept {
     for (std::size_t i = 0; i < count_; ++i)
       if (windows_[i] == &instead) windows_[i] = &window;
   }
 
-  // --- unread bytes ------------------------------------------------------------------------------
+  // --- bytes that the user has not read ----------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).unread() != 0; }
   std::uint64_t unread_bytes() const noexcept {
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < count_; ++i) total += at(i).unread();
     return total;
   }
-  /// Returns how many unread bytes are in memory that is not offered again
-  /// (WindowRecord::left_over).
+  /// Returns the number of unread bytes that were copied out of their windows when a network path
+  /// was lost (WindowRecord::left_over).
   std::uint32_t left_over() const noexcept {
     return count_ != 0 && at(0).left_over ? at(0).unread() : 0;
   }
-  /// Returns the oldest received bytes that the user has not read, as far as they are contiguous;
-  /// empty if there are none.
+  /// Returns the unread bytes in the first window, which are the oldest ones; empty if there are
+  /// none.
   std::span<std::byte> unread() const noexcept {
     if (count_ == 0) return {};
     return {at(0).buffer.data + at(0).read, at(0).unread()};
   }
-  /// Sets the elements of `pieces` to the oldest unread bytes, one piece for each window, as many
-  /// as fit. Returns the number of pieces.
+  /// Sets the elements of `pieces` to the memory of the oldest unread bytes, one piece for each
+  /// window, as many as fit. Returns the number of pieces.
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
     std::size_t found = 0;
     for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
@@ -74,7 +74,7 @@ class WindowLine {
     }
     return found;
   }
-  /// Copies all unread bytes to `into`, which has room for unread_bytes().
+  /// Copies all unread bytes to `into`, which must have space for unread_bytes() bytes.
   void copy_unread(std::byte* into) const noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       const std::size_t size = at(i).unread();

@@ -23,12 +23,12 @@ WindowSize::WindowSize(const Config& config, const Peer& peer, ae::TimePoint now
   assert(config.window != 0);
 }
 
-// Returns how many windows the peer may have to write into at most, not counting the one that the
-// user is reading.
+// Returns the greatest number of windows that the peer may have to write into, not counting the one
+// that the user is reading.
 std::uint32_t WindowSize::most_wanted() const noexcept {
   if (!peer_.takes_ahead) return 1;
-  // Limits the number of windows so that the number of unread bytes fits into 32 bits
-  // (leave_windows()).
+  // Limits the number of windows so that the number of unread bytes fits into 32 bits, as
+  // StreamReceiver::leave_windows() requires.
   const std::uint32_t counted = 0xffffffffu / config_.max_window;
   return std::max(std::min(config_.max_windows, counted), 2u) - 1;
 }
@@ -47,16 +47,18 @@ void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
 // Makes the next windows longer. Called when the window that became full last was too short.
 void WindowSize::grow() noexcept {
   if (!peer_.may_change) return;
-  // The next window is at least twice as long; longer if the last burst of data filled longer ones.
+  // The next window is twice as long as the last full one, or as long as useful_ if that is longer;
+  // at most max_window.
   const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
   desired_ = std::max(
       desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
   useful_ = std::max(useful_, last_length_);
 }
 
-// Returns true if nothing was in flight before the first `length` bytes of a window arrived, for
-// more than a small part of the time that a window takes to fill. A peer that posts far ahead of
-// its device also reports that it waited for windows, but it loses no time by that.
+// Returns true if the connection carried no data for a noticeable time before the first `length`
+// bytes of a window arrived. This is the case if they took longer than `length` bytes plus 1/32 of
+// a window take at the measured rate. (A peer that posts writes faster than its device sends them
+// also reports that it waited for a window, but its device was not idle.)
 bool WindowSize::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
   if (last_rest_ == 0) return true;
   const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
@@ -64,12 +66,12 @@ bool WindowSize::was_idle(std::uint32_t length, ae::TimePoint now) const noexcep
   return since.count() > each * (length + last_length_ / 32.0);
 }
 
-// Reacts to the peer's report that it had bytes and no window for them. Unless our reader was slow,
-// longer windows would have helped, or more windows if they have the maximum length already.
+// Longer windows would have helped the peer that waited; if they have the greatest length already,
+// more windows would have.
 bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at,
                                 ae::TimePoint now) noexcept {
-  // The peer waited for this window. That says nothing about the number of windows if this window
-  // was announced before the number last grew.
+  // If this window was announced before the number of windows last grew, the wait says nothing
+  // about the present number.
   if (announced_at < more_since_ || !was_idle(length, now)) return false;
   if (last_length_ < config_.max_window) {
     grow();
@@ -83,16 +85,13 @@ bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at
 }
 
 bool WindowSize::tick(ae::TimePoint now) noexcept {
-  // A peer that has filled no window for kWindowsQuiet needs only one window of the first length.
   if (now - last_full_at_ < flow::kWindowsQuiet) return false;
   if (peer_.may_change) desired_ = config_.window;
-  // The next burst of data must show that it can use as many windows as before.
+  // The next burst of data starts with fewer windows than this one had, because it may need fewer.
   if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
   return true;
 }
 
-// Returns how long the peer must be idle before its windows are replaced by a short one: several
-// unused windows are replaced sooner than one long window.
 ae::TimePoint WindowSize::recall_at(bool several) const noexcept {
   return std::max(last_full_at_, last_data_at_) +
          (several ? flow::kWindowsQuiet : flow::kLongWindowQuiet);

@@ -11,8 +11,8 @@ namespace {
 // A hello begins with the four bytes "AECN" (kMagic), followed by the version of its format.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// The number of receives was added to the hello later, and the MTU after that; the hellos of
-// earlier releases end before these fields.
+// Ends, in bytes, of a hello of the first releases, and of the field for the number of receives,
+// which later releases added. The field for the MTU was added after that.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 // Offsets of the members that a hello with kResumes has after its first 24 bytes.
@@ -22,7 +22,8 @@ std::size_t size_with_resume(HelloKind kind) {
   return kind == HelloKind::kRequest ? Hello::kRequestSize : Hello::kAnswerSize;
 }
 
-// Reads the members that kResumes promises, or drops the flag if they are not there.
+// Reads the members of a hello with the flag kResumes, or clears the flag if these members are
+// missing or zero.
 void take_resume(Hello& hello, std::span<const std::byte> bytes, HelloKind kind) {
   if ((hello.flags & Hello::kResumes) != 0 && bytes.size() >= size_with_resume(kind)) {
     hello.resume_ms = get<std::uint32_t>(bytes.subspan(kResumeAt));
