@@ -42,8 +42,8 @@ CodedError unavailable(const VerbsError& error) {
   if (const std::string missing = missing_libraries(); !missing.empty())
     return coded(ENODEV, missing);
   int err = error.failure().code.value();
-  // If librdmacm has no permission for kCmDevice, it tries another device file and reports that the
-  // other file is missing.
+  // If librdmacm has no permission for kCmDevice, it tries another device file and reports that
+  // this other file is missing. The real cause is the permission.
   if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
     err = EACCES;
   if (nothing_there(err))

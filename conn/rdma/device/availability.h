@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Finds out and describes why RDMA cannot be used: on this machine, or for one address.
+// Determines and describes why RDMA cannot be used on this machine, or for one address.
 
 #include <string>
 
@@ -15,11 +15,11 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Returns the text "no RDMA device has the address 10.0.0.1; here is ...".
 std::string no_device_has(const std::string& address);
-/// True if the error `err` means that no RDMA device has the address: it belongs to another network
-/// card or to another network namespace.
+/// Returns true if the errno value `err` means that no RDMA device has the address: the address
+/// belongs to another network card or to another network namespace.
 bool is_no_device(int err) noexcept;
-/// Returns the error "no RDMA device reaches 10.0.0.1:6379: ...". If is_no_device(err), its text
-/// also lists the devices of this machine.
+/// Returns the error "no RDMA device reaches 10.0.0.1:6379: ..." for the errno value `err`. If
+/// is_no_device(err) is true, the text also lists the devices of this machine.
 VerbsError not_reached(const SocketAddress& address, int err);
 /// Throws VerbsError if no RDMA device has the address that the id was bound to.
 void require_device(const CmId& id);

@@ -33,8 +33,8 @@ void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
 SocketAddress CmId::local() const { return copy_address(rdma_get_local_addr(id_.get())); }
 SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.get())); }
 
-// Throws if the process has no free file descriptors. libibverbs searches for its drivers only
-// once, so a process that has none at that moment would be without RDMA for the rest of its life.
+// Throws if the process has too few free file descriptors. libibverbs searches for its drivers only
+// once; if that fails for lack of descriptors, the process has no RDMA until it ends.
 static void require_descriptors() {
   std::array<int, 12> spare{};
   std::size_t count = 0;
@@ -46,9 +46,9 @@ static void require_descriptors() {
   if (err != 0) throw VerbsError("rdma_create_event_channel", err);
 }
 
-// Calls ibv_fork_init() before any memory is registered, in one thread. Without it, on older
-// kernels, a forked child could take registered pages away from this process (ibv_fork_init(3));
-// newer kernels copy such pages, and then the call costs nothing.
+// Calls ibv_fork_init() once, before any memory is registered. Without this call, on older kernels,
+// fork() could separate registered pages from this process (ibv_fork_init(3)); newer kernels copy
+// such pages for the child, and the call costs nothing.
 static rdma_event_channel* create_channel() {
   struct Preparation {
     ae::Mutex mutex;
@@ -119,17 +119,16 @@ ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
 }
 
 void let_go_of_device(ibv_context* its_handle) noexcept {
-  // Listing the devices again makes librdmacm forget removed devices and close its handles of them,
-  // unless no other device is left.
+  // rdma_get_devices() makes librdmacm update its list of devices and close its handles of removed
+  // ones, unless no other device is left.
   int count = 0;
   ibv_context** all = rdma_get_devices(&count);
   const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
   if (all != nullptr) rdma_free_devices(all);
   if (forgotten) return;
-  // If no other device is left, rdma_get_devices() returns before it does that, and keeps the
-  // handle of the removed device open. So the handle's descriptors are replaced with /dev/null, and
-  // the kernel can remove the device; librdmacm closes the replacements once there is a device
-  // again.
+  // If no other device is left, rdma_get_devices() returns early, and the handle of the removed
+  // device stays open. Therefore /dev/null replaces the two descriptors of that handle, so that the
+  // kernel can remove the device. librdmacm closes these descriptors when there is a device again.
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
   (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
@@ -173,8 +172,8 @@ std::string describe(const CmEvent& event) {
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
         return "Connection refused by the server" + reject_reason_in(event.data());
-      // On iWARP the status does not tell whether the kernel or a program refused the connection;
-      // but only a program adds private data.
+      // On iWARP the status does not show whether the peer's kernel or its program refused the
+      // connection. Only a program adds private data.
       if (event.status < 0)
         return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
                reject_reason_in(event.data());

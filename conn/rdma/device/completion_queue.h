@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A completion queue of the device: the events that announce its completions, and when they are
-// acknowledged.
+// A completion queue of the device, and the handling of its events: requesting, counting and
+// acknowledging them.
 
 #include <cstdint>
 #include <memory>
@@ -13,11 +13,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// A completion queue that counts the events it must acknowledge. ibv_destroy_cq() waits until
-/// every event taken from the channel is acknowledged; each acknowledgement locks a mutex, so it is
-/// made for many events at once.
+/// every event that was taken from the channel is acknowledged. Each acknowledgement locks a mutex,
+/// so many events are acknowledged with one call.
 class Cq {
  public:
-  /// Creates a completion queue. `user` is the pointer that its events return. Throws VerbsError.
+  /// Creates a completion queue with at least `entries` entries. `vector`: the completion vector
+  /// (interrupt). `user`: the pointer that ibv_get_cq_event() returns with its events. Throws
+  /// VerbsError.
   Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
@@ -26,18 +28,19 @@ class Cq {
   }
 
   ibv_cq* get() const noexcept { return cq_.get(); }
-  /// Number of usable entries: as many as were requested, although the queue may be deeper (bnxt_re
-  /// makes twice as many and needs the rest for itself).
+  /// Returns the number of usable entries: as many as were requested. The queue may have more
+  /// (bnxt_re creates twice as many, and needs the others itself).
   std::uint32_t entries() const noexcept { return entries_; }
-  /// Counts an event of this queue that the caller has taken from the completion channel. To get
-  /// another event, arm the queue again.
+  /// Counts an event of this queue that the caller has taken from the completion channel. The queue
+  /// raises no other event until arm() is called again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
-  /// Makes armed() return false, so that the queue is polled and armed again; an extra event does
-  /// no harm.
+  /// Makes armed() return false, so that the loop polls the queue and arms it again. The event
+  /// requested before may still arrive; it does no harm.
   void forget_armed() noexcept { armed_ = false; }
-  /// Requests an event for the next completion. Poll the queue once more after arming and before
-  /// sleeping, because earlier completions cause no event. Returns false if the device refuses.
+  /// Requests an event for the next completion (ibv_req_notify_cq()). Poll the queue once more
+  /// after this call and before sleeping, because earlier completions cause no event. Returns false
+  /// if the device refuses.
   bool arm() noexcept;
 
  private:

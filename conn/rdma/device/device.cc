@@ -20,8 +20,8 @@ constexpr std::uint32_t kRxeVendor = 0xffffff;
 constexpr std::uint32_t kIntelVendor = 0x8086;
 constexpr ae::Duration kAskPortAgain = std::chrono::milliseconds(50);
 
-// The amount of inline data to request next after `refused` bytes were too many. irdma accepts at
-// most 101 or 48 bytes, erdma and bnxt_re 96.
+// Returns the amount of inline data, in bytes, to request after the device has refused `refused`
+// bytes. irdma accepts at most 101 or 48 bytes, erdma and bnxt_re 96.
 std::uint32_t next_inline(std::uint32_t refused) noexcept {
   static constexpr std::array<std::uint32_t, 6> kSteps{128, 96, 64, 48, 32, 0};
   return *std::find_if(kSteps.begin(), kSteps.end() - 1,
@@ -76,10 +76,10 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
     binding_ = Binding::kUnsure;
 }
 
-// Throws if the device has no WRITE WITH IMMEDIATE. Every InfiniBand and RoCE device has it; an
-// iWARP device may not, because RFC 7306 came late. A device without it refuses the request before
-// it checks anything else (irdma, cxgb4, siw). A device with it accepts the request, which is
-// discarded with the queue pair, as that is not connected.
+// Throws if the device does not support WRITE WITH IMMEDIATE. All InfiniBand and RoCE devices do;
+// an iWARP device may not, because RFC 7306 added it late. A device without it refuses to post the
+// request (irdma, cxgb4, siw). A device with it accepts the request. Since `qp` is not connected,
+// the request is discarded when `qp` is destroyed.
 void Device::try_immediate(ibv_qp* qp) const {
   if (!iwarp_) return;
   ibv_send_wr request{}, *bad = nullptr;
@@ -93,7 +93,7 @@ void Device::try_immediate(ibv_qp* qp) const {
                   name_)});
 }
 
-// --- queues --------------------------------------------------------------------------------------
+// --- creating queues -----------------------------------------------------------------------------
 
 Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   const std::uint32_t first = std::min(attributes.cap.max_inline_data, max_inline_);
@@ -106,13 +106,13 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
       Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
       attributes.cap.max_send_sge = pieces;
-      // Remembers the smaller amount of inline data, because the device has refused more.
+      // The device has refused more inline data, so more is not requested again.
       if (asked < first) max_inline_ = asked;
       max_pieces_ = std::min(max_pieces_, pieces);
       return made;
     } catch (const VerbsError& error) {
-      // The driver refused the sizes (some drivers reduce them instead): tries smaller ones, if
-      // there are any and the error does not have another cause.
+      // The driver refused the sizes (some drivers reduce them instead). Smaller ones are tried,
+      // unless the error has another cause or the sizes are the smallest already.
       if (!refused_as_such(error.failure().code.value()) || (asked == 0 && pieces == 1)) throw;
     }
     if (asked != 0) {
@@ -145,7 +145,7 @@ int Device::completion_vector(int asked, std::optional<std::size_t> loop) const 
               fmt::format("comp-vector={}: {} has {}, the first is 0", asked, name_, count)});
 }
 
-// --- ports ---------------------------------------------------------------------------------------
+// --- state of the ports --------------------------------------------------------------------------
 
 void Device::on_port_event(int port, bool down) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << (port & 63);
@@ -190,8 +190,8 @@ bool Device::ask_facts(int port, ae::TimePoint now) noexcept {
 }
 
 ibv_mtu Device::active_mtu(int port, ae::TimePoint now) noexcept {
-  // The MTU is queried again after this time, because no event reports a changed MTU of the network
-  // interface.
+  // Time after which the MTU is queried again, because no event reports that the MTU of the network
+  // interface has changed.
   constexpr ae::Duration kAskMtuAgain = std::chrono::seconds(1);
   const bool fresh = port == mtu_port_ && now - mtu_asked_at_ < kAskMtuAgain;
   return fresh || ask_facts(port, now) ? active_mtu_ : IBV_MTU_4096;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The largest numbers of devices, and of addresses of each device, that one message names.
+// The largest number of devices that one message lists, and of addresses of each device.
 constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;
 
 std::string first_line(const fs::path& file) {

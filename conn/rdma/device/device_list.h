@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Lists the RDMA devices of this machine, by name and address, for messages. The data comes from
-// sysfs, so nothing is opened and it works for users who may not open a device.
+// Lists the RDMA devices of this machine, by name and address, for messages. Reads sysfs only, so
+// it also works for users who may not open a device.
 
 #include <string>
 #include <vector>
@@ -13,13 +13,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct DeviceHere {
   std::string name;
-  bool active = false;  ///< whether at least one port of the device is active
+  bool active = false;  ///< true if at least one port of the device is active
   /// The device's IP addresses (from its GIDs) that belong to this network namespace.
   std::vector<std::string> addresses;
 };
 
-/// Lists the RDMA devices found in the sysfs directory `folder`. `present`: all IP addresses of
-/// this network namespace; a device's other addresses are left out.
+/// Lists the RDMA devices in the sysfs directory `folder`. `present`: all IP addresses of this
+/// network namespace; other addresses of a device are left out.
 std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
                                      const std::string& folder = "/sys/class/infiniband");
 /// Returns the devices as text: "here are rxe0 (10.0.0.1, fd77::1), rxe1 (no address in this

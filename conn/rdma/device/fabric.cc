@@ -32,7 +32,7 @@ std::optional<ibv_mtu> mtu_from(OptionReader& options) {
   if (!options.given("path-mtu")) return std::nullopt;
   for (const OptionWord<ibv_mtu>& each : kPathMtu)
     if (text == each.word || text == size_text(bytes_of(each.value))) return each.value;
-  // `text` is no allowed word, so pick() throws an Error that lists those.
+  // `text` is not one of the allowed words, so pick() throws an Error that lists them.
   return options.pick("path-mtu", kPathMtu);
 }
 
@@ -68,8 +68,8 @@ void check_gid(unsigned index, const Port& port, bool ethernet, const SocketAddr
   if (!entry)
     refuse(fmt::format("gid-index={}: port {} of {} has no GID there; it has {}", index,
                        port.number, port.name, gids_text(port)));
-  // The peer expects packets from the address of the connection, and drops packets that come from
-  // another address.
+  // The GID must be the local address of the connection, because the peer drops packets that come
+  // from another address.
   if (ethernet && from.size != 0 && !same_address(entry->gid, from))
     refuse(fmt::format("gid-index={} of {} is {}, and this end is {}; there are {}", index,
                        port.name, gid_text(entry->gid), from.host(), gids_text(port)));
@@ -144,8 +144,8 @@ void check(const Fabric& fabric, const Port& port, const SocketAddress& from) {
   if (!fabric.asks()) return;
   if (port.iwarp) {
     Fabric rest = fabric;
-    // `rest` keeps the options that iWARP does not support; the traffic class is supported, because
-    // rdma_cm sets it.
+    // On iWARP only the traffic class is supported, which rdma_cm sets. All other options that are
+    // set stay in `rest` and are refused.
     rest.traffic_class.reset();
     if (rest.asks())
       refuse(

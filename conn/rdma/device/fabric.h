@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Options for the packets of a queue pair: traffic class, MTU, GID and others. rdma_cm decides
-// those that are not set.
+// Options for the packets of a queue pair: traffic class, MTU, GID and others. For an option that
+// is not set, rdma_cm chooses the value.
 
 #include <cstdint>
 #include <optional>
@@ -18,23 +18,22 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct Fabric {
   std::optional<std::uint8_t> traffic_class, service_level, gid_index;
   std::optional<std::uint16_t> pkey_index;
-  /// Largest path MTU that the queue pair may use; no value: rdma_cm decides.
+  /// Largest path MTU that the queue pair may use; no value: rdma_cm chooses it.
   std::optional<ibv_mtu> path_mtu;
-  /// Whether to use enhanced connection establishment (ECE) if both devices have it.
+  /// True: use enhanced connection establishment (ECE) if both devices support it.
   bool ece = true;
 
   /// Reads the options of this struct from those of a URL. Throws Error for a bad value.
   static Fabric from(OptionReader& options);
   /// Returns the rows that describe the options of this struct in the table of all options.
   static std::vector<OptionRow> rows();
-  /// True if an option is set that ibv_modify_qp() may refuse.
+  /// Returns true if an option is set that the device may refuse in ibv_modify_qp().
   bool asks() const noexcept {
     return traffic_class || service_level || gid_index || pkey_index || path_mtu;
   }
   /// Returns the options that are set as text, such as "traffic-class=32, path-mtu=1024".
   std::string words() const;
 
-  /// Whether all options of both objects are equal.
   friend bool operator==(const Fabric&, const Fabric&) = default;
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Includes the headers of libibverbs and librdmacm, and gives the functions of theirs that this
-// library calls other names for the linker, such as aeconn_0_3_ibv_open_device. libraries.cc
-// defines those names. So a program that links libaeconn.a may call or define functions of
+// Includes the headers of libibverbs and librdmacm, and renames the functions that this library
+// calls for the linker, for example to aeconn_0_3_ibv_open_device. libraries.cc defines the
+// functions with the new names. So a program that links libaeconn.a may call or define functions of
 // libibverbs and librdmacm without affecting this library. (In a build with RDMA=link, this library
-// calls the functions that the program is linked with.) The compiler and debuggers see the usual
-// names, also in inline functions of those headers. A file that calls these functions must include
-// this header before theirs; tests/install/run looks for functions that are missing from this list.
+// calls the functions that the program is linked with.) The compiler and debuggers still see the
+// usual names. A file that calls these functions must include this header before the headers of the
+// two libraries. tests/install/run finds functions that are missing from this list.
 
 #include "ae/abi.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Defines each function of libibverbs and librdmacm that this library calls, under the name that
-// functions.h gives it. Each forwards the call to the original, in the library that is loaded on
-// the first such call, or linked (RDMA=link). The functions have hidden visibility, so a shared
-// library that contains this one calls its own copy. The functions that are called for every
-// message (ibv_post_send(), ibv_poll_cq()) are inline in the headers and call the driver directly.
+// functions.h gives it. Each definition forwards the call to the original function, in the library
+// that the first such call loads, or that is linked (RDMA=link). The definitions have hidden
+// visibility, so a shared library that contains this one calls its own copies. The functions that
+// are called for every message (ibv_post_send(), ibv_poll_cq()) are not among them: they are inline
+// in the headers and call the driver directly.
 #include "conn/rdma/device/libraries.h"
 
 #include <dlfcn.h>
@@ -56,7 +57,7 @@ std::vector<std::string> library_files() {
   for (const Library& each : both()) {
     link_map* map = nullptr;
     if (each.handle == nullptr || dlinfo(each.handle, RTLD_DI_LINKMAP, &map) != 0) continue;
-    // If canonical() fails, the name is used as the dynamic linker found it.
+    // If canonical() fails, the name that the dynamic linker reports is used.
     std::error_code failed;
     const auto file = std::filesystem::canonical(map->l_name, failed);
     files.push_back(failed ? map->l_name : file.string());
@@ -69,14 +70,14 @@ namespace {
 
 enum class In : std::uint8_t { kVerbs, kCm };
 
-// Returns the function `name` of the library; null if the library is missing, or too old to have
-// the function.
+// Returns the address of the function `name` in the library; null if the library is missing or too
+// old to have this function.
 template <typename Function>
 Function* find(In in, const char* name) noexcept {
   try {
     void* handle = both()[static_cast<std::size_t>(in)].handle;
     return handle == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle, name));
-  } catch (const std::exception&) {  // loading the libraries ran out of memory
+  } catch (const std::exception&) {  // no memory to load the libraries
     return nullptr;
   }
 }
@@ -85,8 +86,8 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }}}  // namespace conn::rdma
 
-// libibverbs' headers define names such as ibv_query_port as macros that call inline functions;
-// here these names must mean the functions of the libraries.
+// The headers of libibverbs define these two names as macros that call inline functions. Here the
+// names must denote the functions of the library.
 #undef ibv_query_port
 #undef ibv_reg_mr
 

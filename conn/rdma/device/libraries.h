@@ -11,8 +11,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Loads the libraries, unless they are loaded already; they stay loaded until the process ends.
-/// Returns "" if both are available, otherwise which one is missing and what to install. Any
-/// thread.
+/// Returns "" if both are available; otherwise a text that says which one is missing and what to
+/// install. Thread-safe.
 std::string missing_libraries();
 /// Returns the paths of the loaded libraries, such as
 /// /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0. Thread-safe.

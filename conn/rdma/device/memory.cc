@@ -31,8 +31,9 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-// Returns the number that follows `key` in the first line of the file that begins with `key`; if
-// `key` is empty, the number in the first line that begins with one. Returns -1 if there is none.
+// Returns the number after `key` in the first line of the file that begins with `key`; if `key` is
+// empty, the number at the beginning of the first line that begins with a number. Returns -1 if
+// there is no such line.
 long long number_in(const char* path, const char* key) noexcept {
   const File file(std::fopen(path, "re"));
   if (!file) return -1;
@@ -56,8 +57,8 @@ long long count_mappings() noexcept {
 }
 
 std::string look_for_limit(std::uint64_t wanted) {
-  // Within this many mappings of the limit, the limit counts as reached: the kernel needs a few
-  // mappings for its own work.
+  // The limit counts as reached if fewer than this many mappings are left, because the kernel needs
+  // a few for its own work.
   constexpr long long kNearly = 16;
   const long long mappings = count_mappings();
   const long long most = number_in("/proc/sys/vm/max_map_count", "");
@@ -84,11 +85,12 @@ std::string look_for_limit(std::uint64_t wanted) {
 
 std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
-  // Counting the mappings takes milliseconds if there are many, and failures come in bursts.
+  // The text is cached, because counting the mappings takes milliseconds if there are many, and
+  // failures come in bursts.
   return ae::once([] { return RememberedText(); }).get([&] { return look_for_limit(wanted); });
 }
 
-// --- counting ------------------------------------------------------------------------------------
+// --- counting pinned bytes -----------------------------------------------------------------------
 
 Pinned::Pinned(std::size_t bytes) noexcept : bytes_(bytes) { pinned += bytes_; }
 Pinned::~Pinned() { pinned -= bytes_; }
@@ -101,7 +103,7 @@ bool is_memory_limit(const Failure& failure) noexcept {
   return failure.code == std::errc::no_buffer_space;
 }
 
-// --- pages ---------------------------------------------------------------------------------------
+// --- mapping pages -------------------------------------------------------------------------------
 
 std::size_t page_size() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -112,7 +114,8 @@ std::size_t round_to_pages(std::size_t size) noexcept {
 PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
   const std::size_t page = page_size();
   const bool huge = size_ >= kHugePage;
-  // Reserves enough for the guard pages and for alignment to a huge page, then unmaps the excess.
+  // Reserves enough address space for the guard pages and for alignment to a huge page, and then
+  // unmaps the excess.
   const std::size_t reserved = size_ + 2 * page + (huge ? kHugePage : 0);
   void* all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) throw VerbsError(fmt::format("mapping {} bytes", size_), errno);
@@ -129,8 +132,8 @@ PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
     base_ = nullptr;
     throw VerbsError(fmt::format("mapping {} bytes", size_), err);
   }
-  // Errors are ignored, because these are hints: a kernel that does not know them writes larger
-  // core dumps, or uses small pages.
+  // Errors are ignored: a kernel that does not support these hints writes larger core dumps, or
+  // uses small pages.
   (void)madvise(base_, size_, MADV_DONTDUMP);
   if (huge) (void)madvise(base_, size_, MADV_HUGEPAGE);
 }
@@ -141,7 +144,7 @@ PageMemory::~PageMemory() {
   munmap(base_ - page, size_ + 2 * page);
 }
 
-// --- registrations -------------------------------------------------------------------------------
+// --- registering memory with a device ------------------------------------------------------------
 
 Registration::Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsigned access)
     : mr_(ibv_reg_mr(pd, begin, size, static_cast<int>(access))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that an RDMA device may read and write: page mappings, the count of pinned bytes, and
-// registrations with the device.
+// Memory that an RDMA device may read and write: mapping it, counting pinned bytes, and registering
+// it with the device.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Anonymous memory on pages of its own, so that a device that writes into it shares no page with
-/// other data. A guard page precedes and follows it, and core dumps leave it out. Memory of 2 MiB
-/// and more is aligned to a huge page and requests huge pages, so that each 2 MiB take one entry in
-/// the device's translation tables instead of 512.
+/// Anonymous memory on separate pages, so that no other data is on a page that a device writes to.
+/// A guard page precedes and follows it, and core dumps leave it out. Memory of 2 MiB and more is
+/// aligned to 2 MiB and requests huge pages, so that each 2 MiB take one entry in the device's
+/// translation tables instead of 512.
 class PageMemory {
  public:
   PageMemory() = default;
@@ -42,8 +42,8 @@ class PageMemory {
 std::size_t page_size() noexcept;
 std::size_t round_to_pages(std::size_t size) noexcept;
 
-/// While an object of this class exists, registered_bytes() includes its bytes: those of registered
-/// memory, or an estimate of the size of a queue's rings. Thread-safe.
+/// Adds `bytes` to registered_bytes() for as long as the object exists: the size of registered
+/// memory, or the estimated size of the rings of a queue. Thread-safe.
 class Pinned {
  public:
   Pinned() = default;
@@ -59,26 +59,27 @@ class Pinned {
   std::size_t bytes_ = 0;
 };
 
-/// Number of bytes that this process has pinned through this library at present. Thread-safe.
+/// Returns the number of bytes that this process has pinned through this library at present.
+/// Thread-safe.
 std::uint64_t registered_bytes() noexcept;
 
 /// Limit on the bytes that this process pins for RDMA, checked before memory is allocated.
 struct MemoryLimit {
   std::uint64_t most = 0;     ///< bytes that the whole process may pin; 0: no limit
-  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay unused, for other users of memory
-  /// True if `more` further bytes may be pinned. `idle`: bytes that are pinned but not in use; they
-  /// do not count against the limit.
+  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay free for more important requests
+  /// Returns true if `more` further bytes may be pinned. `idle`: number of bytes that are pinned
+  /// but not in use, which do not count against the limit because they can be freed.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {
     const std::uint64_t all = registered_bytes(), end = most - reserve;
     const std::uint64_t now = all - (idle < all ? idle : all);
     return most == 0 || (now <= end && more <= end - now);
   }
-  /// Returns this limit with a quarter of it reserved, so that new connections still get memory.
-  /// For requests of memory that an existing connection can do without.
+  /// Returns this limit with a quarter of it reserved. To be used for memory that an existing
+  /// connection can do without, so that new connections still get memory.
   MemoryLimit but_a_quarter() const noexcept { return {most, most / 4}; }
 };
 
-/// Returns the failure to report when a MemoryLimit does not allow a pool to get more memory.
+/// Returns the failure that reports that a MemoryLimit does not allow more memory.
 Failure memory_limit_reached();
 bool is_memory_limit(const Failure& failure) noexcept;
 
@@ -94,19 +95,22 @@ class Registration {
 
  private:
   Pinned pinned_;
-  Mr mr_;  // memory region; it is deregistered before pinned_ stops counting its bytes
+  // The memory region; declared last, so that it is deregistered before pinned_ stops counting it.
+  Mr mr_;
 };
 
-/// How often memory was registered, by what it is for.
+/// Numbers of registrations of memory so far, by purpose.
 struct RegistrationCounts {
   std::uint64_t windows = 0;  ///< receive windows
-  std::uint64_t buffers = 0;  ///< bytes to send, receives and control messages, which share slabs
-  std::uint64_t user_memory = 0;  ///< memory of the program, from which it sends without a copy
+  /// Buffers for sent data, receives and control messages, which share slabs.
+  std::uint64_t buffers = 0;
+  std::uint64_t user_memory = 0;  ///< memory of the program that is sent without a copy
 };
 
-/// Explains an ENOMEM or EPERM of a call that wanted to pin about `wanted` bytes. Returns the limit
-/// of the process or system that was reached, as text in parentheses to append to the error; empty
-/// if no limit was found or for another `err`.
+/// Explains the error ENOMEM or EPERM of a call that would have pinned about `wanted` bytes.
+/// Returns a text in parentheses, to append to the error message, that names the limit of the
+/// process or system that was reached; empty if no such limit was found, and for other values of
+/// `err`.
 std::string limit_hint(int err, std::uint64_t wanted);
 
 }}}  // namespace conn::rdma

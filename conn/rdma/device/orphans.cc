@@ -11,8 +11,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// This object is never destroyed: when the process ends, the kernel releases the ids, so that
-// nothing blocks here.
+// The only object of this class is never destroyed, because destroying ids could block the end of
+// the process; the kernel then releases them.
 struct Home {
   ae::Mutex mutex;
   std::vector<Orphans*> families;
@@ -50,7 +50,7 @@ void adopt(Orphans left) noexcept {
     const std::lock_guard lock(here.mutex);
     here.families.push_back(kept);
     are_there = true;
-  } catch (const std::exception&) {  // no memory to list the ids: the kernel releases them
+  } catch (const std::exception&) {  // no memory to store them: the kernel frees them at exit
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Keeps rdma_cm ids whose event loop was destroyed before the kernel was ready to release them.
-// rdma_destroy_id() would block the thread that destroys the loop until then: for 102 s if an iWARP
-// connect to a silent peer is in progress. These orphans belong to the process: a periodic check
-// destroys each as soon as that does not block, and the kernel releases the rest when the process
-// ends.
+// Keeps rdma_cm ids ("orphans") whose event loop was destroyed before the kernel could release
+// them. rdma_destroy_id() would block the thread that destroys the loop: for example for 102 s if
+// an iWARP connect to a silent peer is in progress. Orphans belong to the process. A periodic check
+// destroys each of them as soon as that does not block, and the kernel releases the rest when the
+// process ends.
 
 #include <memory>
 #include <vector>
@@ -16,21 +16,23 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Orphans {
-  /// Event channel of the ids in both vectors; destroyed after them.
+  /// Event channel of the ids in both vectors. It is declared before them, so that it is destroyed
+  /// after them.
   std::shared_ptr<CmChannel> channel;
-  std::vector<CmId> connecting;  ///< ids that cannot be destroyed until their connect has ended
-  std::vector<CmId> parked;      ///< ids that cannot be destroyed until their port is up
+  std::vector<CmId> connecting;  ///< ids that can be destroyed once their connect has ended
+  std::vector<CmId> parked;      ///< ids that can be destroyed once their port is up
   /// Detects that this process is a child of fork(), where the ids belong to the parent.
   ae::MadeHere made_here{};
 
   bool empty() const noexcept { return connecting.empty() && parked.empty(); }
 };
 
-// Takes over the rdma_cm ids in `left`, whose event loop ends, to destroy them later. Thread-safe.
+// Takes over the rdma_cm ids in `left` from an event loop that ends, and destroys them later.
+// Thread-safe.
 void adopt(Orphans left) noexcept;
 bool any_orphans() noexcept;
-/// Destroys the orphans that can be destroyed without blocking. Each loop calls this once a second
-/// while any_orphans().
+/// Destroys those orphans that can be destroyed without blocking. Each loop calls this once a
+/// second while any_orphans() is true.
 void look_after_orphans() noexcept;
 
 }}}  // namespace conn::rdma

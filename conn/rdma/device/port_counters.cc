@@ -46,12 +46,12 @@ std::map<std::string, std::uint64_t> PortCounters::read_all() const {
     for (const auto& [kind, prefix] : {std::pair("/counters", "_"), {"/hw_counters", "_hw_"}}) {
       const std::string folder = folder_ + "/ports/" + port + kind;
       for (const std::string& name : names_in(folder)) {
-        // The file `lifespan` holds no counter, but the maximum age of the values.
+        // The file `lifespan` is no counter: it contains the maximum age of the values.
         if (name == "lifespan") continue;
         std::ifstream file(folder + "/" + name);
         std::string text;
-        // Skips a file that cannot be read. (The text "N/A (no PMA)" of some devices is skipped
-        // below.)
+        // Skips a file that cannot be read. (A file with the text "N/A (no PMA)" of some devices is
+        // skipped below.)
         if (!(file >> text)) continue;
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -40,15 +40,15 @@ Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& 
   attributes.qp_state = state;
   if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
     throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
-  // On InfiniBand, clears bits of the mask that are valid for Ethernet addresses only but that
-  // older kernels set (librdmacm clears them for its own queue pairs).
+  // Older kernels also set bits in the mask that are valid for Ethernet only. On InfiniBand these
+  // must be cleared, as librdmacm does for the queue pairs that it creates.
   constexpr int kEthernetBits = 0xe00000;
   if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
   if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
   apply(wishes.fabric, attributes, mask);
   if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
-  // Allows the peer to write only, whatever access it asked for: the protocol uses no READ and no
-  // atomics.
+  // Allows the peer only RDMA writes, whatever access it requested: the protocol uses no RDMA READ
+  // and no atomics.
   if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
     throw VerbsError(wishes.fabric.asks()
@@ -77,7 +77,7 @@ void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
 
 void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
   ibv_ece ece{};
-  // A failure is ignored: without ECE the connection works as between devices that have none.
+  // A failure is ignored, because the connection also works without ECE.
   if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
 }
 

@@ -5,9 +5,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-// Returns the reason that an aeconn server sends with a reject, after ": ", or "". The data of
-// other servers may be anything, so the text ends before the first byte that is not printable
-// ASCII.
+// Other servers than ours may send any data, so the text ends before the first byte that is not
+// printable ASCII.
 std::string reject_reason_in(std::span<const std::byte> data) {
   std::string text;
   for (const std::byte each : data) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The reason in words that a server gives when it rejects a connection, as the private data of the
+// The text with which a server explains why it rejects a connection. It is the private data of the
 // reject.
 
 #include <cstddef>
@@ -13,11 +13,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Rejects a connection request. The first 100 bytes of `why` are sent to the requester.
+/// Rejects a connection request. Sends `why` to the requester, at most its first 100 bytes.
 void reject(rdma_cm_id* request, std::string_view why) noexcept;
 
-/// Returns ": " and the reason that the private data of a peer's reject contains; "" if it contains
-/// none.
+/// Returns ": " and the text in the private data of a peer's reject; "" if there is no text.
 std::string reject_reason_in(std::span<const std::byte> data);
 
 }}}  // namespace conn::rdma

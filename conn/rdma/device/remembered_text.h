@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A text that takes milliseconds to make, and that many failures in a burst ask for.
+// A cache for one text that takes milliseconds to compute and that is needed for each failure in a
+// burst of failures.
 
 #include <chrono>
 #include <mutex>
@@ -14,14 +15,14 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Keeps a text for one second. May be used from any thread.
 class RememberedText {
  public:
-  /// Returns the text that was kept, or, if it is older than a second, the one that make() returns
-  /// now. Throws what make() throws, and then keeps nothing.
+  /// Returns the cached text or, if it is older than a second, the result of make(), which is then
+  /// cached. Throws what make() throws, and then caches nothing.
   template <class Make>
   std::string get(Make make) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
     constexpr std::chrono::seconds kKept(1);
-    // until_ may lie further away where the clock of a simulation began anew.
+    // until_ is further in the future than kKept only if the clock of a simulation was set back.
     if (now >= until_ || until_ - now > kKept) {
       text_ = make();
       until_ = now + kKept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Watches for the removal of an RDMA device with an rdma_cm id of its own, so that it works
-// whatever else uses the device.
+// Detects the removal of an RDMA device by means of its own rdma_cm id, so that it also works while
+// no connection uses the device.
 
 #include <string>
 #include <string_view>
@@ -15,10 +15,10 @@ class RemovalWatch final : private CmUser {
  public:
   /// Watches no device yet. Throws VerbsError.
   explicit RemovalWatch(CmChannel& channel);
-  /// Watches the device that has this address. Returns false if no device has it. To be called
-  /// once.
+  /// Begins to watch the device that has this address. Returns false if no device has it. May be
+  /// called only once.
   bool begin(SocketAddress address);
-  /// Whether no device is watched any more: it was removed, or begin() has returned false.
+  /// Returns true if no device is watched any more: it was removed, or begin() has returned false.
   bool over() const noexcept { return !id_; }
   bool is_on(std::string_view device) const noexcept { return !over() && device == device_; }
   const std::string& device() const noexcept { return device_; }

@@ -28,8 +28,8 @@ VerbsError::VerbsError(const std::string& what_failed, int err, std::uint64_t me
 std::uint64_t teardown_failures() noexcept { return teardown_failure_count.load(); }
 
 void note_teardown_failure(const char*, int err) noexcept {
-  // The callers pass on return values: rdma_cm functions return -1 and set errno, as do some older
-  // verbs functions; other verbs functions return the errno.
+  // `err` may be any return value: rdma_cm functions and some older verbs functions return -1 and
+  // set errno; other verbs functions return the errno.
   if (err == -1) err = errno;
   assert(err != EBUSY && "an owner was destroyed before its user");
   ++teardown_failure_count;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners of verbs objects. Each owner destroys its object and checks the return code. EBUSY means
-// that an object was destroyed while another still uses it, which is a bug of this library and
-// fails an assertion; any other error has an external cause, such as a device that was pulled out,
-// and is counted in teardown_failures(). In a child of fork() the objects belong to the parent and
-// are not destroyed: the child only closes its copies of the file descriptors, and memory that the
-// libraries allocated stays until the child ends. Creation throws VerbsError, which the set-up
-// paths convert to a Failure or an Error.
+// Smart pointers for verbs objects. Each destroys its object and checks the return code. EBUSY
+// means that another object still uses the destroyed one: this is a bug of this library and fails
+// an assertion. Any other error has an external cause, such as a device that was pulled out, and is
+// counted in teardown_failures(). In a child of fork() the objects belong to the parent and are not
+// destroyed: the child only closes its copies of the file descriptors, and memory that the
+// libraries allocated stays until the child ends. Functions that create objects throw VerbsError.
 
 #include <unistd.h>
 
@@ -27,8 +26,8 @@ class VerbsError : public std::exception {
  public:
   /// Approximate size of a queue pair's rings in bytes.
   static constexpr std::uint64_t kRings = 64 * 1024;
-  /// `memory`: approximate number of bytes that the call wanted to pin; with ENOMEM or EPERM the
-  /// text names the limit that they exceed, if it can be determined.
+  /// `memory`: approximate number of bytes that the call would have pinned. For ENOMEM and EPERM
+  /// the text also names the limit that was reached, if it can be determined.
   VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
   explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
   const char* what() const noexcept override { return failure_.text.c_str(); }
@@ -38,8 +37,8 @@ class VerbsError : public std::exception {
   Failure failure_;
 };
 
-/// Returns the number of calls that failed to destroy a verbs or rdma_cm object since the process
-/// began. Thread-safe.
+/// Returns the number of failed calls to destroy a verbs or rdma_cm object since the process began.
+/// Thread-safe.
 std::uint64_t teardown_failures() noexcept;
 void note_teardown_failure(const char* call, int err) noexcept;
 
@@ -84,8 +83,8 @@ DeviceHandle open_device(ibv_device* device);
 Pd alloc_pd(ibv_context* device);
 CompChannel create_comp_channel(ibv_context* device);
 Srq create_srq(ibv_pd* pd, std::uint32_t depth);
-/// Creates a queue pair. Throws VerbsError; with EINVAL if the driver fails without setting errno
-/// (bnxt_re).
+/// Creates a queue pair. Throws VerbsError; its code is EINVAL if the driver fails without setting
+/// errno (bnxt_re).
 Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
 /// Allocates a type 2 memory window, whose key works on one queue pair only. Returns null and sets
 /// errno on failure.
