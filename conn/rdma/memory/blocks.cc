@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kDropsInTurn = 16;
 
-// Stores the result of failing() in `why`, or out_of_memory() if there is no memory for its text.
+// Stores the result of failure() in `*why`, or out_of_memory() if there is no memory for its text.
 // Does nothing if `why` is null.
 template <typename Failing>
 void tell(Failure* why, Failing failure) noexcept {
@@ -27,7 +27,7 @@ void tell(Failure* why, Failing failure) noexcept {
 
 }  // namespace
 
-// --- taking --------------------------------------------------------------------------------------
+// --- acquiring blocks ----------------------------------------------------------------------------
 
 unsigned BlockPool::order_of(std::size_t size) noexcept {
   const std::size_t units = std::max<std::size_t>((size + kUnit - 1) / kUnit, 1);
@@ -55,8 +55,8 @@ Block* BlockPool::find(std::size_t size, const MemoryLimit& limit, Failure* why,
       return std::exchange(cache.head, std::exchange(cache.head->next, nullptr));
     }
     if (Block* block = take(order)) return block;
-    // Empties the caches and tries again: small blocks may merge into a large one, and a large one
-    // may be split.
+    // Merges the cached blocks and tries again: small blocks may form a large one, and a large
+    // block may be split.
     for (Cache& each : caches_) empty_cache(each, 0);
     if (Block* block = take(order)) return block;
   } else if (Block* block = take_whole(round_to_pages(size))) {
@@ -91,8 +91,9 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   return block;
 }
 
-// Takes the smallest free block of at least this order and splits it in halves until it has this
-// order; the other halves become free blocks. Returns null if no free block is large enough.
+// Takes the smallest free block that is large enough, and splits it in halves until it has the
+// order `order`; the other halves become free blocks. Returns null if no free block is large
+// enough.
 Block* BlockPool::take(unsigned order) noexcept {
   unsigned found = order;
   while (found < kOrders && free_[found] == nullptr) ++found;
@@ -131,7 +132,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    // Allocated before make_slab(), so that a lack of memory shows before a slab exists.
+    // This is allocated before make_slab(), so that a lack of memory shows before a slab exists.
     std::vector<Block> units(whole ? 1 : bytes / kUnit);
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
@@ -140,7 +141,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
     make(whole ? least : wish);
   } catch (const std::exception&) {
     if (whole || wish == least) throw;
-    make(least);  // the wished size failed, but a smaller slab may still be available
+    make(least);  // the larger size failed, but there may be memory for the least size
   }
   slab->whole = whole;
   for (std::size_t i = 0; i < slab->units.size(); ++i) {
@@ -156,7 +157,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   link(all);
 }
 
-// --- giving back ---------------------------------------------------------------------------------
+// --- releasing blocks ----------------------------------------------------------------------------
 
 void BlockPool::release(Block* block) noexcept {
   touched_ = true;
@@ -178,8 +179,8 @@ void BlockPool::put(Block& block) noexcept {
     join(&block);
 }
 
-// Merges the block with the other half of the block that it was split from, if that is free, and
-// repeats this with the result.
+// Frees the block. Merges it with the other half of the block that it was split from if that half
+// is free, and repeats this with the merged block.
 void BlockPool::join(Block* block) noexcept {
   Slab& slab = *block->slab;
   std::size_t index = static_cast<std::size_t>(block - slab.units.data());
@@ -221,7 +222,7 @@ void BlockPool::empty_cache(Cache& cache, std::size_t left) noexcept {
   cache.least = cache.count;
 }
 
-// --- slabs that are empty ------------------------------------------------------------------------
+// --- freeing empty slabs -------------------------------------------------------------------------
 
 bool BlockPool::empty(const Slab& slab) noexcept {
   const Block& first = slab.units.front();
@@ -239,8 +240,8 @@ void BlockPool::drop(std::size_t index) noexcept {
 bool BlockPool::tick(ae::TimePoint now) noexcept {
   if (!touched_) return false;
   std::size_t left = kDropsInTurn;
-  // Puts back the cached blocks that were not needed since the last tick(): as many as the lowest
-  // count since then.
+  // Merges the cached blocks that were not needed since the last tick(): `least` blocks were in the
+  // cache all the time.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];
@@ -280,12 +281,12 @@ void BlockPool::clear() noexcept {
   bytes_ = used_ = 0;
 }
 
-// --- pages ---------------------------------------------------------------------------------------
+// --- the pool of memory mappings -----------------------------------------------------------------
 
 namespace {
 
-// Time for which empty mappings are kept. It is short, because a RegisteredPool kept the memory for
-// a while before it came back here.
+// Time for which empty mappings are kept. It is short, because a RegisteredPool has kept the memory
+// for some time before it releases it to this pool.
 constexpr ae::Duration kKeepPages = std::chrono::seconds(5);
 
 struct PageSlab final : Slab {
@@ -334,7 +335,7 @@ bool PagePool::all_at_rest() const noexcept {
   return at_rest();
 }
 
-// --- registered ----------------------------------------------------------------------------------
+// --- pools of registered memory ------------------------------------------------------------------
 
 RegisteredPool::RegisteredPool(PagePool& pages, ibv_pd* pd, unsigned access, const Config& config)
     : BlockPool(config), pages_(pages), pd_(pd), access_(access) {
@@ -362,8 +363,8 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
     pages_.give_back_all();
     if (!limit.allows(size)) throw VerbsError(memory_limit_reached());
   }
-  // A peer may announce bytes that it never wrote. They must be zeros, not another connection's
-  // data.
+  // Memory that a peer may write into must be zeroed: a peer may claim to have written bytes that
+  // it never wrote, and must not make us read another connection's data.
   const bool peers_see_it = (access_ & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND)) != 0;
   Failure why;
   Block* block =

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Allocates memory in blocks. A block is carved out of a large slab of memory by repeated halving
-// (a buddy system). There are few slabs, because each needs a registration, which is a slow call of
-// the device and costs it one translation entry per page. Free blocks are merged again, and a slab
-// that was empty for a while is freed.
+// Allocates memory in blocks. A block is cut out of a large slab of memory by repeated halving (a
+// buddy allocator). There are few slabs, because each must be registered with the device, which is
+// a slow call and uses one translation entry of the device per page. Free blocks are merged again,
+// and a slab that has been empty for some time is freed.
 //
 //   PagePool          slabs are mappings; one pool for each event loop
 //   RegisteredPool    slabs are registered blocks of a PagePool; three pools for each Domain
 //
-// For use on the loop's thread only. Where a free block is found, no memory is allocated.
+// For use on the loop's thread only. Taking a block that is free already allocates no memory.
 
 #include <array>
 #include <cstddef>
@@ -24,20 +24,21 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Slab;
 
-/// A block of memory from a BlockPool. The caller of acquire() owns the memory until release().
+/// A block of memory from a BlockPool. The caller of acquire() may use the memory until release().
 struct Block {
   std::byte* data = nullptr;
   Slab* slab = nullptr;
-  /// The next block in the owner's list; in a free block, the next one in the pool's list.
+  /// In a free block: links of the pool's list of free blocks. In an acquired block: for the
+  /// owner's use.
   Block* next = nullptr;
   Block* previous = nullptr;
   std::uint32_t size = 0;
-  /// Numbers of bytes, from the front of the block, that a StagingQueue has filled, that it has
-  /// posted to the device, and that the device has completed: completed <= posted <= filled.
+  /// Used by StagingQueue: numbers of bytes, from the start of the block, that were filled, that
+  /// were posted to the device, and that the device has completed. completed <= posted <= filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
-  std::uint8_t order = 0;  ///< size as a power of two: 4 KiB << order
+  std::uint8_t order = 0;  ///< the size of the block is 4 KiB << order
   bool free = false;
-  bool dirty = false;  ///< whether the block may contain nonzero bytes
+  bool dirty = false;  ///< true if the block may contain nonzero bytes
 };
 
 struct Slab {
@@ -48,29 +49,32 @@ struct Slab {
   std::byte* base = nullptr;
   std::size_t size = 0;
   ibv_mr* mr = nullptr;  ///< registration of the slab; null in a PagePool
-  /// One entry for each 4 KiB of the slab; the entry of a block's first 4 KiB represents the block.
+  /// One element for each 4 KiB of the slab; the element of a block's first 4 KiB represents the
+  /// block. A slab with `whole` has one element only.
   std::vector<Block> units;
-  bool whole = false;  ///< whether the slab is a single block, larger than kLargest
-  /// When tick() first found the slab empty; zero: it is in use, or was not checked yet.
+  bool whole = false;  ///< true if the slab is a single block, larger than BlockPool::kLargest
+  /// Time at which tick() first found the slab empty; zero: the slab is in use or was not checked
+  /// yet.
   ae::TimePoint empty_since{};
 };
 
 class BlockPool {
  public:
   static constexpr std::size_t kUnit = 4096;
-  /// Number of block sizes: 4 KiB to 2 MiB, each twice the one before. A longer block is a slab of
-  /// its own.
+  /// Number of block sizes: 4 KiB to 2 MiB, each twice as large as the one before. A larger block
+  /// is a slab of its own.
   static constexpr unsigned kOrders = 10;
   static constexpr std::size_t kLargest = kUnit << (kOrders - 1);
 
   struct Config {
     std::size_t first = 256 * 1024;  ///< size of the first slab
-    /// Largest size of a slab. A new slab is about as large as all existing ones together, from
-    /// `first` up to this size; a longer block gets a slab of its own size.
+    /// Largest size in bytes of a slab. A new slab is about as large as all existing ones together,
+    /// but not smaller than `first` and not larger than this. Only a slab for a larger block is as
+    /// large as that block.
     std::size_t largest = kLargest;
     ae::Duration keep{};  ///< time for which an empty slab is kept
-    /// Keep released blocks in a cache instead of merging them, because blocks are acquired and
-    /// released all the time.
+    /// True: released blocks are kept in a cache and not merged at once. For pools whose blocks are
+    /// acquired and released all the time.
     bool cache = false;
   };
   explicit BlockPool(const Config& config) : config_(config) {}
@@ -78,25 +82,25 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
   virtual ~BlockPool() = default;
 
-  /// Returns a block of at least `size` bytes. Returns null if there is no memory, `limit` does not
-  /// allow the slab that would be needed, or the block would use what `limit` reserves; if `why` is
-  /// given, it then receives the reason. `slab`: maximum size of a slab that is created for the
-  /// block; 0: the usual size.
+  /// Returns a block of at least `size` bytes. Returns null, and stores the reason in `*why` if
+  /// `why` is not null, in these cases: there is no memory; `limit` does not allow the slab that
+  /// would be needed; the block would use memory that `limit` reserves. `slab`: maximum size in
+  /// bytes of a slab that is created for the block; 0: the usual size.
   Block* acquire(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr,
                  std::size_t slab = 0) noexcept;
-  /// Like acquire(), but all bytes of the block are zero.
+  /// Does what acquire() does, and returns a block in which all bytes are zero.
   Block* acquire_zeros(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr) noexcept;
   void release(Block* block) noexcept;
 
-  /// Call this about once a second. Empties the cache of blocks that were not needed since the last
-  /// call, and frees slabs that have been empty for Config::keep. Freeing a slab is a slow call, so
-  /// one call frees only a few. Returns true if more slabs are due.
+  /// Call it about once a second. Merges cached blocks that were not needed since the last call,
+  /// and frees slabs that have been empty for Config::keep. One call frees only a few slabs,
+  /// because that is slow. Returns true if more slabs can be freed: call it again soon.
   bool tick(ae::TimePoint now) noexcept;
   /// Frees all empty slabs.
   void give_back() noexcept;
   /// Frees one empty slab. Returns false if there was none.
   bool give_back_one() noexcept;
-  /// True if no block is cached and no slab is empty, so that tick() has nothing to do.
+  /// Returns true if no block is cached and no slab is empty, so that tick() has nothing to do.
   bool at_rest() const noexcept;
 
   std::size_t bytes() const noexcept { return bytes_; }  ///< number of bytes in all slabs
@@ -115,7 +119,7 @@ class BlockPool {
  private:
   struct Cache {
     Block* head = nullptr;
-    // Number of blocks in this cache now, and the lowest number since the last tick().
+    // Number of blocks in this cache now, and the smallest such number since the last tick().
     std::size_t count = 0, least = 0;
   };
   static unsigned order_of(std::size_t size) noexcept;
@@ -133,7 +137,7 @@ class BlockPool {
 
   Config config_;
   std::size_t bytes_ = 0, used_ = 0;
-  bool touched_ = false;  // whether tick() may find something to free
+  bool touched_ = false;  // true if tick() may have something to free
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::array<Block*, kOrders> free_{};
   std::array<Cache, kOrders> caches_{};
@@ -141,17 +145,19 @@ class BlockPool {
 
 class RegisteredPool;
 
-/// The memory of one event loop: RegisteredPools take blocks from it and register them.
+/// The memory mappings of one event loop. RegisteredPools take blocks from this pool and register
+/// them as their slabs.
 class PagePool final : public BlockPool {
  public:
   PagePool();
   ~PagePool() override;
   /// tick_all(), give_back_all() and all_at_rest() do what tick(), give_back() and at_rest() do,
-  /// for this pool and all RegisteredPools that use it.
+  /// for this pool and for all RegisteredPools that take memory from it.
   bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
-  /// Counts the registrations for all protection domains that use this pool.
+  /// Returns the numbers of registrations in all protection domains that take memory from this
+  /// pool.
   RegistrationCounts& registrations() noexcept { return registrations_; }
   const RegistrationCounts& registrations() const noexcept { return registrations_; }
 
@@ -164,7 +170,8 @@ class PagePool final : public BlockPool {
   RegistrationCounts registrations_;
 };
 
-/// A pool of registered blocks, for one protection domain and one set of access rights.
+/// A pool of blocks that are registered with the device, in one protection domain and with one set
+/// of access rights.
 class RegisteredPool final : public BlockPool {
  public:
   /// Creates a pool that takes memory from `pages` and registers it in the protection domain `pd`,
@@ -173,8 +180,8 @@ class RegisteredPool final : public BlockPool {
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }
   static std::uint32_t rkey(const Block& block) noexcept { return block.slab->mr->rkey; }
-  /// Deregisters all slabs, so that the device can be closed. Blocks that are still acquired become
-  /// ordinary memory.
+  /// Deregisters all slabs, so that the device can be closed. Blocks that are still acquired stay
+  /// valid as ordinary memory.
   void leave_device() noexcept;
 
  protected:

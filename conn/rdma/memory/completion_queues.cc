@@ -11,16 +11,17 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Bytes of one completion in a queue's ring, on most devices.
+// Bytes of one entry in the ring of a completion queue, on most devices.
 constexpr std::size_t kEntryBytes = 64;
-// The first queue is for a few connections. A loop that needs a second one is a server, whose
-// connections need 32 to 40 entries each. On devices that allow at most 64 Ki entries per queue,
-// eight queues are then enough for ten thousand connections.
+// Least numbers of entries of the first queue of a loop, and of each further one. The first queue
+// suffices for a few connections. A loop that needs a second queue is a server; its connections
+// need 32 to 40 entries each, so that eight queues of at most 64 Ki entries are enough for 10,000
+// connections.
 constexpr std::uint32_t kFirstEntries = 2048, kSecondEntries = 32000;
 constexpr ae::Duration kKeepQueue = std::chrono::seconds(45);
 
-// Rounds the number of entries up to 2^n - 1, because most drivers create queues of 2^n or 2^n - 1
-// entries; at most `most`.
+// Rounds the number of entries up to 2^n - 1, but not above `most`. Most drivers create queues of
+// 2^n or 2^n - 1 entries, so the further entries cost nothing.
 std::uint32_t rounded(std::uint64_t entries, std::uint32_t most) noexcept {
   std::uint64_t size = 1;
   while (size - 1 < entries) size *= 2;
@@ -62,7 +63,7 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
   try {
     queue = std::make_unique<CompletionQueue>(device_, rounded(std::max(wish, least), limit),
                                               channel_.get(), vector_);
-  } catch (const VerbsError&) {  // no memory for such a deep queue: creates the smallest one
+  } catch (const VerbsError&) {  // no memory for so many entries: creates the smallest queue
     queue =
         std::make_unique<CompletionQueue>(device_, rounded(least, limit), channel_.get(), vector_);
   }
@@ -72,8 +73,8 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
 }
 
 std::size_t CompletionQueues::take_events() noexcept {
-  // Reads no more events than there are outstanding requests to arm, each of which causes one event
-  // at most. This saves a read that would only find the channel empty.
+  // Reads at most as many events as are outstanding: each call of arm() causes at most one. This
+  // saves a last read that would find the channel empty.
   std::size_t taken = 0;
   for (std::size_t most = std::max<std::size_t>(events_due_, 1); most != 0; --most) {
     ibv_cq* cq = nullptr;
@@ -110,7 +111,7 @@ void CompletionQueues::look_again(CompletionQueue& queue) noexcept {
 }
 
 void CompletionQueues::tick(ae::TimePoint now) noexcept {
-  for (std::size_t i = queues_.size(); i-- > 1;) {  // never frees queues_[0]
+  for (std::size_t i = queues_.size(); i-- > 1;) {  // queues_[0] is never freed
     CompletionQueue& queue = *queues_[i];
     if (queue.leased != 0) continue;
     if (queue.unused_since == ae::TimePoint{}) queue.unused_since = now;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The completion queues of one event loop on one device. Each has enough entries for all requests
-// that can complete on it. Queues are never resized: some drivers cannot, and one loses the ring
-// that is in use. When all queues are full, another one is created that is as deep as all others
-// together, so there are few of them for any number of connections. Only queues that are not armed
-// (have requested no event) are polled.
+// that can complete on it. Queues are never resized: some drivers cannot do that, and one loses the
+// ring that is in use. When all queues are full, another one is created with as many entries as all
+// others together, so there are few queues for any number of connections. Only queues that are not
+// armed (that have not requested an event) are polled.
 
 #include <array>
 #include <cstddef>
@@ -24,24 +24,25 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The largest number of completions that one poll takes from a queue.
 inline constexpr int kPollBatch = 32;
 
-/// A completion queue, and the number of its entries that are leased to queue pairs.
+/// A completion queue, and the number of its entries that are reserved ("leased") for queue pairs.
 struct CompletionQueue {
   CompletionQueue(const Device& device, std::uint32_t entries, ibv_comp_channel* channel,
                   int vector);
   Cq cq;
   Pinned ring;
   std::uint32_t leased = 0;
-  /// Completions that were polled but not dispatched yet, in order. If the queue is polled from
-  /// within a dispatch, that poll processes these first.
+  /// Completions that were polled and may not be dispatched yet, in order. If a handler polls the
+  /// queue again, that nested poll dispatches these first, so that the order is kept.
   std::array<ibv_wc, kPollBatch> polled;
-  // Range of indices in `polled` of the completions not dispatched yet.
+  // The completions that are not dispatched yet are polled[next] to polled[end - 1].
   std::uint32_t next = 0, end = 0;
-  bool event_due = false;  // whether the queue was armed and the event of that was not taken yet
-  // When tick() first found the queue unused; zero: it is in use, or was not checked yet.
+  bool event_due = false;  // true if an event was requested and not taken from the channel yet
+  // Time at which tick() first found the queue unused; zero: it is in use, or was not checked yet.
   ae::TimePoint unused_since{};
 };
 
-/// Reserves entries of a completion queue for all requests that one queue pair can have posted.
+/// Reserves entries of a completion queue for all requests that one queue pair can have posted at a
+/// time, until the object is destroyed.
 class CqLease {
  public:
   CqLease() = default;
@@ -59,7 +60,7 @@ class CqLease {
   ~CqLease() {
     if (queue_ != nullptr) queue_->leased -= entries_;
   }
-  /// Reserves `more` further entries, which must be free in the completion queue.
+  /// Reserves `more` further entries. That many entries of the completion queue must be free.
   void enlarge(std::uint32_t more) noexcept {
     queue_->leased += more;
     entries_ += more;
@@ -74,18 +75,18 @@ class CqLease {
 
 class CompletionQueues {
  public:
-  /// Creates the channel that the events of the queues arrive on. `device` must outlive this
-  /// object; `vector` is the completion vector of all queues. Throws VerbsError.
+  /// Creates the completion channel, on which the events of all queues arrive. `device` must
+  /// outlive this object. `vector`: completion vector (interrupt) of all queues. Throws VerbsError.
   CompletionQueues(const Device& device, int vector);
 
   int fd() const noexcept { return channel_->fd; }
-  /// Reserves `entries` entries of one queue, and creates a queue if no existing one has so many
-  /// free. `common`: number of completions of shared receives, which may arrive on any queue, so
-  /// that each must have room for them too. Throws VerbsError if no queue of that depth is
-  /// available.
+  /// Reserves `entries` entries of one queue, and creates a queue if no existing one has enough
+  /// free entries. `common`: number of shared receives; their completions may arrive on any queue,
+  /// so each queue must have entries for all of them, too. Throws VerbsError if a queue cannot be
+  /// created.
   CqLease lease(std::uint32_t entries, std::uint32_t common);
-  /// Returns the queues that are not armed: no event will report their completions, so they must be
-  /// polled. arm() and take_events() change the returned vector.
+  /// Returns the queues that are not armed: no event announces their completions, so they must be
+  /// polled. The vector changes in arm(), look_again(), lease(), take_events() and tick().
   const std::vector<CompletionQueue*>& unarmed() const noexcept { return unarmed_; }
   /// Takes the pending events from the channel and returns their number. The queues of these events
   /// are no longer armed.
@@ -94,21 +95,21 @@ class CompletionQueues {
   CompletionQueue* only_unarmed() const noexcept {
     return unarmed_.size() == 1 ? unarmed_.front() : nullptr;
   }
-  /// Arms that queue, which the caller must poll once more before the loop sleeps. Returns false if
-  /// the device does not respond.
+  /// Arms the only unarmed queue. The caller must poll it once more before the loop sleeps. Returns
+  /// false if the device fails to arm it.
   bool arm(CompletionQueue& queue) noexcept {
     if (!queue.cq.arm()) return false;
     unarmed_.clear();
     if (!std::exchange(queue.event_due, true)) ++events_due_;
     return true;
   }
-  /// Arms all unarmed queues and returns them; the caller must poll them once more before the loop
-  /// sleeps. Sets `lost` if the device does not respond.
+  /// Arms all unarmed queues and returns them. The caller must poll them once more before the loop
+  /// sleeps. Sets `lost` to true if the device fails to arm a queue.
   const std::vector<CompletionQueue*>& arm(bool& lost) noexcept;
-  /// Counts an armed queue as unarmed again, because it may hold completions that the poll after
-  /// arm() did not take.
+  /// Counts an armed queue as unarmed again, so that it is polled: the poll after arm() may have
+  /// left completions in it.
   void look_again(CompletionQueue& queue) noexcept;
-  /// Frees queues that no queue pair has used for a while; the first queue is kept.
+  /// Frees queues that no queue pair has used for some time. The first queue is never freed.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept;
   const std::vector<std::unique_ptr<CompletionQueue>>& all() const noexcept { return queues_; }
@@ -116,9 +117,10 @@ class CompletionQueues {
  private:
   const Device& device_;
   int vector_;
-  CompChannel channel_;  // channel on which the events of queues_ arrive; must outlive them
+  CompChannel channel_;  // the completion channel; declared before queues_, which it must outlive
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  std::vector<CompletionQueue*> unarmed_, arming_;  // each has capacity for all queues
+  // Each has capacity for all queues, so that adding one cannot throw.
+  std::vector<CompletionQueue*> unarmed_, arming_;
   std::size_t events_due_ = 0;
 };
 

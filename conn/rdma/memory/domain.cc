@@ -10,10 +10,11 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Time for which empty slabs and unused keys are kept, so that repeated bursts of connections find
-// them. Including the time until tick() notices, they are freed a minute after the last burst.
+// Time for which empty slabs and unused keys are kept, so that the next burst of connections can
+// use them. They are freed about a minute after the last burst, because tick() notices late that
+// they are unused.
 constexpr ae::Duration kKeepUnused = std::chrono::seconds(45);
-// Bytes of send memory that a domain of one connection begins with.
+// Bytes of memory for sending in the first slab of a domain with one connection.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {
@@ -70,7 +71,7 @@ BoundKey Domain::take_key() {
 void Domain::keep_key(BoundKey key) noexcept {
   try {
     keys_.push_back(std::move(key));
-  } catch (const std::bad_alloc&) {  // no memory to list the key in keys_: it is freed
+  } catch (const std::bad_alloc&) {  // no memory to store the key: it is freed
   }
 }
 

@@ -20,7 +20,7 @@ ibv_qp_init_attr ask_for(const QueuePairShape& shape, const CqLease& lease) noex
 }
 
 Pinned pin_rings(const ibv_qp_cap& cap) noexcept {
-  constexpr std::size_t kRequest = 128;  // approximate bytes of one request on a send queue
+  constexpr std::size_t kRequest = 128;  // approximate size in bytes of one slot of a send queue
   return Pinned(cap.max_send_wr * (kRequest + cap.max_inline_data) +
                 cap.max_recv_wr * kControlSize);
 }

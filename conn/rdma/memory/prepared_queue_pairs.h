@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Queue pairs that are prepared for future connections, each with the key and the memory of the
-// connection's first receive window. The steps that take a device longest are thus done while the
-// loop is idle, not while hundreds of connections arrive.
+// Queue pairs that are created in advance for future connections, each with memory for the
+// connection's first receive window. The slowest calls are thus made while the loop is idle, not
+// while hundreds of connections arrive.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The parameters that a queue pair is created with. Queue pairs of the same shape are
+/// The parameters with which a queue pair is created. Queue pairs of equal shape are
 /// interchangeable.
 struct QueuePairShape {
-  /// Protection domain of the queue pair, shared by a loop's connections.
+  /// Protection domain of the queue pair, which the connections of the loop share.
   const Domain* domain = nullptr;
   std::uint32_t sends = 0;        ///< number of requests that the send queue can hold
   std::uint32_t inline_data = 0;  ///< bytes of inline data to request; the device may give less
@@ -30,15 +30,16 @@ struct QueuePairShape {
 struct PreparedQueuePair {
   QueuePairShape shape;
   CqLease lease;
-  Qp qp;  ///< queue pair in state RESET; destroyed before its `lease`
+  Qp qp;  ///< queue pair in state RESET; declared after `lease`, so that it is destroyed first
   ibv_qp_cap cap{};
   Pinned rings;
 };
 
-/// Returns the attributes for ibv_create_qp(), without receives of the queue pair's own and with
-/// one piece of memory for each send.
+/// Returns the attributes for ibv_create_qp(): without a receive queue, and with one piece of
+/// memory (scatter/gather entry) for each send. The caller may change them.
 ibv_qp_init_attr ask_for(const QueuePairShape& shape, const CqLease& lease) noexcept;
-/// Counts the approximate size of a queue pair's rings as pinned memory, while the result exists.
+/// Counts the approximate size of a queue pair's rings as pinned memory for as long as the result
+/// exists.
 Pinned pin_rings(const ibv_qp_cap& cap) noexcept;
 
 class PreparedQueuePairs {
@@ -50,15 +51,15 @@ class PreparedQueuePairs {
 
   std::size_t size() const noexcept { return ready_.size(); }
   std::size_t count(const QueuePairShape& shape) const noexcept;
-  /// Stores a prepared queue pair. Also acquires the memory of its first receive window, of
-  /// `window` bytes, and keeps it. Throws VerbsError or std::bad_alloc.
+  /// Stores a prepared queue pair, and acquires `window` bytes of memory for its first receive
+  /// window. Throws VerbsError or std::bad_alloc.
   void add(PreparedQueuePair made, Domain& domain, std::uint32_t window, const MemoryLimit& limit);
-  /// Takes a queue pair of this shape, and releases its window's memory to the pool for the caller
-  /// to acquire. Returns no value if there is no such queue pair.
+  /// Removes a queue pair of this shape and returns it. Releases the memory of its window to the
+  /// pool, where the caller can acquire it. Returns no value if there is no such queue pair.
   std::optional<PreparedQueuePair> take(const QueuePairShape& shape) noexcept;
   /// Destroys one prepared queue pair. Returns false if there was none.
   bool drop_one() noexcept;
-  /// Destroys the prepared queue pairs of a domain that is no longer shared.
+  /// Destroys all prepared queue pairs of the domain.
   void drop_of(const Domain& domain) noexcept;
   void clear() noexcept;
 

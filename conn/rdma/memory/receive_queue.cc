@@ -52,8 +52,9 @@ int ReceiveQueue::replenish() noexcept {
     ibv_recv_wr* bad = nullptr;
     const int err = post_error(srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
                                                : ibv_post_recv(qp_, requests.data(), &bad));
+    // If the driver does not say which request failed, none of them counts as posted.
     const auto posted = err == 0         ? count
-                        : bad == nullptr ? 0  // none, if the driver does not say which one failed
+                        : bad == nullptr ? 0
                                          : static_cast<std::size_t>(bad - requests.data());
     for (std::size_t i = 0; i < posted; ++i) posted_[free_[--free_count_]] = ++posts_;
     if (err != 0) return err;

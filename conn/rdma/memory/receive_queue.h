@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Receives (posted buffers for incoming messages) of 32 bytes each, for a shared receive queue or
-// for one queue pair. After use they are posted again, many with one call.
+// Receives (buffers that are posted for incoming messages) of 32 bytes each, for a shared receive
+// queue or for one queue pair. After use they are posted again, many with one call.
 //
 // When a queue pair is destroyed, receives of a shared queue may be lost: some devices free them
 // without a completion (mlx5 and hns if the completion is still in the queue, bnxt_re if the
-// hardware flushed them). Shared receives are consumed in the order in which they were posted. So a
-// receive that has not completed a while after a later one did is lost, and is posted again.
+// hardware flushed them). Shared receives are consumed in the order in which they were posted. So
+// if a receive has not completed some time after a later one has, it is lost, and its buffer is
+// posted again.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Bit of a work request's wr_id that is set for receives and clear for sends.
 inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
-/// Bit of a wr_id that is also set for receives in a queue pair's own receive queue; their
+/// Additional bit of a work request's wr_id for receives in a queue pair's own receive queue. Their
 /// completions may arrive after the queue pair was destroyed.
 inline constexpr std::uint64_t kOwnReceiveId = std::uint64_t{1} << 62;
 
@@ -36,8 +37,8 @@ class ReceiveQueue {
   void attach(ibv_qp* qp) noexcept { qp_ = qp; }
 
   std::span<const std::byte> buffer(std::uint32_t slot, std::uint32_t length) const noexcept;
-  /// Records that the receive in `slot` has completed, so that the next replenish() posts it again.
-  /// Returns false if it was not posted.
+  /// Records that the receive with index `slot` has completed, so that the next replenish() posts
+  /// it again. Returns false if this receive was not posted.
   bool consumed(std::uint32_t slot) noexcept {
     if (slot >= posted_.size() || posted_[slot] == 0) return false;
     if (posted_[slot] > newest_consumed_) newest_consumed_ = posted_[slot];
@@ -50,11 +51,12 @@ class ReceiveQueue {
   int replenish() noexcept;
   std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(posted_.size()); }
 
-  /// For a shared queue: declares those receives lost that a later one had overtaken (completed
-  /// before them) at the last call and that still have not completed; replenish() posts them again.
-  /// Returns how many. All completion queues must have been polled empty since the last call.
+  /// For a shared queue: finds the receives that a later one had overtaken (completed before them)
+  /// at the last call and that still have not completed. They count as lost, and replenish() posts
+  /// them again. Returns their number. All completion queues must have been polled until empty
+  /// since the last call.
   std::size_t take_lost() noexcept;
-  /// True if a receive was overtaken by a later one, which completed first, so that take_lost() may
+  /// Returns true if a receive has not completed although a later one has, so that take_lost() may
   /// find it lost.
   bool has_overtaken() const noexcept { return came_back_ != newest_consumed_; }
 
@@ -67,15 +69,16 @@ class ReceiveQueue {
 
   RegisteredPool& pool_;
   Block* memory_;
-  // For each receive, its position in the order of posting, from 1; 0: it is not posted.
+  // For each receive, its number in the order of posting, counted from 1; 0: it is not posted now.
   std::vector<std::uint64_t> posted_;
-  // The receives that are not posted are the first free_count_ elements.
+  // The first free_count_ elements are the indices of the receives that are not posted now.
   std::vector<std::uint32_t> free_;
   std::size_t free_count_;
   std::uint64_t posts_ = 0;
-  std::uint64_t newest_consumed_ = 0;  // highest position of a receive that completed
-  // Number of receives that completed or were declared lost. If none was overtaken, these are the
-  // positions up to newest_consumed_.
+  // Highest number, in the order of posting, of a receive that completed.
+  std::uint64_t newest_consumed_ = 0;
+  // Number of receives that completed or were declared lost. It equals newest_consumed_ if no
+  // receive was overtaken.
   std::uint64_t came_back_ = 0;
   // Value of newest_consumed_ at the last take_lost(); 0: not called yet.
   std::uint64_t overtaken_ = 0;

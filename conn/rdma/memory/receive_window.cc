@@ -13,8 +13,8 @@ WindowBuffer ReceiveWindow::buffer() noexcept {
   buffer.data = block_->data;
   buffer.length = length_;
   buffer.address = reinterpret_cast<std::uintptr_t>(block_->data);
-  // For a bound window, the key that the next bind will give it: this is computed before the bind,
-  // and the window is announced only afterwards.
+  // If the key must be bound, this is the key after the bind, which is not posted yet. The peer
+  // learns the key only after the bind request was posted.
   buffer.key = key_.window ? ibv_inc_rkey(key_.rkey) : RegisteredPool::rkey(*block_);
   buffer.owner = this;
   return buffer;

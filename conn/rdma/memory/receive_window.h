@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A receive window: memory that the peer writes into, and the key that allows it to. If the device
-// supports memory windows of type 2, the key is bound to one queue pair. Otherwise it is the key of
-// the whole memory region, which then belongs to the domain of one connection or of peers that
-// trust each other.
+// A receive window: memory that the peer writes into, and the key (rkey) with which it may do so.
+// If the device supports memory windows of type 2, the key is bound to one queue pair. Otherwise it
+// is the key of the whole memory region; the protection domain then belongs to one connection, or
+// to peers that trust each other.
 //
 //   kFree -> kToBind -> kBinding -> kUsable -> kToInvalidate -> kInvalidating -> kFree
 //   kFree -> kUsable -> kFree                                     with a region's key
 //
-// A bound key must be invalidated before its memory may be used for another peer.
+// A bound key must be invalidated before the memory may be used for another peer.
 
 #include <cstdint>
 
@@ -25,11 +25,11 @@ class ReceiveWindow {
  public:
   enum class State : std::uint8_t {
     kFree,
-    /// The window's key must be bound to the queue pair; the request for that is not posted yet.
+    /// The window's key must be bound to the queue pair, and the bind request is not posted yet.
     kToBind,
-    kBinding,  ///< the request that binds the window's key is posted, but has not completed
+    kBinding,  ///< the bind request is posted and has not completed
     kUsable,
-    /// The window is no longer needed; the request that invalidates its key is not posted yet.
+    /// The window is no longer needed, and the request that invalidates its key is not posted yet.
     kToInvalidate,
     kInvalidating,
   };
@@ -42,36 +42,37 @@ class ReceiveWindow {
   bool waits_for_key() const noexcept {
     return state_ == State::kToBind || state_ == State::kToInvalidate;
   }
-  /// True if request number `sequence` on the send queue binds the key of this window and has not
-  /// completed.
+  /// Returns true if request number `sequence` on the send queue binds the key of this window and
+  /// has not completed.
   bool is_bound_by(std::uint32_t sequence) const noexcept {
     return state_ == State::kBinding && sequence_ == sequence;
   }
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
-  /// Returns true if the window has a key of its own; a free window keeps it for its next use if
-  /// the key cannot be handed on to other connections.
+  /// Returns true if the window has its own memory window and key. A free window keeps them for its
+  /// next use if other connections cannot use them (Domain::hands_keys_on()).
   bool has_key() const noexcept { return static_cast<bool>(key_.window); }
-  /// Returns the number of bytes that the peer may write. The window's memory is whole pages.
+  /// Returns the number of bytes that the peer may write. (The memory itself may be larger.)
   std::uint32_t length() const noexcept { return length_; }
   WindowBuffer buffer() noexcept;
 
-  /// Acquires memory for the window, and also a key if the domain binds keys. Throws VerbsError.
+  /// Acquires memory for the window, and a key if the domain binds keys. Throws VerbsError.
   void open(Domain& domain, std::uint32_t length, const MemoryLimit& limit);
-  /// Call it when the window is no longer needed. Returns true if its memory was released, false if
-  /// its key must be invalidated first (state kToInvalidate).
+  /// Call it when the window is no longer needed. Returns true if the memory was released; false if
+  /// the key must be invalidated first (state kToInvalidate).
   bool retire() noexcept;
-  /// Fills in the work request that binds the key (in state kToBind) or invalidates it
-  /// (kToInvalidate).
+  /// Fills in the work request that binds the key (in state kToBind) or invalidates it (in state
+  /// kToInvalidate).
   void fill(ibv_send_wr& request) noexcept;
   /// Records that the work request from fill() was posted, as number `sequence` of the send queue.
   void posted(std::uint32_t sequence) noexcept;
-  /// Records that all sends up to number `sequence` have completed. Returns true if that changed
-  /// the state.
+  /// Records that all requests on the send queue up to number `sequence` have completed. Returns
+  /// true if that changed the state.
   bool completed(std::uint32_t sequence, Domain& domain) noexcept;
-  /// drop_key() and drop() release a window when its queue pair ends: call drop_key() before the
-  /// queue pair is destroyed, and drop(), which releases the memory, afterwards.
+  /// drop_key() and drop() release a window when its queue pair ends. Call drop_key() before the
+  /// queue pair is destroyed, and drop(), which releases the memory, afterwards, when the device
+  /// can no longer write into it.
   void drop_key() noexcept { key_ = {}; }
   void drop() noexcept;
 

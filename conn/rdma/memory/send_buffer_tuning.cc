@@ -7,16 +7,17 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Number of bytes to confirm in one measurement, as a multiple of size().
+// Multiples of size(): kRounds, the number of bytes confirmed in one measurement; kSettled, the
+// number confirmed between a change of size() and the next measurement.
 constexpr std::uint64_t kRounds = 4;
 constexpr std::uint64_t kSettled = 4;
-// Number of measurements before a larger size is tried: a burst that ends earlier would not benefit
-// from it.
+// Number of measurements before a larger size is tried. A burst that ends earlier would not benefit
+// from a larger size.
 constexpr unsigned kMeasures = 16;
 // Factor by which the rate of confirmed bytes must rise for a larger size to be worth its memory.
 constexpr double kGain = 1.03;
-// After a trial without gain, the next one waits this many times as long as the trial's measurement
-// took. The wait at least doubles after each further trial without gain, up to kLongestPause.
+// Pause after a trial without gain, as a multiple of the duration of the trial's measurement. The
+// pause at least doubles after each further trial without gain, up to kLongestPause.
 constexpr int kPause = 16;
 constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 
@@ -32,9 +33,8 @@ void SendBufferTuning::watch(ae::TimePoint now) noexcept {
 void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
                              const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
-  // The writer has not lacked space while twice the size was confirmed, which is longer than a wait
-  // for the peer's next receive window. So something else limits the stream, or the stream has
-  // paused.
+  // on_full() was not called while twice size() was confirmed, which is longer than a wait for the
+  // peer's next receive window. So something else limits the stream, or the stream has paused.
   if (since_full_ > std::size_t{2} * size_) {
     since_full_ = 0;
     began_ = false;
@@ -48,7 +48,7 @@ void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    // Waits until the peer has adapted its receive windows.
+    // Gives the peer time to adapt its receive windows to the larger size.
     if (counted_ < kSettled * size_) return;
     stage_ = Stage::kTrying;
     begin_ = now;

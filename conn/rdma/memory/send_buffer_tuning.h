@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides how many bytes one connection may hold that the device has not confirmed. The throughput
-// of a stream is at most this many bytes per confirmation delay. That delay is not known in
-// advance, so a larger size is tried, and kept if more bytes per second were confirmed with it.
-// This class reads no clock and allocates no memory: its size() is only a limit for the blocks that
-// the connection acquires one by one and releases as bytes are confirmed.
+// Decides how large the send buffer of one connection is: how many bytes may be accepted from the
+// user and not yet confirmed by the device. The throughput of a stream is at most this many bytes
+// per confirmation delay. The delay is not known in advance, so a larger size is tried, and kept if
+// more bytes per second were confirmed with it. This class reads no clock and allocates no memory:
+// its size() is only a limit for the blocks that the connection acquires one by one and releases as
+// bytes are confirmed.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,31 +22,32 @@ class SendBufferTuning {
   SendBufferTuning(std::uint32_t usual, std::uint32_t most) noexcept
       : usual_(usual), most_(most < usual ? usual : most), size_(usual) {}
 
-  /// Returns the largest number of bytes that the connection may have accepted while the device has
-  /// not confirmed them.
+  /// Returns the size of the send buffer: the largest number of bytes that the connection may have
+  /// accepted and that the device has not confirmed yet.
   std::uint32_t size() const noexcept { return size_; }
 
-  /// Reports that the writer has more bytes than size() allows, while all accepted ones are posted
-  /// to the device.
+  /// Call when the writer has more bytes than size() allows and all accepted bytes are posted: then
+  /// size() limits the throughput.
   void on_full(ae::TimePoint now) noexcept {
     full_at_ = now;
     since_full_ = 0;
     if (stage_ == Stage::kResting && now >= again_at_) watch(now);
   }
-  /// Reports that the device has confirmed `bytes` bytes. This may increase size(), the size of the
-  /// send buffer, but only if at most half of all the memory that `limit` allows is then in use.
+  /// Call when the device has confirmed `bytes` bytes. This may increase size(), but only if at
+  /// most half of the memory that `limit` allows is in use then.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     if (stage_ != Stage::kResting) [[unlikely]]
       count(bytes, now, limit);
   }
-  /// Reports a write while no earlier bytes are waiting or in flight. Resets size() to its initial
-  /// value if on_full() was not called for a second. `now`: a function that returns the time, which
-  /// is called only if it matters.
+  /// Call for a write while no earlier bytes are waiting or in flight. Resets size() to its initial
+  /// value if on_full() was not called for a second. `now`: a function that returns the time; it is
+  /// called only if the time is needed.
   template <class Now>
   void on_idle_write(Now now) noexcept {
     if ((size_ != usual_ || stage_ != Stage::kResting) && now() - full_at_ >= kIdle) reset();
   }
-  /// Reports that no memory to send from is available. Resets size() and pauses its growth.
+  /// Call when no memory for the send buffer is available. Resets size(), which then does not grow
+  /// for a second.
   void on_refusal(ae::TimePoint now) noexcept {
     reset();
     again_at_ = now + kIdle;
@@ -66,10 +68,10 @@ class SendBufferTuning {
   void reset() noexcept;
 
   std::uint32_t usual_, most_, size_;
-  std::uint32_t before_ = 0;  // size in bytes to return to if the larger size on trial is no faster
+  std::uint32_t before_ = 0;    // size() before the trial of a larger size
   std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
   Stage stage_ = Stage::kResting;
-  bool began_ = false;         // whether the bytes confirmed since time begin_ are being counted
+  bool began_ = false;         // true if counted_ counts the bytes confirmed since begin_
   unsigned measures_ = 0;      // number of measurements made with the present size
   std::uint64_t counted_ = 0;  // bytes confirmed since time begin_
   double rate_ = 0;            // bytes confirmed per second with the size before_

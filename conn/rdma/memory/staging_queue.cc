@@ -11,14 +11,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr std::size_t kKept = 256;  // largest number of unused References that a pool keeps
+// Largest number of unused References that a ReferencePool keeps.
+constexpr std::size_t kKept = 256;
 
-// The sizes of blocks that are acquired. There are only a few, so that freed blocks merge again.
+// The sizes, in bytes, of the blocks that are acquired. There are only a few, so that free blocks
+// can be merged easily.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
 
-// Acquires a block of the smallest of kSizes that holds `hint` bytes, or of the largest if none
-// does. If there is no memory for that, tries smaller sizes that hold `least` bytes. Returns null
-// on failure.
+// Acquires a block: of the smallest of kSizes that is at least `hint`, or of the largest one. If
+// there is no memory for it, tries smaller sizes that are at least `least`. Returns null on
+// failure.
 Block* take_block(RegisteredPool& pool, std::size_t hint, std::size_t least,
                   const MemoryLimit& limit) noexcept {
   std::size_t kind = 0;
@@ -35,7 +37,7 @@ Block* take_last_block(RegisteredPool& pool, const MemoryLimit& limit) noexcept 
 
 }  // namespace
 
-// --- references ----------------------------------------------------------------------------------
+// --- pool of references to user memory -----------------------------------------------------------
 
 ReferencePool::~ReferencePool() {
   while (free_ != nullptr) delete static_cast<Reference*>(std::exchange(free_, free_->next));
@@ -57,18 +59,18 @@ void ReferencePool::release(Reference* reference) noexcept {
   ++count_;
 }
 
-// --- filling -------------------------------------------------------------------------------------
+// --- adding data to the queue --------------------------------------------------------------------
 
 void StagingQueue::add(Block* block) noexcept {
   (tail_ == nullptr ? head_ : tail_->next) = block;
   tail_ = block;
 }
 
-// Returns a block for `size` bytes; if memory is short, one for at least `least` bytes; null if not
-// even that is available.
+// Returns a block for `size` bytes; if memory is short, a smaller one for at least `least` bytes;
+// null if there is none.
 Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
   if (pool_ == nullptr) return nullptr;
-  // A transfer that needs more than one block is a bulk transfer, which takes large blocks.
+  // If the queue has a block already, this is a bulk transfer, so a larger block is taken.
   const std::size_t hint = tail_ == nullptr ? size : std::max(size, 4 * buffered());
   Block* block = take_block(*pool_, hint, least, limit.but_a_quarter());
   if (block == nullptr && tail_ == nullptr && least <= kSizes[0])
@@ -76,9 +78,9 @@ Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit
   return block;
 }
 
-// Moves the unsent bytes of the cell to the block that `more` bytes will be appended to, so that
-// all are sent with one request. Without memory for the block, they stay in the cell. Returns false
-// if the tail is not the cell, or its bytes stay.
+// Moves the bytes in the cell that are not posted to a new block with space for `more` bytes, so
+// that one request can send all of them. Returns false and changes nothing if the cell is not the
+// last block, bytes in it are in flight, or there is no memory.
 bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexcept {
   if (tail_ != &cell_ || cell_.posted != cell_.completed) return false;
   const std::uint32_t held = cell_.filled - cell_.posted;
@@ -138,7 +140,7 @@ std::span<std::byte> StagingQueue::reserve(std::size_t size, const MemoryLimit& 
 void StagingQueue::commit(std::size_t size) noexcept {
   Block* block = std::exchange(reserved_, nullptr);
   if (block == nullptr) return;
-  // If clear() has emptied the queue during the reservation, the block is in no queue.
+  // clear() was called since reserve(), so the block is not in the queue any more.
   if (head_ == nullptr) return pool_->release(block);
   assert(size <= block->size - block->filled);
   block->filled += static_cast<std::uint32_t>(size);
@@ -158,7 +160,7 @@ bool StagingQueue::refer(const std::byte* data, std::uint32_t size, std::uint32_
   return true;
 }
 
-// --- sending -------------------------------------------------------------------------------------
+// --- posting and completion of data --------------------------------------------------------------
 
 std::size_t StagingQueue::segments(std::size_t limit, Segment* out,
                                    std::size_t max) const noexcept {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The queue of data that a connection sends, in order. It consists of written bytes in registered
-// blocks, which the connection borrows from its domain while it has bytes to send, and of user
-// memory that is sent without a copy. A few bytes that are written while the queue is empty need no
-// block: they are kept in the cell, memory of the queue itself. The cell is not registered, so its
-// bytes can only be sent as an inline request of their own.
+// The data that a connection sends, in order. It consists of written bytes in registered blocks,
+// which are taken from the domain's pool while there are bytes to send, and of user memory that is
+// sent without a copy. A few bytes that are written while the queue is empty need no block: they
+// are stored in the "cell", a small array in the queue itself. The cell is not registered, so its
+// bytes can only be sent inline, as a separate request.
 
 #include <algorithm>
 #include <array>
@@ -20,13 +20,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A piece of the user's registered memory, which the device sends without a copy. A StagingQueue
-/// links it like a block.
+/// A piece of the user's registered memory that is sent without a copy. It is an element of a
+/// StagingQueue, like a block.
 struct Reference : Block {
   std::uint32_t lkey = 0;
 };
 
-/// Keeps References that are not in use, so that acquire() seldom allocates memory.
+/// Keeps unused objects of class Reference, so that acquire() seldom allocates memory.
 class ReferencePool {
  public:
   ReferencePool() = default;
@@ -42,7 +42,7 @@ class ReferencePool {
   std::size_t count_ = 0;
 };
 
-/// The data that one connection has accepted to send and the device has not confirmed yet, in
+/// The data that one connection has accepted for sending and the device has not confirmed yet, in
 /// order.
 class StagingQueue {
  public:
@@ -63,16 +63,16 @@ class StagingQueue {
     references_ = references;
   }
 
-  /// Sets how many bytes the cell holds: at most kCell, and no more than an inline request sends.
-  /// 0: the cell is not used. Call it only while the queue is empty.
+  /// Sets how many bytes the cell can hold: the smaller of `bytes` and kCell. `bytes`: largest size
+  /// of inline data; 0: the cell is not used. Call it only while the queue is empty.
   void use_cell(std::uint32_t bytes) noexcept {
     assert(head_ == nullptr);
     cell_.data = cell_bytes_.data();
     cell_.size = std::min(bytes, kCell);
   }
   static constexpr std::uint32_t kCell = 128;
-  /// Returns true if `size` bytes can be kept in the cell: the queue is empty, or consists of the
-  /// cell with space for them.
+  /// Returns true if `size` bytes fit into the cell, and the queue contains nothing but the cell,
+  /// or nothing.
   bool has_cell_for(std::size_t size) const noexcept {
     if (head_ == nullptr) return size <= cell_.size;
     return tail_ == &cell_ && cell_.posted == cell_.completed && size <= cell_.size - cell_.filled;
@@ -90,57 +90,57 @@ class StagingQueue {
     staged_ += size;
   }
 
-  /// Copies bytes to the end of the queue and returns how many. It copies fewer than `size` only if
+  /// Copies bytes to the end of the queue and returns how many. This is less than `size` only if
   /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
   /// reserved for empty queues, which get one small block each.
   std::size_t append(const std::byte* from, std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Returns space for at least `size` bytes at the end of the queue, for the caller to write;
-  /// empty if `limit` or the pool gives no memory for it. Nothing may be appended or reserved until
-  /// commit() has ended the reservation; until then the space stays valid, even if the queue is
-  /// cleared.
+  /// Returns space for at least `size` bytes at the end of the queue, which the caller may fill
+  /// before it calls commit(); empty if there is no memory. Until commit(), the space stays valid,
+  /// even if clear() is called, and nothing else may be appended or reserved.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit) noexcept;
   void commit(std::size_t size) noexcept;
   bool reserving() const noexcept { return reserved_ != nullptr; }
-  /// Makes sure that the next reserve() or append() finds contiguous space for `size` bytes.
-  /// Returns false if there is no memory.
+  /// Acquires memory, if necessary, so that the next reserve() or append() finds contiguous space
+  /// for `size` bytes. Returns false if there is no memory.
   bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Releases the blocks at the front of the queue whose bytes the device has all confirmed.
+  /// Releases the blocks at the front of the queue all bytes of which the device has confirmed.
   void trim() noexcept;
-  /// Queues bytes that are sent from where they are, without a copy. Returns false if there is no
-  /// memory for the Reference.
+  /// Adds `size` bytes of registered user memory to the queue, which are sent without a copy.
+  /// Returns false if there is no memory for the Reference.
   bool refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept;
   /// Returns the number of References (pieces of user memory) that the device has finished with
   /// since the last call.
   std::size_t take_done() noexcept { return std::exchange(references_done_, 0); }
 
-  /// Bytes in the queue that are not posted yet.
+  /// Returns the number of bytes in the queue that are not posted to the device yet.
   std::size_t staged() const noexcept { return staged_; }
-  /// Bytes posted to the device but not completed.
+  /// Returns the number of bytes that are posted to the device but not completed.
   std::size_t in_flight() const noexcept { return in_flight_; }
   std::size_t held() const noexcept { return staged_ + in_flight_; }
-  /// Bytes in the queue that are user memory, sent without a copy.
+  /// Returns the number of bytes in the queue that are in user memory.
   std::size_t referred() const noexcept { return referred_; }
-  /// Bytes in the queue that were copied into its blocks.
+  /// Returns the number of bytes in the queue that were copied into blocks or into the cell.
   std::size_t buffered() const noexcept { return held() - referred_; }
 
-  /// Describes up to `limit` bytes that are not yet posted as contiguous segments, at most `max`.
-  /// Returns how many segments it wrote to `out`.
+  /// Stores in `out` the contiguous segments of the oldest bytes that are not posted yet: up to
+  /// `limit` bytes in at most `max` segments. Returns the number of segments.
   std::size_t segments(std::size_t limit, Segment* out, std::size_t max) const noexcept;
-  /// Returns the bytes that are not yet posted if they are contiguous; otherwise the `data` of the
+  /// Returns all bytes that are not posted yet, if they are contiguous; otherwise the `data` of the
   /// result is null.
   Segment only_segment() const noexcept {
     if (tail_ == nullptr || tail_->filled - tail_->posted != staged_) return {nullptr, 0, 0};
     return {tail_->data + tail_->posted, static_cast<std::uint32_t>(staged_), lkey_of(*tail_)};
   }
-  /// Returns true if `segment` is in the cell, so that it must be an inline request of its own.
+  /// Returns true if `segment` is in the cell, so that it must be sent inline, as a separate
+  /// request.
   bool is_in_cell(const Segment& segment) const noexcept {
     return reinterpret_cast<std::uintptr_t>(segment.data) -
                reinterpret_cast<std::uintptr_t>(cell_bytes_.data()) <
            kCell;
   }
   void on_posted(std::size_t bytes) noexcept;
-  /// Does what on_posted() and then on_completed() do for all bytes that are not yet posted, while
-  /// none are in flight: they were copied into the request.
+  /// Records that all staged bytes were posted inline: the device has copied them, so they count as
+  /// completed at once. No other bytes may be in flight.
   void on_all_copied() noexcept {
     assert(in_flight_ == 0);
     if (head_ == &cell_ && tail_ == &cell_) {
@@ -152,12 +152,13 @@ class StagingQueue {
     on_posted(bytes);
     on_completed(bytes);
   }
-  /// Records that the device has finished with the oldest `bytes` bytes in flight. Empty blocks go
-  /// back to the pool.
+  /// Records that the oldest `bytes` bytes in flight are completed. Releases blocks that have
+  /// become empty.
   void on_completed(std::size_t bytes) noexcept;
-  /// Removes everything from the queue; a block that reserve() gave out stays valid until commit().
+  /// Removes everything from the queue. Space that reserve() returned stays valid until commit().
   void clear() noexcept;
-  /// Copies the bytes in the queue that are not confirmed, held() in number, to `into`.
+  /// Copies all bytes that are not confirmed by the device to `into`, which must have space for
+  /// held() bytes.
   void copy_held(std::byte* into) const noexcept;
 
  private:
@@ -173,12 +174,12 @@ class StagingQueue {
   ReferencePool* references_ = nullptr;
   Block* head_ = nullptr;
   Block* tail_ = nullptr;
-  // The block that reserve() gave out, or null. It is the tail of the queue; after clear() it is in
-  // no queue.
+  // The block in which reserve() returned space, or null. It is the last one of the queue, or in no
+  // queue if clear() was called since.
   Block* reserved_ = nullptr;
   std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
   std::size_t references_done_ = 0;
-  // The cell. It is the first block of the queue, or in no queue.
+  // The cell, as a block. It is the first block of the queue, or not in the queue.
   Block cell_;
   std::array<std::byte, kCell> cell_bytes_;
 };

@@ -16,7 +16,7 @@ UserMemory::~UserMemory() {
 }
 
 bool UserMemory::holds(std::span<const std::byte> part) const noexcept {
-  // Defined for pointers into unrelated objects, unlike operator <=.
+  // std::less_equal is defined for pointers into unrelated objects; operator <= is not.
   const std::less_equal<> before;
   return before(bytes().data(), part.data()) &&
          before(part.data() + part.size(), bytes().data() + bytes().size());
@@ -35,7 +35,7 @@ std::optional<std::uint32_t> Registrations::key(const UserMemory& memory, const 
     if (is_new) memory.places_.push_back(this);
     place->second.refused_until = now + kAskAgain;
     place->second.registration =
-        // Access 0: the device may only read this memory.
+        // Access flags 0: the device may only read this memory.
         Registration(pd_, memory.bytes().data(), memory.bytes().size(), 0);
     ++made_;
     return place->second.registration.mr()->lkey;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// User memory that is sent without a copy; register_memory() returns it as an object of class
-// UserMemory. Each Domain that sends from it registers it with the device on first use. The
-// registration ends when the Domain or the UserMemory is destroyed, whichever is first.
+// Memory of the user that is sent without a copy. register_memory() returns an object of class
+// UserMemory for it. Each Domain that sends from this memory registers it with the device on first
+// use. The registration ends when the Domain or the UserMemory is destroyed.
 
 #include <cstdint>
 #include <optional>
@@ -18,20 +18,20 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
-/// The registrations of user memory with a device, made in one Domain (a protection domain). For
-/// use on the loop's thread only.
+/// The registrations of user memory in one Domain (a protection domain). For use on the loop's
+/// thread only.
 class Registrations {
  public:
-  /// Registers memory in the protection domain `pd`, which must exist until clear() is called, and
-  /// counts that in `made`, which must outlive this object.
+  /// `pd`: the protection domain, which must exist until clear() is called. `made`: counter of
+  /// registrations, which must outlive this object.
   Registrations(ibv_pd* pd, std::uint64_t& made) noexcept : pd_(pd), made_(made) {}
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations() { clear(); }
 
-  /// Returns the lkey with which the device reads `memory`, which it registers first if necessary.
-  /// Returns no value if `limit` or the device does not allow that; after the device has refused,
-  /// it is asked again a second later.
+  /// Returns the lkey with which the device reads `memory`. Registers the memory first if
+  /// necessary. Returns no value if `limit` does not allow that, or if the device refuses; after a
+  /// refusal, the device is not asked again for a second.
   std::optional<std::uint32_t> key(const UserMemory& memory, const MemoryLimit& limit,
                                    ae::TimePoint now) noexcept;
   void forget(const UserMemory& memory) noexcept { known_.erase(&memory); }
@@ -52,15 +52,15 @@ class UserMemory final : public Memory {
   UserMemory(const ConnectionType& type, ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
       : Memory(bytes, &type), loop_(&loop) {}
   ~UserMemory() override;
-  /// True if the user registered this memory for `loop`; connections of other loops must not use
-  /// it.
+  /// Returns true if the user registered this memory for `loop`. Connections of other loops must
+  /// not use it.
   bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }
   bool holds(std::span<const std::byte> part) const noexcept;
 
  private:
   friend class Registrations;
   const ae::EventLoop* loop_;
-  // The domains' Registrations that have registered this memory.
+  // The objects of class Registrations (one per Domain) that have registered this memory.
   mutable std::vector<Registrations*> places_;
 };
 
