@@ -22,16 +22,17 @@ namespace {
 // receives, the first slabs of memory, and the loop's completion queues.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// The smallest block of a slab, whatever the size of the machine's pages is: slabs are whole pages.
+// The smallest block that is allocated from a slab, in bytes. It does not depend on the machine's
+// page size, because blocks are parts of a slab.
 constexpr std::uint64_t kBlock = 4096;
-// Bytes of locked memory in a protection domain that belongs to one connection: its memory to send
-// from, and its receives.
+// Bytes of locked memory, in addition to the windows, of a protection domain that belongs to one
+// connection.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
 // Number of memory mappings that the device's user-space driver makes for the rings of a queue
 // pair; kOwnMappings is for a queue pair with a receive queue of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-// Number of completion queues of a loop that the estimate allows for: each new queue has as many
-// entries as all before it, so there are few.
+// Number of completion queues of a loop that the estimate assumes. There are few, because each new
+// queue has as many entries as all earlier ones together.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
@@ -65,8 +66,9 @@ bool locks_freely(const LimitSources& from) {
   return (effective & kIpcLock) != 0;
 }
 
-// Returns the number after hca_object in the device's line of `file`, such as "mlx5_0 hca_handle=2
-// hca_object=2000"; returns `none` for "max" or if there is no such line.
+// Returns the number after "hca_object=" in the line of `file` that begins with the device's name,
+// such as "mlx5_0 hca_handle=2 hca_object=2000"; `none` if the value is "max" or there is no such
+// line.
 std::uint64_t objects_in(const std::string& file, const std::string& device, std::uint64_t none) {
   std::istringstream words(rest_of_line(file, device + " "));
   for (std::string word; words >> word;)
@@ -74,8 +76,8 @@ std::uint64_t objects_in(const std::string& file, const std::string& device, std
   return none;
 }
 
-// Returns the folder of this process's cgroup: in the separate hierarchy of the rdma controller
-// (cgroups version 1) if there is one, otherwise in the unified hierarchy. Empty if neither is
+// Returns the folder of this process's cgroup: in the hierarchy of the rdma controller (cgroups
+// version 1) if that exists, otherwise in the unified hierarchy (version 2). Empty if neither is
 // found.
 std::string cgroup_folder(const LimitSources& from) {
   std::ifstream stream(from.proc + "/self/cgroup");
@@ -90,7 +92,7 @@ std::string cgroup_folder(const LimitSources& from) {
   return folder;
 }
 
-// Appends the limits that the process's cgroup and its parents set for `device`.
+// Appends the limits for `device` of this process's cgroup and of all its ancestors.
 void add_cgroup(const std::string& device, const LimitSources& from, std::vector<Limit>& all) {
   std::string folder = cgroup_folder(from);
   while (folder.size() > from.cgroups.size()) {
@@ -125,8 +127,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
       kLoopRegions, own_domain           ? saturating_product(2, connections)
                     : traits.region_each ? connections
                                          : 1 + saturating_product(connections, window) / kSlab);
-  // Windows are allocated from slabs that hold a whole number of them; the last slab may be half
-  // empty.
+  // `kSlab` is added because the last slab of receive windows may be partly unused.
   const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
   need.locked =
       saturating_sum(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
@@ -217,7 +218,8 @@ std::string too_little_memory(const Device* device, const Settings& settings,
   const std::uint64_t least = locked_by_one(device, settings);
   for (const Limit& limit : process_limits({}, from)) {
     if (limit.what != &Need::locked) continue;
-    // Memory that this library has locked already may have room for the connection.
+    // If this library has locked memory already, a part of it may be unused and serve the
+    // connection. So the memory in use is not subtracted then.
     const std::uint64_t used = registered_bytes() == 0 ? limit.used : 0;
     if (used <= limit.most && least <= limit.most - used) continue;
     return fmt::format(
@@ -245,10 +247,10 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  // Reading the limits is slow if there are many mappings.
+  // The text is cached, because reading the limits is slow if the process has many memory mappings.
   return ae::once([] { return RememberedText(); }).get([&] {
-    // A limit counts as nearly reached if it allows fewer than this many more connections: the
-    // numbers are estimates, which may be wrong by a few connections.
+    // A limit counts as nearly reached if it allows fewer than this many further connections. The
+    // number is not smaller, because the estimates may be wrong by a few connections.
     constexpr std::uint64_t kFew = 16;
     std::string words;
     const auto add = [&words](const Capacity& each) {

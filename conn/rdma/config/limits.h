@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The resources that rdma connections need, and the limits on them. The need is estimated from the
-// options and a few properties of the device; tests compare the estimate with what the simulation
-// counts.
+// The resources that rdma connections need, and the limits on these resources. The need is
+// estimated from the options and a few properties of the device; tests compare the estimate with
+// the numbers that the simulation counts.
 
 #include <cstdint>
 #include <string>
@@ -18,33 +18,34 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Properties of an RDMA device that determine how many resources a connection needs.
 struct DeviceTraits {
-  /// Receive windows share a memory region, and each has a key of its own.
+  /// True: several receive windows share a memory region, and each has its own key (a memory
+  /// window).
   bool binds_keys = false;
-  /// Each receive window is registered as a memory region of its own (soft-RoCE).
+  /// True: each receive window is registered as a separate memory region (soft-RoCE).
   bool region_each = false;
-  bool shares_receives = true;  ///< all connections of a loop share one receive queue
+  bool shares_receives = true;  ///< true: all connections of a loop share one receive queue
   std::uint64_t max_cqe = 65535;
 };
 
-/// Resources that a number of established connections need, with their first windows and no data in
-/// flight.
+/// Resources that a number of established connections need, if each has its first receive window
+/// and no data in flight.
 struct Need {
   std::uint64_t queue_pairs = 0, completion_queues = 0, regions = 0, keys = 0, domains = 0;
   std::uint64_t objects = 0;  ///< device objects of all kinds, as the rdma cgroup counts them
-  /// Number of bytes of memory that is locked (pinned), so that it cannot be swapped out.
+  /// Bytes of locked (pinned) memory, which cannot be swapped out.
   std::uint64_t locked = 0;
   std::uint64_t mappings = 0;
 };
 Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTraits& traits);
 
-/// A limit that the kernel or a device sets on one kind of resource, and how much of the resource
-/// is used now.
+/// A limit that the kernel or a device sets on one kind of resource, and the amount that is in use
+/// now.
 struct Limit {
   std::string name;
   std::uint64_t most = 0, used = 0;
   std::uint64_t Need::*what = nullptr;
   bool bytes = false;
-  /// Text that says how to raise the limit; "{}" in it is replaced by a value that would suffice.
+  /// Text that says how to raise the limit; "{}" in it is a placeholder for a value that suffices.
   std::string raise;
 };
 
@@ -54,8 +55,8 @@ struct LimitSources {
   std::string proc = "/proc";
   std::string cgroups = "/sys/fs/cgroup";
 };
-/// Returns the limits of the process: on locked memory, on memory mappings, and the limit of the
-/// rdma cgroup for device `name`. Leaves out resources that are unlimited.
+/// Returns the limits on the locked memory and on the memory mappings of this process, and those of
+/// the rdma cgroup for device `name`. Leaves out resources that are unlimited.
 std::vector<Limit> process_limits(const std::string& name, const LimitSources& from = {});
 /// Returns the limits of a device: on queue pairs, completion queues, memory regions, memory
 /// windows and protection domains.
@@ -66,20 +67,22 @@ std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr&
 Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
                      const DeviceTraits& traits);
 
-/// Returns the bytes of locked memory without which no connection can be served: a receive window,
-/// and the receives for control messages. `device`: null if it is not known yet.
+/// Returns the least number of bytes of locked memory with which one connection can be served: for
+/// a receive window, and for the receives for control messages. `device`: null if it is not known
+/// yet.
 std::uint64_t locked_by_one(const Device* device, const Settings& settings);
-/// Returns why a listener could serve no connection, as a sentence, if the limit on locked memory
-/// is too low for one; empty if it is not.
+/// Returns a sentence that says why a listener can serve no connection, if the limit on locked
+/// memory is too low for a single one; otherwise an empty string. `device`: null if it is not known
+/// yet.
 std::string too_little_memory(const Device* device, const Settings& settings,
                               const LimitSources& from = {});
-/// Returns, for each limit of the process and of the device, how many connections it allows and
-/// what `connections` connections need of it.
+/// Returns, for each limit of the process and of the device, how many connections the limit allows,
+/// and how much of the resource `connections` connections need.
 std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
                                  const Settings& settings);
-/// Returns a sentence about each limit that is nearly reached, to append to an error message. Empty
-/// if none is, or if error `err` is unrelated to limits. May be called on any thread. `device`:
-/// null if it could not be opened.
+/// Returns a sentence about each limit that is nearly reached, to append to an error message; empty
+/// if there is none, or if the errno value `err` is unrelated to limits. May be called on any
+/// thread. `device`: null if it could not be opened.
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings);
 

@@ -144,7 +144,7 @@ std::uint64_t half_of_memory() noexcept {
 
 const OptionTable& Settings::options() {
   return ae::once([] {
-    const Settings d;  // settings that hold the default value of every option
+    const Settings d;  // the default value of every option
     return OptionTable("rdma",
                        {{"Windows and queues", window_rows(d)},
                         {"Times", time_rows(d)},
@@ -164,7 +164,7 @@ Settings Settings::from(const Options& given) {
   s.max_windows = u32(o.number("max-windows"));
   s.max_peer_window = u32(o.number("max-peer-window"));
   s.send_buffer = u32(o.number("send-buffer"));
-  // A send buffer whose size was set does not grow, unless its greatest size was set as well.
+  // If send-buffer was set, the buffer does not grow, unless max-send-buffer was set as well.
   if (o.given("send-buffer")) s.max_send_buffer = s.send_buffer;
   s.max_send_buffer = u32(o.number("max-send-buffer", s.max_send_buffer, s.send_buffer));
   s.send_queue = u32(o.number("send-queue"));

@@ -23,21 +23,22 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Option isolation: which peers could write into a receive window of another connection if they
-/// guessed its key.
+/// Option isolation: prevents a peer from writing into a receive window of another connection by
+/// guessing the window's key.
 enum class Isolation : std::uint8_t {
   kAuto,        ///< kWindow if the device supports it, otherwise kConnection
-  kConnection,  ///< each connection has a protection domain and a receive queue of its own
-  /// One protection domain and a shared receive queue; the key of each window works on one queue
-  /// pair only.
+  kConnection,  ///< each connection has its own protection domain and its own receive queue
+  /// The connections of a loop share a protection domain and a receive queue. The key of each
+  /// receive window works on one queue pair only.
   kWindow,
-  /// One protection domain, a shared receive queue, keys that work for every peer; the peers must
-  /// trust each other.
+  /// The connections of a loop share a protection domain and a receive queue. The keys work for
+  /// every peer, so the peers must trust each other.
   kNone,
 };
 
-/// Returns half of the machine's memory in bytes, or 0 if its size is unknown. It is the default
-/// limit for registered memory, which cannot be swapped out: more would starve the system.
+/// Returns half of the machine's memory in bytes, or 0 if its size is unknown. This is the default
+/// limit for registered memory. Such memory cannot be swapped out, so more of it would starve the
+/// system.
 std::uint64_t half_of_memory() noexcept;
 
 struct Settings {
@@ -45,29 +46,30 @@ struct Settings {
   std::uint32_t max_window = StreamConfig{}.max_window;
   std::uint32_t max_windows = StreamConfig{}.max_windows;
   std::uint32_t max_peer_window = StreamConfig{}.max_peer_window;
-  /// Most bytes that a connection accepts for sending before the device has confirmed them; the
-  /// buffer may grow to max_send_buffer.
+  /// Initial size of a connection's send buffer: the largest number of bytes that it accepts for
+  /// sending before the device has confirmed them. The buffer may grow to max_send_buffer.
   std::uint32_t send_buffer = 256 * 1024;
-  /// Greatest length in bytes to which a connection's send buffer grows while longer buffers
-  /// improve its throughput.
+  /// Greatest size in bytes of a connection's send buffer. The buffer grows as long as that
+  /// improves the throughput.
   std::uint32_t max_send_buffer = 4u << 20;
-  std::uint32_t send_queue = 16;  ///< most work requests that may be on one connection's send queue
-  /// Number of receives that are posted for a connection that has a receive queue of its own.
+  /// Number of work requests that a connection's send queue can hold.
+  std::uint32_t send_queue = 16;
+  /// Number of posted receives of a connection that has its own receive queue.
   std::uint32_t receive_queue = 256;
-  /// Number of receives that are posted in an event loop's shared receive queue.
+  /// Number of posted receives in the shared receive queue of an event loop.
   std::uint32_t shared_receive_queue = 4096;
   /// Data of at most this many bytes is copied into its work request, so that the device need not
   /// fetch it from memory.
   std::uint32_t inline_data = 128;
-  /// Bytes that one connection may read in one iteration of its event loop.
+  /// Greatest number of bytes that one connection may read in one iteration of its event loop.
   std::uint32_t read_budget = 1024 * 1024;
   std::uint32_t accept_batch = defaults::kAcceptBatch;
   std::uint32_t backlog = defaults::kBacklog;
-  /// Number of unused queue pairs that a listener keeps ready on each event loop for new
-  /// connections; 0: none.
+  /// Number of queue pairs that a listener creates in advance on each event loop, to make new
+  /// connections faster; 0: none.
   std::uint32_t prepared = 0;
   std::uint64_t max_connections = Quota::kDefault;
-  /// Most bytes of memory that the process may register for RDMA; 0: no limit.
+  /// Greatest number of bytes that the process may register for RDMA; 0: no limit.
   std::uint64_t memory_limit = half_of_memory();
   ae::Duration keepalive = StreamConfig{}.keepalive;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
@@ -75,16 +77,19 @@ struct Settings {
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
   ae::Duration idle_timeout = IdleTimeout::kDefault;
-  /// Whether a connection goes on over a new path when its path is lost, if the peer wants that
-  /// too.
+  /// True: if its network path is lost, a connection continues over a new one. The peer must have
+  /// set this option, too.
   bool resume = false;
-  ae::Duration resume_time = std::chrono::seconds(10);  ///< how long the new path may take
-  ae::Spin spin;  ///< how the event loop busy-polls while it has an rdma connection
+  /// Time within which the new path must be found.
+  ae::Duration resume_time = std::chrono::seconds(10);
+  /// How long the event loop polls before it sleeps, while it has an rdma connection.
+  ae::Spin spin;
   Isolation isolation = Isolation::kAuto;
-  /// Whether peek() shows the receive windows themselves; the peer can still change their bytes.
+  /// True: peek() returns views of the receive windows themselves, in which the peer can still
+  /// change bytes. False: it returns a copy.
   bool in_place = false;
-  /// Index of the device's completion vector (its interrupt) for the completion queues; -1: the
-  /// event loop chooses one.
+  /// Completion vector (interrupt) of the device for the completion queues; -1: the event loop
+  /// chooses one.
   int completion_vector = -1;
   std::string device;  ///< name of the only RDMA device that may be used; empty: any device
   /// Local address to connect from; empty: the address that the kernel's route selects.
@@ -101,7 +106,6 @@ struct Settings {
   StreamConfig stream(Role role, std::uint64_t connection = 0) const;
   MemoryLimit limit() const noexcept { return {memory_limit}; }
 
-  /// Whether all settings of both objects are equal.
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 

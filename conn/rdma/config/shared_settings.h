@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The settings of outgoing connections, kept once for connections with the same options, because a
-// copy in each connection would be noticeable with ten thousand of them. Those of accepted
-// connections are their listener's.
+// The settings of outgoing connections. Connections with the same options share one object, because
+// a copy in each of ten thousand connections would use noticeable memory. Accepted connections use
+// the settings of their listener.
 
 #include <algorithm>
 #include <array>
@@ -18,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The settings of a loop's outgoing connections. For use on the loop's thread only.
 class SharedSettings {
  public:
-  /// Returns settings equal to `wanted`: the same object as before, if they are among the kKept
-  /// different ones that were asked for last.
+  /// Returns an object that equals `wanted`: an existing one if it is among the last kKept
+  /// different ones that were returned, otherwise a new one.
   std::shared_ptr<const Settings> get(Settings wanted) {
     auto found = std::find_if(last_.begin(), last_.end(),
                               [&](const auto& each) { return each != nullptr && *each == wanted; });
@@ -34,7 +34,7 @@ class SharedSettings {
 
  private:
   static constexpr std::size_t kKept = 8;
-  std::array<std::shared_ptr<const Settings>, kKept> last_;  // the one asked for last comes first
+  std::array<std::shared_ptr<const Settings>, kKept> last_;  // the most recently returned first
 };
 
 }}}  // namespace conn::rdma
