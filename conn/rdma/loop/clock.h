@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The time where the loop's own (LoopState::now()) could be too old.
+// Returns the current time. For code in which the time of the loop's iteration (LoopState::now())
+// may be too old.
 
 #include <chrono>
 

@@ -30,8 +30,8 @@ void CmEvents::handle(const CmEvent& event) {
   if (owner->context != nullptr) {
     static_cast<CmUser*>(owner->context)->on_cm_event(event);
   } else {
-    // The id has no owner: either it is a connection request that a paused listener has queued, and
-    // whose sender or device is gone, or its owner gave it up while it was connecting.
+    // The id has no owner. Either it is a connection request that a paused listener has queued, and
+    // its sender or its device is gone; or its connection has ended while it was connecting.
     listeners_.drop_request(owner);
     devices_.on_event_of_nobody(event);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Takes the events of a loop's rdma_cm channel and passes each to the owner of its id. If the id
-// has no owner, passes the event to the listeners and to the devices, which keep ids that cannot be
-// destroyed yet.
+// Takes the events from a loop's rdma_cm channel and passes each to the owner of its id. An event
+// of an id without an owner is passed to the listeners, which may have queued the id as a
+// connection request, and to the devices, which keep ids that cannot be destroyed yet.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class CmEvents {
  public:
-  /// All arguments must outlive this object. `taken` is increased for each event taken.
+  /// All arguments must outlive this object. `taken`: counter of events, increased for each event.
   CmEvents(CmChannel& channel, Devices& devices, LoopListeners& listeners,
            IterationBudget& iteration, std::uint64_t& taken) noexcept
       : channel_(channel),
@@ -24,8 +24,8 @@ class CmEvents {
         listeners_(listeners),
         iteration_(iteration),
         taken_(taken) {}
-  /// Takes up to 64 events; with Most::kShare, stops earlier when the time that the iteration
-  /// allows for such work is used up.
+  /// Takes up to 64 events. With Most::kShare, stops earlier when the iteration's time for such
+  /// work (IterationBudget) is used up.
   void take(IterationBudget::Most most);
   /// Takes all pending events of the loop's rdma_cm channel.
   void drain();

@@ -19,7 +19,7 @@ std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
   const std::size_t share =
       std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
   std::size_t total = 0;
-  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change in the loop
   for (std::size_t i = 0; i < queues.size(); ++i) {
     const std::size_t taken = poll_queue(*queues[i], share);
     if (more != nullptr && taken >= share) *more = true;
@@ -56,8 +56,8 @@ std::size_t CompletionPolling::take(CompletionQueue& queue, std::size_t budget) 
 }
 
 void CompletionPolling::drain(CompletionQueue& queue) {
-  // Stops after as many completions as the queue has entries, because completions that arrive
-  // during this call are behind those that were in the queue before.
+  // Takes at most as many completions as the queue has entries: these include all that were in the
+  // queue at the call. Without this limit, new completions could prolong the loop for ever.
   const std::size_t most = queue.cq.entries();
   for (std::size_t taken = 0; taken <= most;) {
     const std::size_t now = poll_queue(queue, 1024);
@@ -71,8 +71,8 @@ void CompletionPolling::drain() {
 }
 
 void CompletionPolling::dispatch(const ibv_wc& completion) {
-  // `user` is null if the queue pair was destroyed: of the completions that it left behind only
-  // those of receives matter, which are posted again.
+  // `user` is null if the queue pair was destroyed. Then only completions of receives matter:
+  // shared receives must be posted again.
   QueuePairUser* user = users_.find(completion.qp_num);
   if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
   if (user == nullptr) return;
@@ -118,7 +118,7 @@ bool CompletionPolling::arm_all() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();
-  if (lost) return true;  // a lost device is not polled: its own events report the loss
+  if (lost) return true;  // a lost device is not polled; its own events report the loss
   // A completion that arrived between the last poll and the arming caused no event, so each armed
   // queue is polled once more.
   const std::size_t share =

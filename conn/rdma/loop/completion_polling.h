@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Takes the completions of one event loop from the completion queues of one device, and passes each
-// to the owner of its queue pair. The completions of one queue reach the owners in order, even if
-// an owner polls that queue while it handles a completion. Shared receives are posted again before
-// any handler of the user runs.
+// Polls the completion queues of one event loop on one device, and passes each completion to the
+// owner of its queue pair. The completions of one queue reach the owners in order, even if an owner
+// polls that queue while it handles a completion. Shared receives are posted again before any
+// handler of the user runs.
 
 #include <arpa/inet.h>
 
@@ -38,13 +38,13 @@ class CompletionPolling {
         queues_(device, vector) {}
 
   int fd() const noexcept { return queues_.fd(); }
-  /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue of the
-  /// necessary depth is available.
+  /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue has so many
+  /// free entries and none can be created.
   CqLease lease(std::uint32_t entries) { return queues_.lease(entries, domains_.shared_depth()); }
   std::size_t queues() const noexcept { return queues_.all().size(); }
 
-  /// Takes a limited number of completions from the queues that are not armed and passes them to
-  /// their owners. Returns true if they may hold more.
+  /// Takes up to about kPollBudget completions from the queues that are not armed (have requested
+  /// no event), and passes them to their owners. Returns true if the queues may contain more.
   bool poll() {
     if (CompletionQueue* const queue = queues_.only_unarmed(); queue != nullptr)
       return poll_queue(*queue, kPollBudget) >= kPollBudget;
@@ -53,38 +53,39 @@ class CompletionPolling {
     return more;
   }
   /// Takes about `budget` completions from the queues that are not armed and passes them to their
-  /// owners. Returns how many it took. Sets `more` to true if a queue used up its share of the
-  /// budget, so that it may hold more.
+  /// owners. Returns their number. Sets `*more` to true if a queue used up its share of the budget,
+  /// so that it may contain more.
   std::size_t poll(std::size_t budget, bool* more = nullptr);
   /// Polls one queue until all completions that were in it at the call are taken.
   void drain(CompletionQueue& queue);
   /// Calls drain(queue) for all queues.
   void drain();
-  /// True if a completion queue is not armed, so that only polling would see its completions.
+  /// Returns true if a completion queue is not armed, so that its completions cause no event and it
+  /// must be polled.
   bool needs_poll() const noexcept { return !queues_.unarmed().empty(); }
-  /// Takes the events from the completion channel. The queues that they report must be polled and
-  /// armed again.
+  /// Takes the events from the completion channel. The queues that raised them are no longer armed,
+  /// and must be polled and armed again.
   void on_event() { counters_.completion_events += queues_.take_events(); }
   /// Arms every unarmed queue (requests an event for its next completion), then polls these queues
   /// once more. Returns false if that found completions.
   bool arm() {
     CompletionQueue* const queue = queues_.only_unarmed();
     if (queue == nullptr) return !needs_poll() || arm_all();
-    if (!queues_.arm(*queue)) return true;  // the device is lost: see arm_all()
+    if (!queues_.arm(*queue)) return true;  // the device is lost, and its own events report this
     ++counters_.arms;
     const std::size_t taken = poll_queue(*queue, kArmBudget);
     if (taken >= kArmBudget) queues_.look_again(*queue);
     return taken == 0;
   }
 
-  /// Frees queues that have not been used for a while; call it about once a second.
+  /// Frees queues that have been unused for some time; call it about once a second.
   void tick(ae::TimePoint now) noexcept { queues_.tick(now); }
   bool at_rest() const noexcept { return queues_.at_rest(); }
 
  private:
   bool arm_all();
-  // Polls the queue if all completions that were polled before are dispatched. Returns true if
-  // there are some to dispatch.
+  // Polls the queue, but only if all completions of the last poll are dispatched. Returns true if
+  // there are completions to dispatch.
   static bool has_polled(CompletionQueue& queue) noexcept {
     if (queue.next != queue.end) return true;
     const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
@@ -93,14 +94,14 @@ class CompletionPolling {
     queue.end = static_cast<std::uint32_t>(count);
     return true;
   }
-  // Takes about `budget` completions from the queue. Returns how many.
+  // Takes about `budget` completions from the queue and dispatches them. Returns their number.
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget) {
     return has_polled(queue) ? take(queue, budget) : 0;
   }
   std::size_t take(CompletionQueue& queue, std::size_t budget);
-  // Passes a message with data, which took a shared receive, to its owner. Returns false, and does
-  // nothing, if the completion is another one. The owner may poll the queue, which overwrites
-  // `completion`.
+  // Fast path of dispatch(), for the most frequent completion: a write with immediate that consumed
+  // a shared receive. Returns false and does nothing for other completions. The owner of the queue
+  // pair may poll the queue, which overwrites `completion`.
   bool dispatch_data(const ibv_wc& completion) {
     constexpr std::uint64_t kKind = kReceiveId | kOwnReceiveId;
     if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||

@@ -42,7 +42,8 @@ bool DeviceContext::prepare_one(const Settings& settings) {
                              settings.inline_data};
   const std::size_t ready = prepared_.count(shape);
   if (ready >= settings.prepared) return false;
-  // Prepared queue pairs leave a quarter of the memory limit to connections.
+  // A quarter of the memory limit is reserved for connections; prepared queue pairs must not use
+  // it.
   const MemoryLimit limit = settings.limit().but_a_quarter();
   PreparedQueuePair made;
   made.shape = shape;
@@ -71,7 +72,8 @@ void DeviceContext::tick(ae::TimePoint now) noexcept {
   events_.tick();
   if (ReceiveQueue* receives = domains_.shared_receives()) {
     if (receives->has_overtaken()) {
-      // Polls first, because a receive whose completion is still in a queue is not lost.
+      // The queues must be polled empty first: a receive whose completion is still in a queue is
+      // not lost.
       completions_.drain();
       counters_.receives_lost += receives->take_lost();
     }

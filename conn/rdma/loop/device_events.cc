@@ -29,8 +29,8 @@ void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
   }
 }
 
-// Notifies the owners of queue pairs of the machine's present addresses. If there is no memory for
-// that, addresses_changed_ stays set, and tick() tries again.
+// Tells the owners of queue pairs the machine's present addresses. If there is no memory for that,
+// addresses_changed_ stays true, and tick() tries again.
 void DeviceEvents::look_at_addresses() noexcept {
   addresses_changed_ = true;
   try {
@@ -45,7 +45,8 @@ void DeviceEvents::look_at_addresses() noexcept {
 
 void DeviceEvents::take() noexcept {
   ibv_async_event event{};
-  // The number is limited, so that a device that repeats an event for ever does not stall the loop.
+  // At most 64 events are taken, so that a device that repeats an event for ever does not stall the
+  // loop.
   for (int left = 64; left != 0 && ibv_get_async_event(device_.verbs(), &event) == 0; --left) {
     ++counters_.async_events;
     const ibv_event_type type = event.event_type;
@@ -74,7 +75,7 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
   const auto words = [&]() -> std::string {
     try {
       return fmt::format("{}: {}", device_.name(), ibv_event_type_str(type));
-    } catch (const std::bad_alloc&) {  // no memory for the text: report the event without it
+    } catch (const std::bad_alloc&) {  // no memory for the text: the event is reported without it
       return {};
     }
   };
@@ -125,7 +126,7 @@ void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
       }
       break;
     default:
-      // The other events end no connection: LID, SM, client re-register, path migrated.
+      // Other events (LID, SM, client re-register, path migrated) affect no connection.
       break;
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The asynchronous events of a device: failures of queue pairs and of the device, ports that go
-// down, changed addresses, a shortage of shared receives. Each event is passed to the owners of the
-// queue pairs that it concerns. Once the device counts as lost (removed or failed), it stays lost.
+// Handles the asynchronous events of a device: failures of queue pairs and of the device, ports
+// that go down, changed addresses, a shortage of shared receives. Passes each event to the owners
+// of the queue pairs that it concerns. A device that counts as lost (removed or failed) stays lost.
 
 #include <array>
 #include <utility>
@@ -28,22 +28,23 @@ class DeviceEvents {
         completions_(completions),
         counters_(counters) {}
 
-  /// True if the device was removed or has failed, so that it gets no new connections.
+  /// Returns true if the device was removed or has failed. A lost device gets no new connections.
   bool lost() const noexcept { return lost_; }
   void set_lost() noexcept { lost_ = true; }
   /// Reads up to 64 pending events of the device and handles them.
   void take() noexcept;
-  /// Returns true if addresses of the device have come or gone since the last call.
+  /// Returns true if the device's addresses have changed since the last call.
   bool take_address_change() noexcept { return std::exchange(address_change_, false); }
-  /// Call it periodically. If there was no memory to notify the owners of queue pairs of changed
-  /// addresses, tries again.
+  /// Call it periodically. Tries again to tell the owners of queue pairs of changed addresses, if
+  /// that failed for lack of memory.
   void tick() noexcept {
     if (addresses_changed_) look_at_addresses();
   }
-  /// Call it periodically while a port is down. Queries that port again, and tells all owners of
-  /// queue pairs for how long it has been down.
+  /// Call it periodically while a port is down. Queries that port again, and tells the owners of
+  /// all queue pairs for how long it has been down.
   void tell_of_ports(ae::TimePoint now) noexcept;
-  /// True if no port is down, and everybody has been notified of changed addresses.
+  /// Returns true if no port is down, and all owners of queue pairs have been told of changed
+  /// addresses.
   bool at_rest() const noexcept {
     return !device_.any_port_down() && !addresses_changed_ && !address_change_;
   }
@@ -58,9 +59,9 @@ class DeviceEvents {
   CompletionPolling& completions_;
   ContextCounters& counters_;
   bool lost_ = false;
-  // Addresses have changed, but the owners of queue pairs could not be notified yet.
+  // True if addresses have changed and the owners of queue pairs could not be told yet.
   bool addresses_changed_ = false;
-  bool address_change_ = false;  // what take_address_change() returns
+  bool address_change_ = false;  // the result of the next take_address_change()
   std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
 };
 

@@ -85,7 +85,7 @@ std::size_t Devices::prepared() const noexcept {
   return all;
 }
 
-// --- completions and events ----------------------------------------------------------------------
+// --- completions and events of the devices -------------------------------------------------------
 
 bool Devices::poll_all() {
   bool more = false;
@@ -115,7 +115,8 @@ void Devices::wait(int fd, ae::Duration limit) {
     fds.push_back({context->completions().fd(), POLLIN, 0});
     fds.push_back({context->device().event_fd(), POLLIN, 0});
   }
-  // The time-out of poll() is rounded up, so that the deadline has passed when poll() returns.
+  // poll() takes milliseconds. The time is rounded up, so that `limit` has passed when poll() times
+  // out.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
   const int ready = ::poll(fds.data(), fds.size(), ms);
@@ -131,8 +132,8 @@ void Devices::on_event_of_nobody(const CmEvent& event) noexcept {
   for (const auto& context : contexts_) context->on_event_of_nobody(event);
 }
 
-// Marks the device's Context as lost and makes librdmacm release the device: the kernel completes
-// the removal only after every object on the device, used or not, is closed.
+// Marks the DeviceContext as lost and makes librdmacm close its own handle of the device, because
+// the kernel completes the removal only after every handle is closed.
 void Devices::on_removed(ibv_context* cm_handle) {
   if (!watches_.is_news(cm_handle)) return;
   for (const auto& context : contexts_)
@@ -141,7 +142,7 @@ void Devices::on_removed(ibv_context* cm_handle) {
   watches_.watch_all();
 }
 
-// --- resources that are not needed any more ------------------------------------------------------
+// --- freeing resources that are not needed any more ----------------------------------------------
 
 bool Devices::has_parked_to_release() const noexcept {
   return std::any_of(contexts_.begin(), contexts_.end(),

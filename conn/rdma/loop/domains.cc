@@ -33,9 +33,8 @@ std::shared_ptr<Domain> Domains::for_connection(const Settings& settings,
   };
   if (!bind && settings.isolation != Isolation::kNone) return alone();
   std::shared_ptr<Domain>& slot = common(settings, bind);
-  // Until the device has carried out a bind, only one connection may use the domain: if the bind is
-  // refused, that connection keeps the domain for itself, which then must not contain keys of
-  // others.
+  // Until the device has carried out a first bind, only one connection may use the domain. If that
+  // bind is refused, give_up_binding() changes the domain, which must not affect other connections.
   const bool in_use = slot.use_count() > 1;
   if (bind && in_use && device_.binding() == Device::Binding::kUnsure) return alone();
   return slot;
@@ -55,12 +54,14 @@ std::shared_ptr<Domain>& Domains::common(const Settings& settings, bool bind) {
   Domain::Config config;
   config.shared = true;
   config.bind_keys = bind;
-  // Only the domain that is created first (shared_) has the shared receive queue; connections in
-  // the other one have receives of their own. Both kinds are seldom used together. On iWARP no
-  // receives are shared, because it does not retry a message that finds no posted receive.
+  // Only the domain that is created first (shared_) has the shared receive queue, because both
+  // domains are seldom used together. Connections in the other domain have their own receives. On
+  // iWARP no receives are shared, because iWARP does not retry a message that finds no posted
+  // receive.
   const ibv_device_attr& limits = device_.limits();
   if (limits.max_srq > 0 && limits.max_srq_wr > 0 && &slot == &shared_ && device_.shares_receives())
-    // All shared receives may complete on one completion queue, which also needs entries for sends.
+    // At most half the entries of a completion queue: all shared receives may complete on one
+    // queue, which also needs entries for sends.
     config.shared_receives =
         std::min({settings.shared_receive_queue, static_cast<std::uint32_t>(limits.max_srq_wr),
                   device_.max_cq() / 2});
@@ -104,7 +105,7 @@ std::uint32_t Domains::shared_depth() const noexcept {
 void Domains::arm_shortage_event() noexcept {
   ibv_srq_attr limit{};
   limit.srq_limit = shared_depth() / flow::kShortageAt;
-  // A failure is ignored: without the event, receives are still posted again as they complete.
+  // A failure is ignored: receives are posted again when they complete, even without this event.
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
 

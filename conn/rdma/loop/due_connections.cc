@@ -9,7 +9,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // The largest number of connections that try again to get memory in one iteration. The number is
-// small because each attempt that fails has searched for all memory that could be freed.
+// small because a failed attempt is slow: it searches for all memory that could be freed.
 constexpr std::size_t kWokenInTurn = 16;
 
 }  // namespace
@@ -79,8 +79,8 @@ void DueConnections::wake_some() {
   if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
-  // The connections are removed from the list before they are woken and may add themselves again,
-  // because the list's capacity is one entry for each connection.
+  // The connections are removed from the list before the calls of on_memory(), in which they may
+  // add themselves again: the list has capacity for each connection only once.
   std::array<LoopConnection*, kWokenInTurn> woken{};
   std::copy_n(waiting_for_memory_.begin(), count, woken.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Lists of those connections of a loop for which something is due: to post requests, to be reaped
-// (disconnected or torn down), to try again to get memory, or to post at a set time in blocking
-// operations. A connection is at most once in each list, and its LoopConnection::In says in which.
-// make_room() must have been called for all connections, so that adding one to a list needs no
-// memory; after forget() a connection is in no list.
+// Lists of those connections of a loop for which something is due: to post requests, to be "reaped"
+// (disconnected or torn down), to try again to get memory, or to post at a set time in a blocking
+// operation. A connection is at most once in each list, and its LoopConnection::In says in which
+// lists it is. Call make_room() for all connections first, so that adding one to a list allocates
+// no memory. After forget() a connection is in no list.
 
 #include <cassert>
 #include <cstddef>
@@ -18,9 +18,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class DueConnections {
  public:
-  /// Reserves capacity for `connections` connections in every list.
+  /// Reserves capacity for `connections` connections in every list. Throws std::bad_alloc.
   void make_room(std::size_t connections);
-  /// Counts `user` in attached() until forget(), because it holds resources of a device.
+  /// Counts `user` in attached() until forget(), because it has resources of a device.
   void attach(LoopConnection& user) noexcept;
   std::size_t attached() const noexcept { return attached_; }
   /// Removes `user` from all lists except that of connections to reap.
@@ -29,7 +29,8 @@ class DueConnections {
   void forget(LoopConnection& user) noexcept;
 
   // --- list of connections that have requests to post ---
-  /// Adds `user` to the list of connections to post. Returns false if it is in that list already.
+  /// Adds `user` to the list of connections that have requests to post. Returns false if it is in
+  /// that list already.
   bool add_to_flush(LoopConnection& user) noexcept {
     if (user.in_.flush) return false;
     user.in_.flush = true;
@@ -37,21 +38,22 @@ class DueConnections {
     return true;
   }
   bool has_to_flush() const noexcept { return !dirty_.empty(); }
-  /// Empties the list of connections to post and calls post_due() of each. Connections that are
-  /// added meanwhile wait for the next call. Returns false if there were none.
+  /// Removes all connections from the list and calls post_due() of each. Connections that are added
+  /// during this call wait for the next one. Returns false if the list was empty.
   bool post_due() noexcept;
 
-  // --- list of connections to reap ---
+  // --- list of connections to reap (disconnect or tear down) -------------------------------------
   /// Adds `user` to the list of connections to reap. Returns false if it is in that list already.
   bool add_to_reap(LoopConnection& user) noexcept;
   bool has_to_reap() const noexcept { return !reap_.empty(); }
-  /// Removes and returns the connection that has waited longest to be reaped; there must be one.
+  /// Removes and returns the connection that has been in the list for the longest time. The list
+  /// must not be empty.
   LoopConnection& take_to_reap() noexcept;
 
   // --- list of connections that wait for memory ---
   void wait_for_memory(LoopConnection& user);
-  /// Makes connections that wait for memory try again; call it when memory was released. Returns
-  /// false if no connection waits.
+  /// Call it when memory was released: wake_some() then lets the waiting connections try again.
+  /// Returns false if no connection waits.
   bool memory_came_back() noexcept {
     memory_came_back_ = true;
     return !waiting_for_memory_.empty();
@@ -59,35 +61,36 @@ class DueConnections {
   bool has_to_wake() const noexcept {
     return (memory_came_back_ || to_wake_ != 0) && !waiting_for_memory_.empty();
   }
-  /// Calls on_memory() of a few connections that wait for memory. Each tries once to get some;
-  /// those without success are appended to the list again.
+  /// Removes up to 16 connections from the list and calls their on_memory(). Each tries to get
+  /// memory; one that gets none is appended to the list again.
   void wake_some();
 
-  // --- list of connections that post at a pace ---
+  // --- list of connections that post at set times in blocking operations -------------------------
   void keep_pace_of(LoopConnection& user);
-  /// Returns the earliest pace_at() of the connections that post at a pace; TimePoint::max() if
-  /// there is none.
-  ae::TimePoint next_pace() const noexcept;
-  /// Calls add_to_flush() for the connections whose pace_at() has come. Returns false if that added
+  /// Returns the earliest pace_at() of the connections in the list; TimePoint::max() if there is
   /// none.
+  ae::TimePoint next_pace() const noexcept;
+  /// Calls add_to_flush() for the connections in the list whose pace_at() is not after `now`.
+  /// Returns false if that added none.
   bool flush_paced(ae::TimePoint now) noexcept;
 
  private:
-  // A list of connections whose space was made in advance.
+  // A list of connections with capacity reserved in advance.
   struct Dirty {
     void add(LoopConnection& user) noexcept {
       assert(count < users.size());
       users[count++] = &user;
     }
     bool empty() const noexcept { return count == 0; }
-    std::vector<LoopConnection*> users;  // its first `count` elements are the list
+    // The first `count` elements are the list; the others are unused capacity.
+    std::vector<LoopConnection*> users;
     std::size_t count = 0;
   };
   Dirty dirty_, flushing_;
   std::vector<LoopConnection*> reap_, waiting_for_memory_, paced_;
   std::size_t attached_ = 0;
   bool memory_came_back_ = false;
-  // Number of connections in waiting_for_memory_ that are still to be woken.
+  // Number of connections in waiting_for_memory_ whose on_memory() wake_some() must still call.
   std::size_t to_wake_ = 0;
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 // Limits the time that an iteration of the event loop spends on system calls that set up and tear
 // down connections. All connections together may use 1 ms (kShare) of each iteration, so that
-// hundreds of them do not delay other work. Each list of such work makes at least one step in each
-// iteration, even if other lists have used up the time.
+// hundreds of them do not delay other work. Each kind of such work does at least one step in each
+// iteration, even if the time is used up.
 
 #include <chrono>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class IterationBudget {
  public:
-  /// How much of the waiting work to do. kAll: all of it; kShare: as much as the iteration has time
-  /// for.
+  /// How much of the waiting work to do. kShare: as much as the iteration has time for; kAll:
+  /// everything.
   enum class Most : std::uint8_t { kShare, kAll };
 
   /// Begins a new iteration, which has its whole share of time.
@@ -25,7 +25,8 @@ class IterationBudget {
     ++number_;
     spent_ = {};
   }
-  /// Gives the iteration a new share of time, because it continues inside a blocking operation.
+  /// Begins a new share of time within the iteration. For blocking operations, which may last much
+  /// longer than an iteration.
   void extend() noexcept { spent_ = {}; }
   /// Returns the number of this iteration; each iteration has a different one.
   std::uint64_t number() const noexcept { return number_; }
@@ -35,13 +36,14 @@ class IterationBudget {
         spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
     return spent_ + now < kShare;
   }
-  /// True if the work on a list may make another step in this iteration. `first`: it has not made a
-  /// step yet, and so may make one in any case.
+  /// Returns true if the next step of the work may be done in this iteration. `first`: it is the
+  /// first step, which is always allowed.
   bool allows(Most most, bool first) const noexcept {
     return first || most == Most::kAll || has_share_left();
   }
-  /// True if an expired deadline may be handled now: one in every iteration, and further ones while
-  /// the share of time lasts. So a flood of other work cannot postpone deadlines for ever.
+  /// Returns true if an expired deadline may be handled now. The first call in an iteration always
+  /// returns true, further calls while time is left. So a flood of other work cannot postpone
+  /// deadlines for ever.
   bool may_expire() noexcept {
     return std::exchange(expired_in_, number_) != number_ || has_share_left();
   }

@@ -15,26 +15,29 @@ struct rdma_cm_id;
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Interface of a listener, as an event loop's LoopState sees it.
+/// Interface through which an event loop's LoopState uses a listener.
 class LoopListener {
  public:
   virtual const Settings& settings() const noexcept = 0;
-  /// True if the listener's connections are set up on this loop and should find prepared queue
-  /// pairs.
+  /// Returns true if the listener's connections are set up on this loop and its settings ask for
+  /// prepared queue pairs.
   virtual bool wishes_prepared() const noexcept = 0;
-  /// True if connection requests for this listener may arrive on the device with the name `device`.
+  /// Returns true if connection requests for this listener may arrive on the device named `device`.
   virtual bool is_on(const std::string& device) const = 0;
-  /// If the timer that retries lost devices could not be created for lack of memory, tries again to
-  /// create it.
+  /// If the timer that tries again to listen on a lost device could not be created for lack of
+  /// memory, tries again to create it.
   virtual void retry_if_down() noexcept = 0;
-  /// Does the work of that timer if it is due. Returns when it is due next, or TimePoint::max().
-  /// For a blocking operation, during which the loop's timers do not run.
+  /// Tries again to listen on a lost device if that is due. Returns the next time at which it is
+  /// due; TimePoint::max() if there is none. For blocking operations, during which the loop's
+  /// timers do not run.
   virtual ae::TimePoint retry_if_due(ae::TimePoint now) noexcept = 0;
-  /// Call when addresses of the machine may have moved to other devices: the listener follows them.
+  /// Call when addresses of the machine may have moved to other devices: the listener then listens
+  /// on the devices that have its addresses now.
   virtual void follow_addresses() noexcept = 0;
-  /// Drops the queued connection request `id`, because its sender or its device is gone.
+  /// Removes the connection request `id` from the queue, if it is there, because its sender or its
+  /// device is gone.
   virtual void drop_request(const rdma_cm_id* id) noexcept = 0;
-  /// Stops the listener, because its event loop ends; the listener does not access the loop
+  /// Stops the listener, because its event loop ends. The listener must not access the loop
   /// afterwards.
   virtual void loop_gone() noexcept = 0;
 
@@ -50,34 +53,35 @@ class LoopListeners {
   bool empty() const noexcept { return all_.empty(); }
   const std::unordered_set<LoopListener*>& all() const noexcept { return all_; }
 
-  /// Makes the next iteration try again to create the timers for which there was no memory.
+  /// Makes the next iteration call retry_if_down() of all listeners, because there was no memory
+  /// for a timer.
   void ask_again() noexcept {
     ask_ = true;
     loop_.nudge();
   }
-  /// Calls retry_if_down() of each listener if ask_again() was called before; returns whether it
-  /// was. Call it in each iteration.
+  /// Call it in each iteration. If ask_again() was called since, calls retry_if_down() of each
+  /// listener and returns true.
   bool retry_if_asked() noexcept {
     if (!std::exchange(ask_, false)) return false;
     for (LoopListener* listener : all_) listener->retry_if_down();
     return true;
   }
-  /// Calls retry_if_due() of each listener; returns the earliest time.
+  /// Calls retry_if_due() of each listener, and returns the earliest of the returned times.
   ae::TimePoint retry_if_due(ae::TimePoint now) noexcept {
     ae::TimePoint next = ae::TimePoint::max();
     for (LoopListener* listener : all_) next = std::min(next, listener->retry_if_due(now));
     return next;
   }
-  /// Makes each listener follow its addresses.
+  /// Calls follow_addresses() of each listener.
   void addresses_changed() noexcept {
     for (LoopListener* listener : all_) listener->follow_addresses();
   }
-  /// Makes the listener that has queued the connection request `id` drop it, because its sender or
-  /// its device is gone.
+  /// Calls drop_request() of each listener: the one that has queued the connection request `id`
+  /// removes it.
   void drop_request(const rdma_cm_id* id) noexcept {
     for (LoopListener* listener : all_) listener->drop_request(id);
   }
-  /// Stops all listeners; they do not access the loop afterwards.
+  /// Stops all listeners, because the event loop ends.
   void loop_gone() noexcept {
     for (LoopListener* listener : std::exchange(all_, {})) listener->loop_gone();
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Defines the interface through which LoopState, the RDMA state of an event loop, uses a
-// connection.
+// The interface through which LoopState, the RDMA state of an event loop, uses a connection.
 
 #include <optional>
 
@@ -11,24 +10,25 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Interface of a connection, as its event loop's LoopState sees it.
+/// Interface through which an event loop's LoopState uses a connection.
 class LoopConnection : public TickItem {
  public:
-  /// Posts all work requests of this connection that are due, with one doorbell for each chain of
-  /// them.
+  /// Posts all work requests of this connection that are due. They are posted as chains, each of
+  /// which costs one call and one doorbell.
   virtual void post_due() noexcept = 0;
-  /// Does the connection's periodic checks. Called at next_tick() or later; `late` is by how much.
+  /// Does the connection's periodic checks. Called at the time next_tick() or later; `late`: how
+  /// much later.
   virtual void on_tick(ae::TimePoint now, ae::Duration late) noexcept = 0;
   virtual ae::TimePoint next_tick() const noexcept = 0;
-  /// Called when memory to send from may be available again.
+  /// Called when memory for the send buffer may be available, after wait_for_memory().
   virtual void on_memory() noexcept = 0;
-  /// Continues the disconnect or teardown of this connection. Never called while completions are
-  /// being handled.
+  /// Does the next step of the disconnect or teardown of this connection. Not called while
+  /// completions are being handled, because it may destroy the queue pair.
   virtual void reap() = 0;
-  /// Returns when post_due() must be called even if no event has arrived; no value if no such call
-  /// is needed.
+  /// Returns the time at which post_due() must be called even if no event has arrived; no value if
+  /// no such call is needed.
   virtual std::optional<ae::TimePoint> pace_at() const noexcept = 0;
-  /// Whether this connection waits for a call of reap().
+  /// Returns true if a call of reap() is scheduled.
   bool waits_for_reap() const noexcept { return in_.reap; }
 
  protected:
@@ -36,7 +36,7 @@ class LoopConnection : public TickItem {
 
  private:
   friend class DueConnections;
-  struct In {  // the lists of DueConnections that contain this connection
+  struct In {  // true for each list of DueConnections that contains this connection
     bool flush = false, reap = false, memory = false, pace = false, attached = false;
   } in_;
 };

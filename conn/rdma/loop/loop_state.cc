@@ -14,8 +14,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// After this many successive polls that found no immediate answer, arm() polls in only one of this
-// many iterations.
+// After kLooks successive polls that found nothing, arm() makes this poll only in one of kLooks
+// iterations.
 constexpr std::uint32_t kLooks = 16;
 
 }  // namespace
@@ -80,7 +80,7 @@ ae::TimePoint LoopState::ask_time() const {
   return now;
 }
 
-// --- connections ---------------------------------------------------------------------------------
+// --- connections for which something is due ------------------------------------------------------
 
 void LoopState::add(LoopConnection& connection) {
   maintenance_.start();
@@ -132,8 +132,9 @@ void LoopState::flush() {
 
 bool LoopState::arm() {
   const SameTime same_time(*this);
-  // Polls once, because a fast peer may already have answered what was just posted; then arming the
-  // queues and sleeping are useless. If such answers are rare, polls only in some iterations.
+  // Polls once before arming, because a fast peer may already have answered the requests just
+  // posted; then the loop need not arm the queues and sleep. If that is rare, polls only in some
+  // iterations.
   if (std::exchange(posted_, false) &&
       (looks_missed_ < kLooks || iteration_number() % kLooks == 0)) {
     poll_more_ = devices_.poll();
@@ -178,15 +179,15 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     flush();
     const ae::TimePoint now = clock_now();
     if (now >= deadline || Interruption::ends()) return;
-    // Does the work of the loop's timers, which do not run here: other peers still expect messages,
-    // such as keepalives.
+    // The loop's timers do not run here, so their work is done here: other peers still expect
+    // messages, such as keepalives.
     wheel_.collect(now);
     wheel_.run_due(now);
     maintenance_.run_if_due(now);
     const ae::TimePoint listens = listeners_.retry_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
-    // A connection in the ready list, whose handlers are due, does not prevent sleeping, because
-    // handlers do not run here.
+    // Connections in the ready list do not prevent sleeping: their handlers are due, but handlers
+    // do not run here.
     bool quiet = !poll_more_ && !users_.has_to_reap() && !users_.has_to_wake();
     quiet = devices_.arm() && quiet;
     quiet = quiet && !users_.has_to_reap() && !users_.has_to_flush() && !wheel_.has_due();

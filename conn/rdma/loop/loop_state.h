@@ -38,8 +38,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
-  /// Returns the RDMA state of `loop`, created on first use. Throws VerbsError if RDMA is not
-  /// available.
+  /// Returns the RDMA state of `loop`, which is created on first use. Throws VerbsError if RDMA is
+  /// not available.
   static LoopState& of(ae::EventLoop& loop, const ConnectionType& type);
   /// Returns the RDMA state of `loop`, or null if it has none yet.
   static LoopState* find(ae::EventLoop& loop, const ConnectionType& type);
@@ -47,14 +47,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() noexcept { return loop_; }
-  /// True if this process is a child of fork() and this object was created by the parent. The
+  /// Returns true if this process is a child of fork() and the parent created this object. The
   /// devices, connections and events belong to the parent, and this object no longer uses them.
   bool inherited() const noexcept { return made_here_.inherited(); }
-  /// Removes this object from the loop, which continues without it. The loop calls it in a child of
-  /// fork().
+  /// Called by the loop in a child of fork(): removes this object from the loop, which continues
+  /// without RDMA.
   void after_fork() noexcept override;
-  /// Returns the rdma_cm channel, shared with other threads that move ids to it; it may outlive
-  /// this object.
+  /// Returns the rdma_cm channel. Other threads hold it, too, while they move ids to it, so it may
+  /// outlive this object.
   const std::shared_ptr<CmChannel>& cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
@@ -63,30 +63,30 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
   SharedSettings& settings() noexcept { return settings_; }
-  /// Returns the time at which this iteration began; inside pump(), the current time.
+  /// Returns the loop's time of this iteration; inside pump(), the current time.
   ae::TimePoint now() const { return time_known_ ? now_ : ask_time(); }
   /// Returns the number of this iteration; each iteration has a different one. A connection renews
   /// its read budget when the number has changed.
   std::uint64_t iteration_number() const noexcept { return iteration_.number(); }
 
-  // --- connections: see DueConnections and TickDispatch ---
+  // --- connections for which something is due (DueConnections, TickDispatch) ---------------------
   void make_room(std::size_t connections) { users_.make_room(connections); }
-  /// Call it when `connection` is about to get a queue pair: starts its periodic checks and the
-  /// maintenance of resources.
+  /// Call it before `connection` gets a queue pair: starts its periodic checks and the periodic
+  /// cleanup of resources.
   void add(LoopConnection& connection);
   void remove(LoopConnection& connection) noexcept;
-  /// Removes `connection` from every list, also from that for reap(), because it has been torn down
-  /// or is about to be.
+  /// Removes `connection` from every list, including that of connections to reap. Call it when the
+  /// connection is torn down.
   void forget(LoopConnection& connection) noexcept;
   /// Schedules a call of the connection's on_tick() at `due` or a little later.
   void look_at(LoopConnection& connection, ae::TimePoint due) noexcept {
     wheel_.look_at(connection, due);
   }
-  /// Makes pump() call post_due() of `connection` at its pace_at(), because timers do not run
+  /// Makes pump() call post_due() of `connection` at the time pace_at(), because timers do not run
   /// inside pump().
   void keep_pace_of(LoopConnection& connection) { users_.keep_pace_of(connection); }
-  /// Puts `connection`, which needs memory to send from, into a waiting list. on_memory() is called
-  /// when some may be available.
+  /// Call it if there is no memory for data that `connection` must send. Its on_memory() is called
+  /// when memory may be available.
   void wait_for_memory(LoopConnection& connection) { users_.wait_for_memory(connection); }
   /// Makes connections that wait for memory try again. Call it when memory was released.
   void memory_came_back() noexcept {
@@ -96,22 +96,22 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void want_flush(LoopConnection& connection) noexcept {
     if (users_.add_to_flush(connection)) loop_.nudge();
   }
-  /// Queues `connection` for a call of its reap(), which disconnects it or tears it down. That must
-  /// not happen while completions are being handled.
+  /// Schedules a call of the connection's reap(), which disconnects it or tears it down. This is
+  /// deferred because it must not happen while completions are being handled.
   void want_reap(LoopConnection& connection) noexcept {
     if (users_.add_to_reap(connection)) loop_.nudge();
   }
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
-  /// Processes events for every connection, without running handlers, until `done` returns true or
-  /// the deadline has passed. It may block.
+  /// For blocking operations: processes events of all connections, without running handlers of the
+  /// user, until `done` returns true or `deadline` has passed. Sleeps while there are no events.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
-  /// Returns whether the current function is called inside pump(). Until pump() has returned, the
-  /// loop runs no timers and no functions that were posted to it.
+  /// Returns true while pump() is running. Until it has returned, the loop runs no timers and no
+  /// functions that were posted to it.
   bool pumping() const noexcept { return pumping_; }
   /// Processes the completions and rdma_cm events that have arrived for all connections, without
-  /// blocking or running handlers. `most`: take up to 64 rdma_cm events, or only as many as the
-  /// iteration has time for.
+  /// blocking and without running handlers. `most`: kAll takes up to 64 rdma_cm events; kShare only
+  /// as many as the iteration has time for.
   void catch_up(IterationBudget::Most most);
   /// Takes all pending events of the loop's rdma_cm channel.
   void drain_cm();
@@ -128,9 +128,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  /// While an object of this class exists, now() asks for the loop's time only once, except inside
-  /// pump(). That time does not change, except in a handler of the program that serves the loop
-  /// itself (a nested EpollLoop::dispatch()): no object of this class may exist while handlers run.
+  /// While an object of this class exists, now() queries the loop's time only once, to save calls
+  /// (except inside pump()). No object of this class may exist while handlers of the user run,
+  /// because a handler may run the loop itself (a nested EpollLoop::dispatch()), which changes the
+  /// time.
   class SameTime {
    public:
     explicit SameTime(LoopState& state) noexcept : state_(state) { state_.keeps_time_ = true; }
@@ -161,10 +162,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
   SharedSettings settings_;
   ae::Spin spin_;
-  bool poll_more_ = false;  // whether the last poll may have left completions in a queue
-  bool posted_ = false;     // whether requests were posted since the queues were last polled
+  bool poll_more_ = false;  // true if the last poll may have left completions in a queue
+  bool posted_ = false;     // true if requests were posted since arm() last polled
   bool pumping_ = false;
-  // Whether now() may keep the time in now_, and whether it has done so.
+  // keeps_time_: a SameTime exists, so now() may store the time in now_. time_known_: it has done
+  // so.
   bool keeps_time_ = false;
   mutable bool time_known_ = false;
   mutable ae::TimePoint now_{};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Keeps ("parks") rdma_cm ids that cannot be destroyed yet because rdma_destroy_id() would block
-// the loop: those whose port is down, and on iWARP those whose connect has not ended. An id is here
-// from the end of its connection until it is destroyed. Call reserve() for each connection, so that
-// parking its id needs no memory.
+// the loop: those whose port is down, and on iWARP those whose connect has not ended. An id is
+// parked at the end of its connection, and stays here until it can be destroyed. Call reserve() for
+// each connection, so that parking its id later allocates no memory.
 
 #include <cstddef>
 #include <vector>
@@ -22,23 +22,26 @@ class ParkedIds {
   void reserve(std::size_t connections);
   /// Keeps the id until its port is up again or the device is lost.
   void park(CmId id) noexcept { keep(parked_, std::move(id)); }
-  /// Keeps the id until rdma_cm has reported the end of its connect: on iWARP rdma_destroy_id()
-  /// blocks until then.
+  /// Keeps the id until rdma_cm has reported that its connect has succeeded or failed: on iWARP
+  /// rdma_destroy_id() blocks until then.
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
   bool empty() const noexcept { return parked_.empty() && connecting_.empty(); }
-  /// True if the limit of parked ids is reached; then no new connections are made.
+  /// Returns true if the greatest number of parked ids is reached. The caller then makes no new
+  /// connections.
   bool full() const noexcept;
 
-  /// True if a parked id can be destroyed without blocking. `ports`: the device, if some of its
-  /// ports are down; null if the ports do not matter because all are up or the device is lost.
+  /// Returns true if a parked id can be destroyed without blocking. `ports`: the device if some of
+  /// its ports are down; null if all ids can be destroyed because all ports are up or the device is
+  /// lost.
   bool may_release(const Device* ports) const noexcept;
-  /// Destroys one parked id that can be destroyed without blocking. Call it only if may_release().
+  /// Destroys one parked id that can be destroyed without blocking. Call it only if
+  /// may_release(ports) is true.
   void release_one(const Device* ports) noexcept;
-  /// Handles an event of an id that has no owner: if it ends the connect of a parked id, destroys
-  /// that id.
+  /// Handles an rdma_cm event of an id that has no owner: if it ends the connect of a parked id,
+  /// destroys that id.
   void on_event(const CmEvent& event) noexcept;
-  /// Moves all ids to `to`, because the loop is about to be destroyed. If there is no memory for
-  /// that, the ids stay here, and their destruction blocks.
+  /// Moves all ids to `to`; call it before the loop is destroyed. If there is no memory for that,
+  /// the ids stay here, and destroying them blocks.
   void give_up(Orphans& to) noexcept;
 
  private:

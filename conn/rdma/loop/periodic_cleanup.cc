@@ -34,8 +34,8 @@ ae::Duration PeriodicCleanup::on_timer() {
 }
 
 bool PeriodicCleanup::has_nothing_left() const noexcept {
-  // run() closes an idle device only once ids on it can be destroyed, and the connections in the
-  // wheel, which may hold nothing of a device, have ended.
+  // Without listeners, a later run() closes the devices: once no connection exists and no parked id
+  // is left. So the timer must go on while a device is open.
   if (listeners_.empty() && !devices_.contexts().empty()) return false;
   return users_.attached() == 0 && !any_orphans() && devices_.at_rest();
 }
@@ -47,13 +47,13 @@ void PeriodicCleanup::run_if_due(ae::TimePoint now) noexcept {
 void PeriodicCleanup::run() noexcept {
   const ae::TimePoint now = clock_now();
   due_ = now + kInterval;
-  // Closes idle devices if there are neither connections nor listeners: without an rdma_cm id on a
-  // device its removal is not reported, and the removal would wait until this process closes the
-  // device.
+  // If there are neither connections nor listeners, idle devices are closed. Otherwise this process
+  // could delay the removal of a device: without an rdma_cm id on the device, the removal is not
+  // reported to us, and the kernel waits until we close it.
   if (wheel_.empty() && listeners_.empty()) devices_.drop_idle();
   look_after_orphans();
   more_soon_ = devices_.tick(now);
-  // Connections that wait for memory try again, because other loops may have released some.
+  // Lets connections that wait for memory try again, because another loop may have released some.
   (void)users_.memory_came_back();
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Work that an event loop does about once a second: frees resources that have not been needed for a
-// while, on all devices, and checks ports that are down and rdma_cm ids that could not be destroyed
-// yet (orphans). Its timer runs while a connection holds resources of a device or something is left
-// to free.
+// Work that an event loop does about once a second: frees resources of all devices that have been
+// unused for some time, queries ports that are down, and destroys orphans (rdma_cm ids of loops
+// that have ended). Its timer runs while a connection has resources of a device or something is
+// left to free.
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -20,15 +20,14 @@ class PeriodicCleanup {
   PeriodicCleanup(ae::EventLoop& loop, Devices& devices, DueConnections& users,
                   const TickDispatch& wheel, const LoopListeners& listeners) noexcept
       : loop_(loop), devices_(devices), users_(users), wheel_(wheel), listeners_(listeners) {}
-  /// Starts the timer of the cleanup if it does not run; call it when there may be something to
+  /// Starts the timer of the cleanup unless it is running; call it when there may be something to
   /// clean up. Throws std::bad_alloc.
   void start();
   /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
-  // due() and run_if_due() are for code in which the loop's timers do not run, such as
-  // LoopState::pump().
-  /// The time of the next run; TimePoint::max() if there is no work.
+  // due() and run_if_due() are for LoopState::pump(), in which the loop's timers do not run.
+  /// Returns the time of the next cleanup; TimePoint::max() if the timer is not running.
   ae::TimePoint due() const noexcept { return timer_ != 0 ? due_ : ae::TimePoint::max(); }
   void run_if_due(ae::TimePoint now) noexcept;
 
@@ -42,7 +41,8 @@ class PeriodicCleanup {
   DueConnections& users_;
   const TickDispatch& wheel_;
   const LoopListeners& listeners_;
-  bool more_soon_ = false;  // whether the last cleanup left memory for the next one to free
+  // True if the last cleanup has left memory that can be freed: the next one follows in 10 ms.
+  bool more_soon_ = false;
   ae::TimerId timer_ = 0;
   ae::TimePoint due_{};
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Periodically queries the ports that are down, until they are up, because the event that reports a
-// change may come late or never. A timer runs only while a port is known to be down.
+// Periodically queries the ports that are down until they are up again, because the event that
+// reports this may come late or never. The timer runs only while a port is known to be down.
 
 #include <memory>
 #include <vector>
@@ -28,7 +28,7 @@ class PortWatch {
 
   ae::EventLoop& loop_;
   const std::vector<std::shared_ptr<DeviceContext>>& contexts_;
-  ae::TimerId timer_ = 0;  // timer that queries the ports; 0 while no port is known to be down
+  ae::TimerId timer_ = 0;  // the timer that queries the ports; 0: it is not running
 };
 
 }}}  // namespace conn::rdma

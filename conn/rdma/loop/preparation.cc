@@ -12,8 +12,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Queue pairs are prepared when no connection has come or gone for kQuiet, but after kPutOff at the
-// latest.
+// Queue pairs are prepared when soon() was not called for kQuiet, but at the latest kPutOff after
+// its first call.
 constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
 constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
@@ -50,20 +50,21 @@ ae::Duration Preparation::on_timer() {
       const IterationBudget::Spending spending(iteration_);
       more = step();
     }
-  } catch (const std::exception&) {  // on failure, connections create their own queue pairs
+  } catch (const std::exception&) {  // not fatal: connections then create their own queue pairs
     more = false;
   }
   try {
     maintenance_.start();
   } catch (const std::bad_alloc&) {
-    return kQuiet;  // tries again then
+    return kQuiet;  // no memory for the cleanup's timer: tries again later
   }
   if (more) return std::chrono::milliseconds(1);
   timer_ = 0;
   return ae::kNoMore;
 }
 
-// Prepares or destroys one queue pair. Returns true if there is more to do.
+// Prepares one queue pair or, if no listener needs any, destroys one. Returns true if there may be
+// more to do.
 bool Preparation::step() {
   const auto& contexts = devices_.contexts();
   bool wished = false;

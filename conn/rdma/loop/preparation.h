@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides when queue pairs are prepared for future connections of a loop, how many at a time, and
-// when they are destroyed. They are prepared after a short time without new connections, in the
-// share of an iteration that such system calls may take, until each listener that wishes them has
-// as many as its settings say. A timer runs while some are to be prepared or destroyed; it also
-// starts the periodic cleanup.
+// Decides when queue pairs are created in advance ("prepared") for future connections of a loop,
+// how many at a time, and when they are destroyed. They are prepared after a short time without new
+// connections, as many in one iteration as its time for such system calls allows, until the number
+// in the settings of each listener is reached. A timer runs while queue pairs must be prepared or
+// destroyed. It also starts the periodic cleanup.
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
@@ -25,9 +25,9 @@ class Preparation {
         listeners_(listeners),
         iteration_(iteration),
         maintenance_(maintenance) {}
-  /// Call it when a listener or a connection came or went, because prepared queue pairs may now be
-  /// needed, or no longer needed. Starts the timer. Without memory for it, calls
-  /// LoopListeners::ask_again() and leaves the start to retry().
+  /// Call it when a listener or a connection was added or removed, because the number of prepared
+  /// queue pairs may have to change. Starts the timer. If there is no memory for the timer, calls
+  /// LoopListeners::ask_again(), and retry() starts it later.
   void soon() noexcept;
   /// Starts the timer if soon() could not; call it after LoopListeners::ask_again().
   void retry() noexcept;
@@ -36,7 +36,7 @@ class Preparation {
     ++used_;
     soon();
   }
-  /// Number of prepared queue pairs that connections have taken so far.
+  /// Returns the number of prepared queue pairs that connections have used so far.
   std::uint64_t used() const noexcept { return used_; }
   /// Removes the timer from the loop; call it before the loop is destroyed.
   void stop() noexcept;
@@ -51,8 +51,8 @@ class Preparation {
   IterationBudget& iteration_;
   PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
-  bool late_ = false;  // whether the timer could not be started for lack of memory
-  // When to prepare queue pairs, and the latest time that this may be postponed to.
+  bool late_ = false;  // true if the timer could not be started for lack of memory
+  // at_: time at which to prepare queue pairs. by_: latest time to which at_ may be postponed.
   ae::TimePoint at_{}, by_{};
   std::uint64_t used_ = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The owners of the queue pairs of one event loop on one device, found by the number of the queue
-// pair. Each queue pair has at most one owner. Capacity to visit all owners is reserved in advance,
-// so that the failure of a device can be reported to them without allocating memory.
+// Finds the owner of a queue pair by the number of the queue pair, for one event loop and one
+// device. Each queue pair has at most one owner. Capacity to visit all owners is reserved in
+// advance, so that the failure of a device can be reported to them without allocating memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,15 +22,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ReceiveQueue;
 
-/// What a device or the kernel reports about a queue pair, its port or its addresses.
+/// An event of a queue pair, of its port or of its device's addresses, as reported by the device or
+/// the kernel.
 struct QueuePairEvent {
   enum class Kind : std::uint8_t {
-    kDataBeforeEstablished,  ///< data has arrived before rdma_cm has reported the connection
-    kRefusal,                ///< the peer sent a request that the device does not permit
-    kLastReceive,  ///< the queue pair is in the error state and consumes no more shared receives
-    kFailed,       ///< the connection cannot continue, for the reason `what`
-    kPortDown,     ///< port number `port` of the device has been down for the time `since`
-    kAddresses,    ///< the device's GID table has changed; `present` are the machine's addresses
+    /// Data has arrived before rdma_cm has reported that the connection is established.
+    kDataBeforeEstablished,
+    kRefusal,  ///< the peer sent a request that our device has refused
+    /// The queue pair is in the error state and will consume no more shared receives.
+    kLastReceive,
+    kFailed,     ///< the connection cannot continue, for the reason `what`
+    kPortDown,   ///< port number `port` of the device has been down for the time `since`
+    kAddresses,  ///< the device's GID table has changed; `present` are the machine's addresses
   };
   Kind kind;
   const std::string* what = nullptr;  ///< the text is empty if there was no memory for it
@@ -39,22 +42,24 @@ struct QueuePairEvent {
   const std::vector<SocketAddress>* present = nullptr;
 };
 
-/// Interface of the owner of a queue pair, which receives its events. These functions must not run
-/// a user's handler.
+/// Interface of the owner of a queue pair, which handles its completions and events. The functions
+/// must not run handlers of the user.
 class QueuePairUser {
  public:
-  /// The send with number `sequence` and all sends before it are complete.
+  /// Called when the send request with number `sequence`, and thus all earlier ones, have
+  /// completed.
   virtual void on_sends_done(std::uint32_t sequence) = 0;
-  /// An RDMA WRITE WITH IMMEDIATE arrived. Its immediate value is `length`, the bytes it wrote.
+  /// Called when an RDMA WRITE WITH IMMEDIATE has arrived. `length`: its immediate value, in host
+  /// byte order, which states the number of bytes written.
   virtual void on_immediate(std::uint32_t length) = 0;
-  /// A SEND arrived; `bytes` is a copy of it.
+  /// Called when a SEND has arrived; `bytes` is a copy of the message.
   virtual void on_message(std::span<const std::byte> bytes) = 0;
-  /// A work request failed, and the queue pair can no longer be used. `sequence` is the number of
-  /// the failed send; 0 for a receive.
+  /// Called when a work request has failed, after which the queue pair is unusable. `sequence`:
+  /// number of the failed send request; 0 for a receive.
   virtual void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) = 0;
-  /// The device or the kernel reports something about the queue pair.
+  /// Called when the device or the kernel reports an event that concerns the queue pair.
   virtual void on_event(const QueuePairEvent& event) = 0;
-  /// There was no memory to process an event of this queue pair.
+  /// Called when there was no memory to process an event of this queue pair.
   virtual void on_no_memory() noexcept = 0;
   /// Returns the queue pair's own receive queue, or the shared one of its domain.
   virtual ReceiveQueue* receives() noexcept = 0;
@@ -78,8 +83,7 @@ class QueuePairUsers {
   }
   std::size_t size() const noexcept { return users_.size(); }
 
-  /// Calls visit(user). If that throws, which means that it had no memory, calls the user's
-  /// on_no_memory().
+  /// Calls visit(user). If that throws (only for lack of memory), calls the user's on_no_memory().
   template <class Visit>
   static void tell(QueuePairUser& user, const Visit& visit) noexcept {
     try {
@@ -88,8 +92,8 @@ class QueuePairUsers {
       user.on_no_memory();
     }
   }
-  /// Calls tell(user, visit) for each user. Allocates no memory. `visit` must not add users or call
-  /// this function.
+  /// Calls tell(user, visit) for each user. Allocates no memory. `visit` must not add users and
+  /// must not call this function.
   template <class Visit>
   void tell_all(const Visit& visit) noexcept {
     visited_.clear();
@@ -99,7 +103,7 @@ class QueuePairUsers {
 
  private:
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;
-  std::vector<QueuePairUser*> visited_;  // the users that tell_all() visits; has capacity for all
+  std::vector<QueuePairUser*> visited_;  // scratch list of tell_all(), with capacity for all users
 };
 
 }}}  // namespace conn::rdma

@@ -10,22 +10,23 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
-  /// Number of those `work_requests` whose bytes were copied into the request (IBV_SEND_INLINE).
+  /// Number of those `work_requests` that contain their data (IBV_SEND_INLINE).
   std::uint64_t inline_sends = 0;
   std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
-  /// How often a connection with bytes to send had to stop, by what it waited for (enum Stall).
+  /// Numbers of times that a connection with bytes to send had to wait, by reason (enum Stall).
   std::uint64_t stalls_window = 0, stalls_receives = 0, stalls_send_queue = 0;
-  /// Connections that went on over a new path, those that are without a path now, and requests for
-  /// a new path that were refused.
+  /// resumes: continuations of a connection on a new network path. lost: connections that have no
+  /// path now. resumes_refused: refused requests for a new path. bytes_resent: bytes that were sent
+  /// again.
   std::uint64_t resumes = 0, lost = 0, resumes_refused = 0, bytes_resent = 0;
-  /// Sessions that ended because their peers had closed without a path.
+  /// Sessions that ended at the request of a peer that closed while it had no path.
   std::uint64_t forgotten = 0;
-  /// The result of checking the system's limits when the last listener started: the number of
-  /// connections that the tightest limit allows (0: unknown), and how many limits are too low for
-  /// the configured number of connections.
+  /// Result of the check of the system's limits when the last listener was started.
+  /// room_for_connections: number of connections that the lowest limit allows; 0: unknown.
+  /// limits_too_low: number of limits that are too low for the configured number of connections.
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The timer wheel with the checks of a loop's connections, and the one timer of the loop that
-// drives it. While a check is scheduled, either the timer is set for its time or earlier, or
+// Schedules the periodic checks of a loop's connections: a timer wheel, and the one timer of the
+// loop that drives it. If a check is scheduled, either the timer is set for its time or earlier, or
 // must_not_sleep() returns true.
 
 #include <cstddef>
@@ -17,22 +17,22 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class TickDispatch {
  public:
   explicit TickDispatch(ae::EventLoop& loop) noexcept : loop_(loop) {}
-  /// Schedules a call of the user's on_tick() at `due` or a little later; this replaces the user's
-  /// earlier time.
+  /// Schedules a call of the user's on_tick() at `due` or a little later (TickWheel::kWidth).
+  /// Replaces the time scheduled before.
   void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
   void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
-  /// Calls on_tick() of the connections whose checks are due, at most 256 in one call.
-  /// `now`: the time at which the iteration began, or later.
+  /// Calls on_tick() of the connections whose checks are due, at most 256 in one call. `now`: the
+  /// time of this iteration, or a later time.
   void run_due(ae::TimePoint now) {
     if (timer_ == 0 || wheel_.has_due() || wakes_ <= now) run_some(now);
   }
-  /// Finds the connections that are due, for run_due(). For code in which the loop's timers do not
-  /// run, such as LoopState::pump().
+  /// Finds the connections that are due, so that run_due() can call them. For LoopState::pump(), in
+  /// which the loop's timers do not run.
   void collect(ae::TimePoint now) noexcept;
-  /// Returns when the check of a connection may be due; no value if no check is scheduled.
+  /// Returns the time at which the next check may be due; no value if no check is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
   bool has_due() const noexcept { return wheel_.has_due(); }
-  /// True if the loop must not sleep: a connection is due, or the timer could not be created for
+  /// Returns true if the loop must not sleep: a check is due, or the timer could not be created for
   /// lack of memory.
   bool must_not_sleep() const noexcept {
     return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);

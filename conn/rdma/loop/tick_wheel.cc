@@ -5,8 +5,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-// An item that is due beyond the wheel's range goes into the last slot of the range; whoever takes
-// it from there schedules it again.
+// An item that is due beyond the range of the wheel is put into the last slot. TickDispatch
+// schedules it again when it takes it from there.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
   remove(item);
   ++size_;
@@ -16,7 +16,7 @@ ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint no
     return due;
   }
   if (scheduled_++ == 0) looked_ = tick_of(now);
-  // Rounds the number of the slot up, so that an item that collect() finds there is due.
+  // The number of the slot is rounded up, so that an item is due when collect() finds it.
   const std::int64_t last = looked_ + static_cast<std::int64_t>(kSlots) - 1;
   const std::int64_t tick = due < ae::TimePoint::max() - kWidth ? tick_of(due) + 1 : last;
   const std::int64_t at = std::clamp(tick, looked_, last);

@@ -13,8 +13,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Base class of an item in the wheel; each connection is one. An item leaves the wheel when it is
-/// destroyed.
+/// Base class of the items in the wheel, which are connections. The destructor removes an item from
+/// the wheel.
 class TickItem {
  public:
   TickItem() = default;
@@ -48,12 +48,13 @@ class TickWheel {
  public:
   static constexpr ae::Duration kWidth = std::chrono::milliseconds(20);
 
-  /// Schedules `item` for `due`, instead of its earlier time. TimePoint::max() means never. Returns
-  /// when collect() will find the item: at `due` or, if that is beyond the wheel's range, earlier,
-  /// and then it must be scheduled again.
+  /// Schedules `item` for `due`, instead of the time scheduled before; TimePoint::max() means
+  /// never. Returns the time at which collect() will find the item: `due` rounded up; or, if `due`
+  /// is beyond the range of the wheel (about 5 s), an earlier time, at which the item must be
+  /// scheduled again.
   ae::TimePoint put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept;
   void remove(TickItem& item) noexcept;
-  /// Returns when collect() may find a due item; no value if no item is scheduled.
+  /// Returns the time at which collect() may find a due item; no value if no item is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
   /// Moves the items that are due to the list from which take() takes them.
   void collect(ae::TimePoint now) noexcept;
@@ -61,7 +62,7 @@ class TickWheel {
   /// Removes and returns the next due item; null if there is none.
   TickItem* take() noexcept;
   std::size_t size() const noexcept { return size_; }
-  /// Number of items with a due time other than TimePoint::max().
+  /// Returns the number of items with a due time other than TimePoint::max().
   std::size_t scheduled() const noexcept { return scheduled_; }
 
  private:

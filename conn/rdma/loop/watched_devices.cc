@@ -12,7 +12,7 @@ void WatchedDevices::watch(const CmId& id) {
   if (id->verbs == nullptr) return;
   std::erase_if(watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
-  removed_ = nullptr;  // another device may have the same handle by now
+  removed_ = nullptr;  // a new device may have the same handle value as the removed one
   watch_owner_of(id.local());
 }
 
@@ -25,7 +25,7 @@ void WatchedDevices::watch_owner_of(const SocketAddress& address) noexcept {
   try {
     auto watch = std::make_unique<RemovalWatch>(channel_);
     if (watch->begin(address) && !is_watched(watch->device())) watches_.push_back(std::move(watch));
-  } catch (const std::exception&) {  // no watch: only ids of connections report a removal
+  } catch (const std::exception&) {  // not watched: only ids of connections report a removal
   }
 }
 
@@ -33,7 +33,7 @@ void WatchedDevices::watch_all() noexcept {
   try {
     std::erase_if(watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
-  } catch (const std::exception&) {  // the addresses are not known
+  } catch (const std::exception&) {  // the addresses are unknown: watches no further devices
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Notices the removal of every RDMA device that librdmacm has opened for this loop. rdma_cm reports
-// a removal only through ids on the device, and librdmacm keeps a device open even after its last
-// connection has ended; with some drivers (rxe) the removal would then wait for ever. So each such
-// device has a RemovalWatch, provided that it has an address in this network namespace.
+// Detects the removal of every RDMA device that librdmacm has opened for this loop. librdmacm keeps
+// a device open even after its last connection has ended, and with some drivers (rxe) the removal
+// waits until the device is closed. But rdma_cm reports a removal only through ids on the device.
+// So each such device has a RemovalWatch, if it has an address in this network namespace.
 
 #include <memory>
 #include <string_view>
@@ -18,26 +18,26 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class WatchedDevices {
  public:
   explicit WatchedDevices(CmChannel& channel) noexcept : channel_(channel) {}
-  /// If `id` is bound to a device, librdmacm has opened that device permanently: from now on its
-  /// removal is noticed, even if no DeviceContext is ever made. Needs a lookup if it is already
-  /// watched.
+  /// If `id` is bound to a device, watches that device from now on, because librdmacm has opened it
+  /// permanently. This must be done even if no DeviceContext is created. Fast if the device is
+  /// watched already.
   void watch(const CmId& id);
-  /// Watches all devices. To release one device, librdmacm opens all others, and their removal
-  /// would then wait for ever in the same way.
+  /// Watches all devices. Call it after let_go_of_device(): to close one device, librdmacm opens
+  /// all others.
   void watch_all() noexcept;
-  /// Call it when librdmacm reports the removal of the device `cm_handle`. Returns true the first
-  /// time and false for repetitions: each id on the device reports the removal.
+  /// Call it when an id reports the removal of the device `cm_handle`. Returns true the first time;
+  /// false for repetitions, because each id on the device reports the removal.
   bool is_news(ibv_context* cm_handle) noexcept;
 
  private:
   bool is_watched(std::string_view device) const noexcept;
-  /// Watches the device that has this address, if one has it and it is not watched yet. Without
-  /// memory or an id for that, only the ids of connections report its removal.
+  /// Watches the device that has this address, if there is one and it is not watched yet. If this
+  /// fails, only ids of connections report the removal of the device.
   void watch_owner_of(const SocketAddress& address) noexcept;
 
   CmChannel& channel_;
   std::vector<std::unique_ptr<RemovalWatch>> watches_;
-  // The last removed device's handle in librdmacm; null: none.
+  // librdmacm's handle of the device that was removed last; null: none.
   ibv_context* removed_ = nullptr;
 };
 
