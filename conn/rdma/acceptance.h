@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The accepting side of a path: a queue pair is made for the rdma_cm id of a connection request,
-// and the request is accepted. (The connecting side: conn/rdma/setup.h.)
+// The accepting side of the set-up: creates a queue pair for a connection request, and accepts the
+// request. (The connecting side: conn/rdma/setup.h.)
 
 #include <functional>
 #include <optional>
@@ -13,18 +13,19 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// How a connection request is answered.
+/// How to answer a connection request.
 struct Acceptance {
-  std::optional<Hello> asked;  ///< what the peer states; no value: it sent no hello
-  /// Prepares the stream for a queue pair, and gives it what the peer states. It is called again if
-  /// another queue pair is needed.
+  std::optional<Hello> asked;  ///< the peer's hello; no value: it sent none
+  /// Resets the stream for a new queue pair and gives it the peer's hello. Called once for each
+  /// queue pair: a second one is created if the first could not bind keys.
   std::function<void()> begin;
-  /// Returns the private data of the answer; `ours` is what our stream and path state.
+  /// Returns the private data of the answer. `ours`: the hello of our stream and path, which the
+  /// function may change.
   std::function<PrivateData(Hello& ours)> data;
 };
 
-/// Creates the queue pair for the rdma_cm id of `link`, and accepts; the phase is then kAccepting.
-/// Throws VerbsError.
+/// Creates the queue pair for the rdma_cm id of `link` and calls rdma_accept(). The phase is
+/// kAccepting afterwards. Throws VerbsError.
 void accept_request(Link& link, const Acceptance& how);
 
 }}}  // namespace conn::rdma

@@ -18,11 +18,11 @@
 #include "conn/setup_trace.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-// --- connecting ----------------------------------------------------------------------------------
+// --- connecting to a server ----------------------------------------------------------------------
 
-// One call of connect() or connect_blocking(). If that is left without success, this ends the
-// attempt: otherwise a late answer of the peer could still establish a connection that was reported
-// as failed. goes_on is set if the attempt continues or has succeeded.
+// One attempt to connect. The destructor gives the attempt up unless goes_on was set, which means
+// that the attempt continues or has succeeded. Otherwise a late answer of the peer could establish
+// a connection that was reported as failed.
 struct RdmaCarrier::Attempt {
   RdmaCarrier& carrier;
   bool goes_on = false;
@@ -82,9 +82,9 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     if (state() == State::kConnecting && expired()) setup_->on_deadline();
   }
   if (state() != State::kConnected) return;
-  // Also waits for the first receive windows of both sides: a caller that blocks may not run the
-  // loop for a long time afterwards, and each side gives up if no window arrives within
-  // accept-timeout.
+  // Also waits until both sides have offered their first receive windows. A caller that uses
+  // blocking calls may not run the loop for a long time afterwards, and each side ends the
+  // connection if no window is offered within accept-timeout.
   SetupTrace::begin("first window");
   post_due();
   const Stream& stream = link_.stream;
@@ -98,7 +98,7 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   attempt.goes_on = true;
 }
 
-// --- accepting -----------------------------------------------------------------------------------
+// --- accepting a connection request --------------------------------------------------------------
 
 void RdmaCarrier::accept(CmId request, std::span<const std::byte> private_data) {
   const CmId& id = link_.id() = std::move(request);
@@ -129,7 +129,7 @@ void RdmaCarrier::accept(CmId request, std::span<const std::byte> private_data) 
   }
 }
 
-// --- reading -------------------------------------------------------------------------------------
+// --- reading by copy -----------------------------------------------------------------------------
 
 // Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
 std::size_t RdmaCarrier::run_ready() {
@@ -152,14 +152,15 @@ std::size_t RdmaCarrier::run_ready() {
 ssize_t RdmaCarrier::look_for_bytes() {
   if (reader_.has_view() && end_view()) update_ready();
   reader_.renew(link_.state().iteration_number(), link_.settings().read_budget);
-  // In a child of fork(), the memory of the receive windows may not even be mapped.
+  // A child of fork() must not read: the memory of the receive windows may not even be mapped
+  // there.
   if (inherited()) {
     errno = EAGAIN;
     return -1;
   }
   if (link_.stream.inbound().has_unread()) {
     if (reader_.left() != 0) return 1;
-  } else if (state() == State::kError) {  // the core has failed it (option idle-timeout)
+  } else if (state() == State::kError) {  // the core has ended the connection (option idle-timeout)
     return host().no_more_unread();
   } else if (pending_failure_) {
     const int err = pending_failure_.code.value();
@@ -168,7 +169,8 @@ ssize_t RdmaCarrier::look_for_bytes() {
     return -1;
   } else if (link_.stream.at_end()) {
     reader_.set_ended();
-    // Over an open connection the program can still write, also while it has no path.
+    // While the connection is open, also without a network path, the program can still write;
+    // otherwise both directions have ended.
     const Phase phase = keeps_unsent() ? session()->resumes_as() : link_.stage.phase();
     if (phase != Phase::kOpen) move_to(State::kClosed);
     return 0;
@@ -197,13 +199,13 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
   return static_cast<ssize_t>(taken.bytes);
 }
 
-// --- writing -------------------------------------------------------------------------------------
+// --- writing by copy -----------------------------------------------------------------------------
 
 bool RdmaCarrier::writable() const {
   if (keeps_unsent()) return recovery_->has_room();
-  // Returns true if phase kOpen has ended, because the handler must run to learn of it. Before the
-  // peer's first window nothing can be sent, so this returns false: a list of schemes then tries
-  // the next scheme (conn/lists/dial.h).
+  // If the phase is not kOpen, the write handler must run so that the program learns of it. Before
+  // the peer's first window nothing can be sent; the result is false then, so that a list of
+  // schemes can still try the next scheme (conn/lists/dial.h).
   return link_.stage.phase() != Phase::kOpen ||
          (!awaits_first_window() && link_.sender.buffer().has_room());
 }
@@ -239,9 +241,9 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   return static_cast<ssize_t>(done);
 }
 
-// Makes writev() or reserve() return failure with EPIPE, because writing has ended. Unread bytes
-// can still be read, so the connection itself fails only if there are none. Writing after
-// shutdown() is a mistake of the caller, not a failure.
+// Returns -1 with EPIPE, the result of writev() and reserve() when nothing can be written any more.
+// If there are no unread bytes, the connection also fails; otherwise it fails after they were read.
+// A write after shutdown() is a mistake of the caller, so the connection does not fail.
 ssize_t RdmaCarrier::refuse_write() {
   if (link_.stage.phase() != Phase::kHalfClosed && !link_.stream.inbound().has_unread()) {
     if (pending_failure_)
@@ -272,13 +274,13 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
+    } catch (const std::exception&) {  // no memory to wait: returns the present state
     }
   }
   return handed_on();
 }
 
-// --- closing -------------------------------------------------------------------------------------
+// --- closing and draining ------------------------------------------------------------------------
 
 int RdmaCarrier::shutdown() {
   if (keeps_unsent()) {
@@ -287,7 +289,7 @@ int RdmaCarrier::shutdown() {
     return 0;
   }
   if (!link_.stream.peer().tells_end()) {
-    errno = EOPNOTSUPP;  // towards other programs the protocol has no end of one direction only
+    errno = EOPNOTSUPP;  // the plain Valkey protocol cannot end only one direction
     return -1;
   }
   if (link_.stage.phase() == Phase::kOpen) {
@@ -300,7 +302,7 @@ int RdmaCarrier::shutdown() {
   return 0;
 }
 
-// Closes both directions as close() does. Unlike after close(), the connection object can still be
+// Closes both directions as close() does, but the connection object stays usable: it can still be
 // queried.
 int RdmaCarrier::shutdown_both() {
   drop_kept();
@@ -348,9 +350,10 @@ void RdmaCarrier::close() noexcept {
   }
 }
 
-// Returns true if the peer has received all written bytes, waiting for that until `until`. On iWARP
-// a completion only means that the local stream has taken the bytes, and only the end of the stream
-// shows that they arrived; so this function ends the stream, as close() does.
+// Waits, until `until`, for the delivery of all written bytes, and returns true if the peer has
+// received them. On iWARP a completion only means that the local TCP stream has accepted the bytes;
+// only the peer's answer to the end of the stream shows that they arrived. So this function ends
+// the stream, as close() does.
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto asks = [this] {
     return closing() && recovery_ != nullptr && recovery_->can_ask_to_forget();
@@ -378,7 +381,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory for pump() to wait: returns the state as it is
+    } catch (const std::exception&) {  // no memory to wait: returns the present state
     }
   }
   return has_left();
@@ -397,7 +400,7 @@ void RdmaCarrier::abandon() noexcept {
   tear_down();
 }
 
-// --- moving to another loop ----------------------------------------------------------------------
+// --- moving the connection to another loop -------------------------------------------------------
 
 bool RdmaCarrier::leave(ae::EventLoop*) {
   errno = pending_failure_ ? ENOTCONN : EAGAIN;
@@ -424,9 +427,9 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     return true;
   } catch (const VerbsError& error) {
     fail(error.failure());
-  } catch (const std::exception&) {  // the core fails the connection for lack of memory
+  } catch (const std::exception&) {  // the core then fails the connection for lack of memory
   }
-  abandon();  // the connection is on no loop now: close() only has to release it
+  abandon();  // the connection belongs to no loop now, so close() must only release it
   return false;
 }
 

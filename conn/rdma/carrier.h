@@ -15,17 +15,17 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaCarrier final : public LinkedCarrier {
  public:
-  /// Creates the carrier of a connection that `listener` accepts, or of an outgoing one (null).
-  /// Throws VerbsError if the machine has no RDMA.
+  /// Creates the carrier of a connection. `listener`: the listener that accepts the connection;
+  /// null for an outgoing connection. Throws VerbsError if the machine has no RDMA.
   RdmaCarrier(const ConnectionType& type, LoopState& state,
               std::shared_ptr<const Settings> settings, AcceptOwner* listener = nullptr)
       : LinkedCarrier(type, state, std::move(settings),
                       listener == nullptr ? Role::kClient : Role::kServer, listener) {}
 
   /// Creates the queue pair and accepts a connection request. `request`: the rdma_cm id of the
-  /// CONNECT_REQUEST event. `private_data`: the bytes that the peer sent in the request. Throws
-  /// VerbsError or std::bad_alloc, and the request is then rejected with the text of the exception;
-  /// the caller must close the connection.
+  /// CONNECT_REQUEST event. `private_data`: the private data of the request. On failure it rejects
+  /// the request with the text of the exception and throws VerbsError or std::bad_alloc; the caller
+  /// must then close the connection.
   void accept(CmId request, std::span<const std::byte> private_data);
 
   const CarrierFacts& facts() const noexcept override { return facts_; }
@@ -33,7 +33,7 @@ class RdmaCarrier final : public LinkedCarrier {
  private:
   struct Attempt;
 
-  // Overrides of Carrier: what the connection core asks of this transport.
+  // Overrides of Carrier: called by the connection core.
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;
@@ -78,9 +78,9 @@ class RdmaCarrier final : public LinkedCarrier {
     }
     return reader_.is_due(link_.stream) || pending_failure_;
   }
-  // Returns false if the read handler must not be called in this iteration, because the
-  // connection's read budget is used up: the write handler, or a handler of another connection, may
-  // have read from this connection already.
+  // Returns false if the read handler must not be called in this iteration because the connection's
+  // read budget is used up. (Handlers other than the read handler may have read from this
+  // connection.)
   bool ready_to_read() override {
     return reader_.may_read(link_.state().iteration_number()) ||
            !link_.stream.inbound().has_unread();
@@ -88,8 +88,8 @@ class RdmaCarrier final : public LinkedCarrier {
   std::size_t run_ready() override;
   bool writable() const override;
 
-  /// Returns 1 if there are bytes that may be read in this iteration; otherwise returns, with errno
-  /// set, what read() is to return (0 at the end of the stream, or -1).
+  /// Returns 1 if there are bytes that may be read in this iteration. Otherwise returns the result
+  /// for read(): 0 at the end of the stream, or -1 with errno set.
   ssize_t look_for_bytes();
   ssize_t read_fully(void* buffer, std::size_t size);
   ssize_t refuse_write();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reading and writing in place: the user reads receive windows without a copy, writes into reserved
-// memory, or sends directly from registered memory of its own.
+// memory, or sends directly from its own registered memory.
 
 #include <algorithm>
 #include <cerrno>
@@ -11,14 +11,14 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Least and greatest number of bytes that are sent directly from the user's memory. Copying fewer
-// bytes than kLeastReferred takes less time than reporting the device's completion to the user.
+// Least and greatest number of bytes that are sent directly from the user's memory. For fewer than
+// kLeastReferred bytes, a copy is faster than reporting the device's completion to the user.
 constexpr std::size_t kLeastReferred = 1024;
 constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 
 }  // namespace
 
-// --- receiving -----------------------------------------------------------------------------------
+// --- reading in place ----------------------------------------------------------------------------
 
 ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
   reader_.show_nothing();
@@ -41,11 +41,11 @@ std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
   return taken.bytes;
 }
 
-// --- sending -------------------------------------------------------------------------------------
+// --- writing in place ----------------------------------------------------------------------------
 
 std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
   if (keeps_unsent()) {
-    errno = EOPNOTSUPP;  // the caller writes in parts
+    errno = EOPNOTSUPP;  // makes the caller use writev() instead
     return {};
   }
   if (link_.stage.phase() != Phase::kOpen || pending_failure_)
@@ -62,7 +62,7 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
 void RdmaCarrier::commit(std::size_t size) noexcept {
   link_.sender.queue().commit(size);
   if (link_.stage.phase() == Phase::kLost) return link_.state().want_reap(*this);
-  link_.release_kept(reader_.viewed());  // a view may be of an earlier path's memory
+  link_.release_kept(reader_.viewed());  // a view may use memory of an earlier path
   if (link_.stage.open()) link_.state().want_flush(*this);
 }
 
@@ -74,8 +74,8 @@ bool RdmaCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
 ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   const std::size_t size = bytes.bytes.size();
   errno = EOPNOTSUPP;
-  // Every return of -1 below with EOPNOTSUPP makes the caller use writev(), which handles all these
-  // cases and reports failures.
+  // The returns of -1 with EOPNOTSUPP below make the caller use writev(), which handles these cases
+  // and reports failures.
   if (!sends_in_place(bytes)) return -1;
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) return -1;
   if (bytes.memory->of() != &type()) return -1;

@@ -32,9 +32,9 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   timer_ = 0;
   const IterationBudget::Spending spending(state_->iteration());
   // If the loop was stopped or this timer was postponed, the awaited event may have arrived without
-  // being processed. For kAddress, all rdma_cm events are processed first. For the other deadlines,
-  // only those for which this iteration has time: an accepting side learns of the peer's first
-  // message from its queue pair.
+  // being processed. So events are processed first: after such a delay, and for kAddress, up to 64
+  // rdma_cm events; otherwise only those for which this iteration has time. (An accepting side can
+  // also learn from its queue pair that the connection is established.)
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
     state_->catch_up(late && what == Of::kAddress ? IterationBudget::Most::kAll
@@ -42,8 +42,8 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   } catch (const std::exception&) {
     user_.on_no_memory();
   }
-  // If the handling of one of the late events has set another deadline (a new timer), the expired
-  // deadline no longer applies.
+  // If one of these events has set another deadline (a new timer), the expired deadline no longer
+  // applies.
   if (timer_ != 0) return ae::kNoMore;
   try {
     user_.on_deadline(what);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The one timer with which a connection limits a wait. What it waits for changes with the phase of
-// the connection (Deadline::Of).
+// The one timer with which a connection limits the time that it waits. The event that it waits for
+// depends on the phase of the connection (Deadline::Of).
 
 #include <cstdint>
 
@@ -17,14 +17,14 @@ class DeadlineUser;
 class Deadline {
  public:
   enum class Of : std::uint8_t {
-    kAddress,  ///< waiting for an answer from the address being tried, or from the name service
+    kAddress,  ///< waiting for an answer of the address that is being tried, or of the name service
     /// Waiting for the peer to finish the handshake and to offer its first receive window.
     kAccept,
-    /// After close(): waiting until all bytes written by the user are delivered to the peer.
+    /// After close(): waiting until all bytes that the user wrote are delivered to the peer.
     kLinger,
     kDisconnect,  ///< waiting for the peer's answer to the disconnect that we sent
     kStreamOver,  ///< iWARP: waiting for rdma_cm to report why the queue pair ended
-    /// Waiting until the device has reported the last completions of the stopped queue pair.
+    /// Waiting for the device's last completions of the stopped queue pair.
     kQuiet,
   };
 
@@ -32,14 +32,14 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  /// Makes this object use another loop. No deadline may be set at that time.
+  /// Makes this object use the timers of another loop. No deadline may be set at that time.
   void move_to(LoopState& state) noexcept { state_ = &state; }
 
-  /// Starts the timer; a deadline that was set before is cancelled. Returns false if there is no
-  /// memory for a timer: no deadline is set then.
+  /// Sets the deadline to `delay` from now, in place of an earlier one. Returns false if there is
+  /// no memory for a timer; then no deadline is set.
   [[nodiscard]] bool set(ae::Duration delay, Of what) noexcept;
-  /// Cancels the deadline, if one is set. `loop`: the event loop that has the timer, or null once
-  /// the loop is destroyed, because its timers are gone with it.
+  /// Cancels the deadline, if one is set. `loop`: the event loop that has the timer; null if the
+  /// loop, and thus its timer, was destroyed.
   void clear(ae::EventLoop* loop) noexcept;
 
  private:
@@ -52,8 +52,8 @@ class Deadline {
 /// The object that is called when a Deadline has expired.
 class DeadlineUser {
  public:
-  /// Called when the deadline has passed. Events that arrived late were processed before this call,
-  /// and none of them set a new deadline.
+  /// Called when the deadline has passed. Events that had arrived but were not processed yet were
+  /// processed before this call, and none of them has set a new deadline.
   virtual void on_deadline(Deadline::Of what) = 0;
   /// Called if memory ran out while on_deadline() was handling an expired deadline.
   virtual void on_no_memory() noexcept = 0;

@@ -16,7 +16,7 @@ bool Ending::stream_over() noexcept {
   return true;
 }
 
-// --- disconnecting -------------------------------------------------------------------------------
+// --- disconnecting from the peer -----------------------------------------------------------------
 
 void Ending::queue_stop() noexcept { step(EndStep::kStopQueued); }
 
@@ -31,20 +31,19 @@ bool Ending::stop() noexcept {
     if (device.asks_port_first() || unreachable_ || device.port_down(id->port_num))
       link_.ask_port();
   }
-  // On iWARP the error state would reset the stream, and with it bytes that the stream has taken
-  // and the device has reported as complete. So after a clean end the queue pair stays as it is,
+  // On iWARP the error state would reset the TCP stream, which may still have to transmit bytes
+  // that the device has reported as complete. So after a clean end the queue pair is not stopped,
   // and the disconnect follows the last byte.
   if (!(delivered_ && context->device().iwarp())) link_.stop();
-  // Disconnects only if rdma_cm knows the connection: before that, rdma_disconnect() would send
-  // nothing and report success. The event ESTABLISHED, or the deadline, will come. (rdma_notify()
-  // is no solution: Linux then repeats its answer to the connection request for a minute, and
-  // rdma_destroy_id() waits until that ends.)
+  // Before rdma_cm knows that the connection is established, rdma_disconnect() would send nothing
+  // and report success. The disconnect then waits for the event ESTABLISHED or the deadline.
+  // (rdma_notify() is no solution: after it, Linux repeats its answer to the connection request for
+  // a minute, and rdma_destroy_id() waits until that ends.)
   return (link_.stage.handshake() >= Handshake::kKnown || !link_.can_disconnect()) && disconnect();
 }
 
-// Calls rdma_disconnect(), which sends our disconnect, or answers the peer's disconnect. Returns
-// true if no answer of the peer will come, because the peer is already gone or nothing could be
-// sent.
+// Calls rdma_disconnect(), which sends our disconnect or answers that of the peer. Returns true if
+// no answer is expected, because the peer is already gone or nothing could be sent.
 bool Ending::disconnect() noexcept {
   const CmId& id = link_.id();
   const bool sent = id && link_.can_disconnect() && rdma_disconnect(id.get()) == 0;
@@ -65,7 +64,7 @@ bool Ending::delivery_settled() const noexcept {
           link_.stage.handshake() == Handshake::kGone);
 }
 
-// --- phase kDead ---------------------------------------------------------------------------------
+// --- phase kDead: nothing is expected from the peer any more -------------------------------------
 
 void Ending::finish() noexcept {
   link_.stage.move(Phase::kDead);
@@ -74,7 +73,8 @@ void Ending::finish() noexcept {
 
 bool Ending::has_reports_to_come() noexcept {
   if (link_.queue_pair() == nullptr || !link_.pair.was_connected()) return false;
-  // The deadline for the disconnect may have expired before reap() could stop the queue pair.
+  // Does nothing if the queue pair is stopped already. It is not if the deadline expired before
+  // reap() could stop it.
   link_.stop();
   if (at_ == EndStep::kQuieting) return false;
   if (!link_.quiet()) link_.context()->on_async_event();

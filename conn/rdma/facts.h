@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The facts of one connection, as shown to people: addresses, path and details of its link. They
-// can be asked in any state, also without a queue pair.
+// Facts about one connection that are shown to people: its addresses, its path and details. They
+// are available in any state, also without a queue pair.
 
 #include <memory>
 #include <optional>
@@ -18,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaFacts final : public CarrierFacts {
  public:
-  /// Stores references to parts of the connection, which must outlive this object. `recovery`: null
-  /// as long as the connection ends with its path.
+  /// Stores references to parts of the connection, which must outlive this object. `recovery`: the
+  /// pointer it refers to is null if the connection cannot resume.
   RdmaFacts(const Link& link, const std::unique_ptr<PathRecovery>& recovery) noexcept
       : link_(link), recovery_(recovery) {}
 

@@ -13,8 +13,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Returns the time-outs of the queue pair. Assumes that the peer's device delays its
-// acknowledgements for as long as our own device does.
+// Returns the time-outs for a queue pair. The ACK time-out is not shorter than the delay of
+// acknowledgements that our own device reports, because the peer's device may have the same delay.
 QpTimeouts timeouts_on(const Device& device, const Settings& settings) noexcept {
   QpTimeouts timeouts = settings.timeouts;
   timeouts.ack_timeout = std::max(timeouts.ack_timeout,
@@ -22,9 +22,9 @@ QpTimeouts timeouts_on(const Device& device, const Settings& settings) noexcept 
   return timeouts;
 }
 
-// Returns the number of receives for a queue pair with a receive queue of its own. On iWARP a
-// message that finds no receive ends the connection, without a retry. A peer that is not aeconn
-// therefore gets at least as many as Valkey's programs post.
+// Returns the number of receives for a queue pair with its own receive queue. On iWARP a message
+// that finds no receive ends the connection. So a peer that is not aeconn, and does not count our
+// receives, gets at least as many as Valkey's programs post.
 std::uint32_t own_receives_wanted(const DeviceContext& context, const Settings& settings,
                                   const PeerFacts& peer) noexcept {
   const Device& device = context.device();
@@ -48,7 +48,7 @@ Link::Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role
       stream(settings_->stream(role, 0), std::chrono::steady_clock::now()),
       sender(stream, *settings_) {}
 
-// --- set-up --------------------------------------------------------------------------------------
+// --- creating the objects ------------------------------------------------------------------------
 
 void Link::configure(std::shared_ptr<const Settings> settings) {
   settings_ = std::move(settings);
@@ -73,8 +73,8 @@ void Link::make(bool may_bind) {
 }
 
 // Creates the objects of the connection up to the queue pair. Steps that can fail for lack of
-// resources come first, beginning with memory for the first window if the device allows this order,
-// so that a failure costs no slow device call.
+// resources come first, so that a failure costs no slow call. Memory for the first window is the
+// first of these, if the device allows this order.
 void Link::set_up(bool may_bind) {
   context_ = state_->devices().context(id_, *settings_);
   state_->add(user_);
@@ -157,8 +157,8 @@ void Link::connect(ibv_mtu mtu) {
                    .infiniband = context_->device().infiniband(id_->port_num, state_->now())}));
 }
 
-// Posts the key changes of the windows. Called once the queue pair can send, so that a device that
-// refuses to bind keys is detected before the next connection is created.
+// Called as soon as the queue pair can send, so that a device that refuses to bind keys is detected
+// before the connection is established.
 bool Link::post_keys() {
   for (bool again = true; again && windows.has_key_to_change();) {
     const SendChain::Result result = sender.post_keys(qp_.get(), windows);
@@ -180,9 +180,9 @@ bool Link::give_up_pair() {
   const bool unsure = context_->device().binding() != Device::Binding::kNo;
   const bool refused = unsure && settings_->isolation == Isolation::kWindow;
   if (!refused || role_ == Role::kClient) {
-    // Reads the device's pending events now: the next queue pair may get the same number, and
-    // events of this queue pair must not be taken for its events. They only say what is known
-    // already, so the connection does not hear of them, nor of its own receives that are flushed.
+    // The next queue pair may get the same number. So the pending events of this one are read now,
+    // and are not mistaken for events of the next. They report nothing new, so the connection is
+    // detached first and does not receive them, nor the completions of its flushed receives.
     context_->detach(qp_->qp_num);
     context_->on_async_event();
   }
@@ -207,13 +207,13 @@ bool Link::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    // Gives up waiting: if the bind fails after this time, the connection ends.
+    // Gives up waiting. If the bind fails later, the connection ends.
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = waited && !std::exchange(proving_, false) && sender.requests().failed();
-  // If drain() has processed a completion that changed the phase, the set-up has ended, and the
-  // queue pair is not replaced.
+  // If a completion has changed the phase, the set-up has ended, and the queue pair must not be
+  // replaced.
   return !failed || stage.phase() != phase || give_up_pair();
 }
 
@@ -225,15 +225,15 @@ void Link::manage_windows() {
           {domain_.get(), settings_->limit(), state_->statistics(), pair.was_connected()},
           state_->now()))
     state_->want_flush(user);
-  // The next tick may now be due earlier than planned, either to detect that windows are idle or to
-  // ask again for a window.
+  // The next tick may now be due earlier than planned: to detect that windows are idle, or to ask
+  // again for a window.
   if (user.in_wheel() && stream.next_tick() < user.due()) state_->look_at(user, stream.next_tick());
 }
 
 void Link::on_keys_changed() {
   const WindowMemory::Changed changed = windows.on_done(sender.requests().done(), domain_.get());
   if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
-  // A window whose key was invalidated is freed, so another window may be created in its place.
+  // A window whose key was invalidated is free, so another window may be created in its place.
   if (changed != WindowMemory::Changed::kNone) manage_windows();
 }
 
@@ -252,7 +252,7 @@ ae::Duration Link::retry_time() const noexcept {
          (now.retry_count + 1);
 }
 
-// --- the end of the connection -------------------------------------------------------------------
+// --- stopping the queue pair and destroying the objects ------------------------------------------
 
 void Link::stop() noexcept {
   if (!qp_ || inherited()) return;
@@ -267,9 +267,9 @@ void Link::stop_and_report() noexcept {
   stop();
 }
 
-// Waiting for all completions is necessary because of what some devices do when a queue pair is
-// destroyed: mlx5, bnxt_re and hns drop its remaining completions, and receives of other queue
-// pairs with them; irdma still accesses the queue pair afterwards.
+// A queue pair must not be destroyed before it is quiet, because of some devices: mlx5, bnxt_re and
+// hns drop its remaining completions, and with them shared receives; irdma accesses the queue pair
+// even after it was destroyed.
 bool Link::quiet() const noexcept {
   if (!qp_ || !pair.was_connected() || !context_ || context_->lost()) return true;
   return sender.requests().count() == 0 && (qp_->srq == nullptr || pair.took_last_receive());
@@ -283,7 +283,7 @@ void Link::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
     state_->devices().watch_ports();
-  } catch (const std::exception&) {  // no memory: the next ask_port() starts watching the ports
+  } catch (const std::exception&) {  // no memory for the timer: the next ask_port() tries again
   }
 }
 
@@ -306,19 +306,19 @@ void Link::destroy_queue_pair() noexcept {
     if (ours && lease_.queue() != nullptr) drain();
     context_->detach(qp_->qp_num);
   }
-  // A key that is bound to a queue pair holds a reference to it, and rxe's ibv_destroy_qp() waits
-  // until that reference is gone.
+  // Keys must be freed before the queue pair: with rxe, ibv_destroy_qp() waits until no memory
+  // window is bound to it.
   windows.drop_keys();
   qp_.reset();
-  // The device may give the number of the destroyed queue pair to a new one at once, so no
-  // completion with this number may remain in the completion queue.
+  // The device may give the number of the destroyed queue pair to a new one at once, so completions
+  // with this number must not stay in the completion queue.
   if (ours && context_ && lease_.queue() != nullptr) drain();
   receives_.reset();
 }
 
 void Link::release(bool viewed) noexcept {
   if (domain_) {
-    // If viewed_ is set already, the view is in the memory of an earlier path.
+    // If viewed_ is set already, the view is of memory of an earlier path.
     if (viewed && viewed_ == nullptr) {
       viewed_ = domain_;
       viewed_windows_ = windows.take();
@@ -371,8 +371,8 @@ rdma_conn_param connection_parameters(const Link& link, std::span<const std::byt
   rdma_conn_param parameters{};
   parameters.private_data = hello.data();
   parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
-  // The protocol has no RDMA READ, but rdma_cm requires that at least one may be outstanding in
-  // each direction.
+  // Numbers of RDMA READs that may be outstanding. The protocol uses none, but rdma_cm requires at
+  // least one in each direction.
   parameters.responder_resources = 1;
   parameters.initiator_depth = 1;
   parameters.flow_control = 1;

@@ -32,7 +32,7 @@ LinkedCarrier::~LinkedCarrier() {
   tear_down();
 }
 
-// --- set-up --------------------------------------------------------------------------------------
+// --- set-up of the connection --------------------------------------------------------------------
 
 // Enters phase kOpen, on the connecting and on the accepting side.
 void LinkedCarrier::on_set_up() {
@@ -40,15 +40,14 @@ void LinkedCarrier::on_set_up() {
   link_.stage.move(again ? Phase::kResending : Phase::kOpen);
   const CmId& id = link_.id();
   link_.path.set_ends(id.local(), id.peer());
-  // The handshake has shown that the port works, whatever the device reported about it before.
+  // The handshake has shown that the port is up, whatever the device reported before.
   link_.context()->device().on_port_event(id->port_num, false);
   if (session() != nullptr && setup_ != nullptr) session()->on_address(setup_->address());
   if (!again) move_to(State::kConnected);
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());
   link_.state().want_flush(*this);
-  // Only the connecting side sets this deadline here: on the accepting side it has been running
-  // since the request.
+  // On the accepting side this deadline has been running since the connection request.
   if (!again && link_.role() == Role::kClient && awaits_first_window() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     return end_with(out_of_memory());
@@ -98,18 +97,17 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         link_.context()->set_lost();
         end_path({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
-        // The device is removed: no answer will come, and the kernel waits until the rdma_cm id is
-        // released.
+        // No answer of the peer can arrive through a removed device, and the kernel waits until the
+        // rdma_cm id is destroyed.
         if (link_.stage.phase() == Phase::kDisconnecting) finish();
         return;
-      // This event comes from the peer itself, which does not know this connection; so the
-      // connection ends.
+      // The peer sends a reject if it does not know this connection, so the connection ends.
       case RDMA_CM_EVENT_REJECTED:
         break;
       default:
-        // The event reports an assumption of rdma_cm about the network (the link-layer address of a
-        // neighbour or our own has changed) or about its own messages. Whether an established
-        // connection ends is decided by its queue pair alone, so this only probes the path.
+        // The event reports an assumption of rdma_cm, for example that a link-layer address has
+        // changed or that one of its own messages was lost. Such an event must not end an
+        // established connection, whose queue pair may still work. So the path is only probed.
         if (!link_.stage.open()) break;
         link_.stream.ask_path();
         return link_.state().want_flush(*this);
@@ -121,18 +119,17 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
   }
 }
 
-// --- messages that arrived -----------------------------------------------------------------------
+// --- handling messages of the peer ---------------------------------------------------------------
 
 void LinkedCarrier::on_immediate(std::uint32_t length) {
   if (posting_.goes_straight() && link_.stage.phase() == Phase::kOpen &&
       link_.stream.take_straight(length, link_.state().now())) [[likely]] {
-    // The message may prove that the peer has free receives again; staged data may have waited for
-    // them.
+    // The message may prove that the peer has free receives, for which staged data may be waiting.
     if (link_.sender.queue().staged() != 0) link_.state().want_flush(*this);
     return reader_.has_view() ? update_ready() : update_readable();
   }
-  // The first message may come before rdma_cm has read the peer's last handshake message, so the
-  // connection is established here too.
+  // The first message may arrive before rdma_cm has read the peer's last message of the handshake.
+  // It also shows that the connection is established.
   if (link_.stage.phase() == Phase::kAccepting) on_set_up();
   posting_.on_first_message();
   Stream& stream = link_.stream;
@@ -151,7 +148,8 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   posting_.on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  // In phase kResending a deadline that is set belongs to a close(), and must stay.
+  // Cancels the deadline for the peer's first window. In phase kResending, a deadline that is set
+  // limits a close() and must stay.
   if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
     deadline_.clear(loop());
   after_input();
@@ -166,8 +164,8 @@ void LinkedCarrier::after_input() {
     ++statistics.protocol_errors;
     if (stream.excess() == Excess::kMessages) ++statistics.control_floods;
     if (stream.excess() == Excess::kWindow) ++statistics.peer_windows_refused;
-    // Stops the queue pair, so that the misbehaving peer can do nothing more even if the disconnect
-    // must wait.
+    // Stops the queue pair at once, because the disconnect may have to wait and the peer must not
+    // be able to do anything meanwhile.
     link_.stop();
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
@@ -189,7 +187,7 @@ void LinkedCarrier::after_input() {
   update_ready();
 }
 
-// --- requests that completed ---------------------------------------------------------------------
+// --- handling completions ------------------------------------------------------------------------
 
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   const ae::TimePoint now = link_.state().now();
@@ -200,13 +198,14 @@ void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   link_.stream.liveness().on_confirmed(now);
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
-  // The completed requests have freed slots in the send queue; requests may be waiting for them.
+  // The completed requests have freed slots of the send queue, for which other requests may be
+  // waiting.
   link_.state().want_flush(*this);
   if (link_.stage.phase() == Phase::kClosing) return continue_close();
   update_ready();
 }
 
-// --- posting, and memory to send from ------------------------------------------------------------
+// --- posting requests, and waiting for memory ----------------------------------------------------
 
 void LinkedCarrier::on_memory() noexcept {
   if (posting_.secure_memory(host())) {
@@ -226,8 +225,8 @@ void LinkedCarrier::post_due() noexcept {
     std::optional<Posting::Refusal> refusal = posting_.post_due(host());
     if (!refusal) return;
     if (!refusal->stopped) return end_with(std::move(refusal->why));
-    // The completion of a failed request says more about the reason than the refusal of the next
-    // one. On iWARP the requests are just flushed.
+    // A completion of a failed request may state the reason better than the device's refusal does.
+    // On iWARP requests are only flushed, without a reason.
     if (!link_.path.iwarp()) link_.drain();
     end_path(std::move(refusal->why));
   } catch (const std::exception&) {
@@ -235,7 +234,7 @@ void LinkedCarrier::post_due() noexcept {
   }
 }
 
-// --- reading -------------------------------------------------------------------------------------
+// --- reading by the user -------------------------------------------------------------------------
 
 bool LinkedCarrier::end_view() noexcept {
   const bool waited = reader_.end_view();
@@ -249,15 +248,15 @@ void LinkedCarrier::on_window_read() {
   after_input();
 }
 
-// --- time-outs and ticks -------------------------------------------------------------------------
+// --- periodic checks -----------------------------------------------------------------------------
 
 void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   LoopState& state = link_.state();
   try {
     if (lost()) return recovery_->go_on();
     if (link_.stage.open()) {
-      // If the tick comes this much too late, our own loop was stopped, and messages of the peer
-      // may be waiting unprocessed.
+      // If the tick is later than this, our own loop was stopped, and messages of the peer may have
+      // arrived without being processed.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
       const ae::Duration third = link_.settings().keepalive / 3;
@@ -277,8 +276,8 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         state.want_flush(*this);
       after_input();
     }
-    // Plans the next tick. An open connection says when it needs one; before and during set-up, the
-    // interval is fixed.
+    // Plans the next tick: for an open connection, at the time that it needs; before and during the
+    // set-up, at a fixed interval.
     constexpr ae::Duration kLater = std::chrono::seconds(3);
     if (link_.stage.open()) {
       ae::TimePoint next = next_tick();

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A carrier over a Link: what rdma_cm, the device and the loop report arrives here, changes the
-// link and its parts, and at last ends the connection. What the core asks of a carrier is in the
-// class derived from this one, RdmaCarrier.
+// A carrier that has a Link. This class handles what rdma_cm, the device and the loop report; the
+// class derived from it, RdmaCarrier, handles the calls of the connection core.
 //
-//   Setup          finds an address and makes the link (connecting side only; freed afterwards)
-//   Link           what rdma_cm and the device have of the connection
+// Its parts:
+//
+//   Setup          tries addresses and connects (connecting side only; freed afterwards)
+//   Link           the rdma_cm and verbs objects of the connection
 //     Stream         the protocol
 //     WindowMemory   receive windows and their keys
-//     Sender         staged bytes, chains of requests, completions
+//     Sender         send buffer, chains of requests, completions
 //     Path           addresses, device, route
 //   Posting        when requests are posted, and what they wait for
-//   Reader         read budget, what is looked at in place, unread bytes without a path
+//   Reader         read budget, views of received bytes, copies of unread bytes
 //   Ending         the steps after the last byte, or after a failure
 //   Deadline       the time-out of the present phase
-//   PathRecovery   the loss of the path, and another one (with option resume only)
-//     Session        what both ends keep meanwhile
+//   PathRecovery   the loss of the network path, and a new path (with option resume only)
+//     Session        what both ends store while there is no path
 //
-// The parts know nothing of this class. They return what is to be done, and it is done here; Setup,
-// Deadline and PathRecovery, which wait for something, report through SetupUser, DeadlineUser and
-// PathRecoveryUser.
+// The parts do not use this class: they return what must be done, and this class does it. Setup,
+// Deadline and PathRecovery, which wait for events, call it through the interfaces SetupUser,
+// DeadlineUser and PathRecoveryUser.
 
 #include <memory>
 #include <optional>
@@ -43,8 +44,8 @@ class AcceptOwner {
  public:
   /// Called when `carrier` is established and ready to send and receive data.
   virtual void on_established(LinkedCarrier& carrier) noexcept = 0;
-  /// Called when the connection failed before it was handed over to the user. The implementation
-  /// closes the connection.
+  /// Called when the connection has failed before it was handed over to the user. The
+  /// implementation must close the connection.
   virtual void on_lost(LinkedCarrier& carrier) noexcept = 0;
 
  protected:
@@ -58,8 +59,8 @@ class LinkedCarrier : public QueuedCarrier,
                       protected PathRecoveryUser {
  public:
   ~LinkedCarrier() override;
-  /// Call when the listener has handed this connection over, or is being destroyed: from now on
-  /// this carrier does not call the listener.
+  /// Call when the listener has handed this connection over to the user, or is being destroyed: the
+  /// carrier does not call the listener any more.
   void leave_listener() noexcept { listener_ = nullptr; }
 
  protected:
@@ -94,37 +95,39 @@ class LinkedCarrier : public QueuedCarrier,
   void on_set_up() override;
   void on_set_up_failed(Failure why) noexcept override;
 
-  // Overrides of PathRecoveryUser, with those among the functions of the end below.
+  // Overrides of PathRecoveryUser. (Further ones are below, with the end of the connection.)
   void on_progress() noexcept override { update_ready(); }
   void on_peer_closed_without_path(Failure missed) noexcept override;
 
   // --- while the connection is open (linked_carrier.cc) ------------------------------------------
-  /// Does what the new state of the stream requires: ends the connection if the stream has failed,
-  /// provides windows, queues a flush. Call after every input to the stream.
+  /// Call after every input to the stream: ends the connection if the stream has failed, provides
+  /// windows, and schedules a flush if something must be posted.
   void after_input();
   /// Call instead of after_input() when the user has read a window to its end.
   void on_window_read();
-  /// Ends the user's view of received bytes, and frees what was kept for it. Returns what
-  /// Reader::end_view() returns.
+  /// Ends the user's view of received bytes, and frees memory that was kept for it. Returns the
+  /// result of Reader::end_view().
   bool end_view() noexcept;
-  /// Returns true until the peer has offered a window, which it must do at once on its first path.
-  /// On a later one it may have none to offer: its reader is behind, or we have ended our stream.
+  /// Returns true until the peer has offered its first window, which it must do at once after the
+  /// connection was established. After a resume it may have none to offer, because its program has
+  /// not read yet or we have ended our stream; the result is false then.
   bool awaits_first_window() const noexcept {
     return !link_.stream.outbound().peer_windows().any() &&
            (session() == nullptr || session()->resumes() == 0);
   }
 
-  // --- the path (linked_carrier_end.cc) ----------------------------------------------------------
-  /// What lets the connection go on over another path; null: it ends with its path.
+  // --- the network path and its loss (linked_carrier_end.cc) -------------------------------------
+  /// Returns the session, by which the connection can continue over another path; null: it cannot.
   Session* session() const noexcept {
     return recovery_ == nullptr ? nullptr : recovery_->session();
   }
-  /// True from the loss of the path until there is another one.
+  /// Returns true from the loss of the path until there is a new one.
   bool lost() const noexcept { return recovery_ != nullptr && recovery_->lost(); }
   bool keeps_unsent() const noexcept { return recovery_ != nullptr && recovery_->keeps_unsent(); }
-  /// Returns what a PathRecovery of this connection works with.
+  /// Returns references to the objects that a PathRecovery of this connection needs.
   PathRecovery::Around around() noexcept;
-  /// Ends the connection with `failure`, or leaves only its path if it can go on over another.
+  /// Ends only the path if the connection can continue over another one; otherwise ends the
+  /// connection with `failure`.
   void end_path(Failure failure) noexcept;
 
   // --- the end of the connection (linked_carrier_end.cc) -----------------------------------------
@@ -134,12 +137,12 @@ class LinkedCarrier : public QueuedCarrier,
   void begin_disconnect(ae::Duration time_limit) noexcept override;
   void begin_close() noexcept;
   void begin_abort() noexcept override;
-  /// Disconnects, in phase kClosing, once all written bytes are delivered. Call when requests on
-  /// the send queue have completed.
+  /// Call in phase kClosing when requests on the send queue have completed: disconnects once all
+  /// written bytes are delivered.
   void continue_close() noexcept;
   void finish() noexcept override;
   void tear_down() noexcept;
-  /// Ends the user's views of received bytes and reservations of memory to send from.
+  /// Ends the user's view of received bytes and the user's reservation of memory for sending.
   void drop_kept() noexcept;
 
   Link link_;
@@ -149,15 +152,15 @@ class LinkedCarrier : public QueuedCarrier,
   std::unique_ptr<Setup> setup_;  // finds an address and connects; null unless connecting
   Reader reader_;
   std::unique_ptr<PathRecovery> recovery_;  // null without option resume
-  // The failure that ended the connection but is reported only once the user has read the unread
-  // bytes; empty if no failure is pending.
+  // The failure that ended the connection, if it must be reported only after the user has read the
+  // unread bytes; otherwise empty.
   Failure pending_failure_;
 
  private:
   void peer_closed();
 
-  // The listener that owns this connection; null if the connection was handed over to the user, or
-  // if this side connected.
+  // The listener that owns this connection; null for an outgoing connection, and after the
+  // connection was handed over to the user.
   AcceptOwner* listener_;
 };
 

@@ -15,13 +15,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How long to wait until the device has reported the last completions of a stopped queue pair,
-// which normally takes microseconds.
+// Longest wait for the device's last completions of a stopped queue pair, which normally arrive
+// within microseconds.
 constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
 
 }  // namespace
 
-// --- the path ------------------------------------------------------------------------------------
+// --- loss of the network path --------------------------------------------------------------------
 
 PathRecovery::Around LinkedCarrier::around() noexcept {
   const auto& type_here = static_cast<const RdmaType&>(type());
@@ -44,14 +44,14 @@ void LinkedCarrier::on_peer_closed_without_path(Failure missed) noexcept {
   update_ready();
 }
 
-// --- failures ------------------------------------------------------------------------------------
+// --- failures of requests, devices and peers -----------------------------------------------------
 
 void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
   if (was_send &&
       link_.sender.retire_failed(sequence, link_.state().now(), link_.settings().limit()) &&
       posting_.on_memory_back(host()))
     update_ready();
-  if (link_.stage.ended()) {  // the connection is ending already, so its remaining requests fail
+  if (link_.stage.ended()) {  // the connection is ending already; its remaining requests fail
     if (ending_.is_over()) on_deadline(Deadline::Of::kQuiet);
     return;
   }
@@ -60,15 +60,15 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
-  // While it is unknown whether the device can bind keys, a bind that fails by itself shows that it
-  // cannot. Later only IBV_WC_MW_BIND_ERR does.
+  // While it is unknown whether the device can bind keys, several error statuses of a bind show
+  // that it cannot. Later only IBV_WC_MW_BIND_ERR does.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
   if (was_bind && (unsure ? shows_inability(status) : status == IBV_WC_MW_BIND_ERR))
     device.give_up_binding();
   if (link_.take_proving()) return;
-  // On iWARP the queue pair ends when the peer's stream ends. rdma_cm reports later whether that
-  // was a close.
+  // On iWARP the queue pair fails when the peer ends its stream. rdma_cm reports later whether the
+  // peer closed the connection.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
     if (ending_.stream_over() && !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
@@ -80,8 +80,8 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     ++link_.state().statistics().peers_dead;
     ending_.set_unreachable();
   }
-  // A disconnect without a route would put soft-RoCE's queue pair for connection management into
-  // its error state, from which it does not return.
+  // On soft-RoCE, sending a disconnect without a route would permanently break the device's queue
+  // pair for connection management.
   if (status == IBV_WC_LOC_QP_OP_ERR && device.asks_port_first()) link_.on_no_route();
   if (may_be_the_path(status)) return end_path(describe_work_failure(status, was_send));
   end_with(describe_work_failure(status, was_send));
@@ -91,28 +91,28 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
   using enum QueuePairEvent::Kind;
   const Phase phase = link_.stage.phase();
   switch (event.kind) {
-    // This may come before rdma_cm has read the peer's last handshake message, so the connection is
-    // established here too.
+    // Data may arrive before rdma_cm has read the peer's last message of the handshake. It shows
+    // that the connection is established.
     case kDataBeforeEstablished:
       if (phase == Phase::kAccepting) on_set_up();
       return;
-    // The device stopped the queue pair for an error of the peer. Some devices report that in a
-    // separate event. On iWARP this event is the only report, as the stream just ends.
+    // The device has stopped the queue pair because of an error of the peer. Some devices report
+    // this by a separate event. On iWARP this event is the only report.
     case kRefusal: {
       const auto concerns = [this] {
         return link_.stage.open() || link_.stage.phase() == Phase::kAccepting;
       };
       if (!concerns()) return;
-      link_.drain();  // the completion of a failed work request says more about the reason
+      link_.drain();  // the completion of a failed work request may state the reason better
       if (!concerns()) return;
       return end_with({std::make_error_code(std::errc::protocol_error),
                        fmt::format("{} stopped the queue pair: the peer wrote where it may not, or "
                                    "broke a rule of the transport",
                                    link_.context()->name())});
     }
-    // A queue pair with shared receives is in its error state. If nothing else explains that, the
-    // peer accessed what it may not on this device, or broke a rule of the transport. (A close by
-    // the peer is reported by rdma_cm and does not cause this event.)
+    // A queue pair with shared receives is in the error state. If there was no other failure, the
+    // peer has accessed memory that it may not access, or broken a rule of the transport. (A close
+    // by the peer does not cause this event.)
     case kLastReceive:
       link_.pair.on_last_receive();
       if (phase == Phase::kLost) {
@@ -124,19 +124,19 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
       return;
     case kFailed: {
       DeviceContext* const context = link_.context();
-      // The completion of a failed work request may say more about the reason than this event.
+      // The completion of a failed work request may state the reason better than this event.
       if (link_.stage.open() && context != nullptr && !context->lost()) link_.drain();
       Failure failure{std::make_error_code(std::errc::network_down), {}};
       try {
         failure.text = *event.what;
-      } catch (const std::bad_alloc&) {  // if memory is lacking, the failure stays without a text
+      } catch (const std::bad_alloc&) {  // no memory for the text: the failure has none
       }
       end_path(std::move(failure));
       if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
       return;
     }
-    // Ends the path if its port has been down for longer than the device's retries last. A shorter
-    // loss of the link ends nothing.
+    // Ends the path if its port has been down for longer than the device's retries take. Shorter
+    // interruptions do not end it.
     case kPortDown: {
       const CmId& id = link_.id();
       if (!id || id->port_num != event.port || event.since < link_.retry_time()) return;
@@ -161,12 +161,13 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
   const bool was_open = link_.stage.open() || lost();
   if (!closing()) {
-    if (was_open && !lost()) link_.path.name_peer(failure);  // if lost, lose_path() has done that
+    // If lost() is true, lose_path() has done this.
+    if (was_open && !lost()) link_.path.name_peer(failure);
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
-    // Called only after the failure is recorded, because the user may then ask why_ended().
+    // Called after the failure is recorded, because the user may then call why_ended().
     if (was_open) host().peer_gone();
   }
   if (link_.stage.phase() == Phase::kIdle || link_.stage.phase() == Phase::kResolving ||
@@ -182,20 +183,21 @@ void LinkedCarrier::peer_closed() {
   if (link_.stage.phase() == Phase::kDisconnecting) return finish();
   if (lost())
     return end_path({std::make_error_code(std::errc::connection_reset), "the peer went away"});
-  // On iWARP rdma_cm reports DISCONNECTED even if the device ended the stream. The device's own
-  // event says why, and is handled first.
+  // On iWARP rdma_cm reports DISCONNECTED even if the device has ended the stream. The device's own
+  // event states the reason, so it is handled first.
   if (ending_.at() == EndStep::kStreamOver) link_.context()->on_async_event();
   if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
-  // Data that the peer sent before the close is already in the completion queue, because the peer
-  // waited for its acknowledgement. The close may also be the first sign that the connection was
-  // established.
+  // Data that the peer sent before its close is in the completion queue already, because the peer
+  // waits for its acknowledgement before it closes. The close may also be the first sign that the
+  // connection was established.
   if (link_.stage.in_use() || link_.stage.phase() == Phase::kAccepting) link_.drain();
   if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
   if (link_.stage.in_use()) {
     if (link_.stream.peer().tells_end() && !link_.stream.peer_end().finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
-    // A peer that closes first says that it reads no more. This one has not: it has lost its path.
+    // A peer of a session announces a close by kFinished. This peer has not, so it has not closed
+    // but lost its path.
     if (session() != nullptr && !link_.stream.peer_end().leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
@@ -227,8 +229,8 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
                            : "the peer connected but never offered a window"});
     case Deadline::Of::kLinger:
       if (phase != Phase::kClosing && phase != Phase::kResending) return;
-      // The remaining data is lost. The peer must not take what it received for the whole stream,
-      // so it is told of the abort.
+      // The remaining data is lost. The peer must not mistake what it has received for the whole
+      // stream, so the stream is aborted.
       if (!link_.stream.outbound().end().aborted() && posting_.has_undelivered())
         return begin_abort();
       return begin_disconnect(Ending::kFailureTimeout);
@@ -244,12 +246,12 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
   }
 }
 
-// --- closing -------------------------------------------------------------------------------------
+// --- closing by the user -------------------------------------------------------------------------
 
 void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
-  // After shutdown() nothing is left to send. But the peer would take a disconnect for the loss of
-  // the path, so it is told first that this end reads no more.
+  // With linger=0 no bytes are delivered. But after shutdown() the peer of a session would mistake
+  // a disconnect for the loss of the path, so kFinished must be sent first.
   if (linger == ae::Duration::zero() && session() != nullptr &&
       link_.stream.outbound().end().finished(false))
     linger = Ending::kFailureTimeout;
@@ -263,8 +265,8 @@ void LinkedCarrier::begin_close() noexcept {
   continue_close();
 }
 
-// Tells the peer in a control message that the stream is aborted, because a disconnect alone looks
-// like a clean end of stream. The message follows the data that the device has already taken.
+// Tells the peer by a control message that the stream is aborted, because a disconnect alone looks
+// like a clean end of stream. The message follows the data that was posted before.
 void LinkedCarrier::begin_abort() noexcept {
   deadline_.clear(loop());
   if (link_.stage.in_use()) link_.stage.move(Phase::kClosing);
@@ -293,8 +295,8 @@ void LinkedCarrier::begin_disconnect(ae::Duration time_limit) noexcept {
   link_.stage.move(Phase::kDisconnecting);
   state.remove(*this);
   const bool can_wait = deadline_.set(time_limit, Deadline::Of::kDisconnect);
-  // Defers stopping the queue pair to a later iteration only inside a handler: outside a handler,
-  // the loop may never run again.
+  // Stopping the queue pair is deferred to a later iteration only inside a handler: outside a
+  // handler, the loop may never run again.
   if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
     ending_.queue_stop();
     return state.want_reap(*this);
@@ -315,7 +317,8 @@ void LinkedCarrier::finish() noexcept {
 
 void LinkedCarrier::reap() {
   if (link_.stage.phase() == Phase::kLost) return recovery_->go_on();
-  if (!link_.stage.ended()) return;  // queued for a lost path; a new one is being set up
+  // Scheduled for the lost path, and a new one is being set up already.
+  if (!link_.stage.ended()) return;
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();
     return;
@@ -323,7 +326,7 @@ void LinkedCarrier::reap() {
   if (ending_.has_reports_to_come() && deadline_.set(kQuietTime, Deadline::Of::kQuiet))
     return ending_.wait();
   deadline_.clear(loop());
-  setup_.reset();  // the look-up of a name may still run
+  setup_.reset();  // a look-up of a name may still be running
   tear_down();
   ending_.gone();
   link_.state().forget(*this);
@@ -333,19 +336,19 @@ void LinkedCarrier::reap() {
 void LinkedCarrier::tear_down() noexcept {
   posting_.clear_pace(loop());
   link_.destroy_queue_pair();
-  // Copies unread bytes out of the windows, which are about to be freed, so that the user can still
-  // read them.
+  // Copies unread bytes out of the windows before these are freed, so that the user can still read
+  // the bytes.
   if (!link_.stream.inbound().released()) {
     std::unique_ptr<std::byte[]> copy;
-    // Copies nothing in a child of fork(), where the memory of the windows may not even be mapped
-    // (madvise(2), MADV_DONTFORK).
+    // Nothing is copied in a child of fork(), where the memory of the windows may not even be
+    // mapped (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
-                      // After shutdown_both() the state is kClosed, and unread bytes are not kept.
+                      // After shutdown_both() the state is kClosed, and unread bytes are dropped.
                       (state() == State::kConnected || host().keeps_unread());
     if (keep) {
       copy.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
-      // Without memory for the copy, the unread bytes are lost.
+      // If there is no memory for the copy, the unread bytes are lost.
       if (copy == nullptr) pending_failure_ = out_of_memory();
     }
     link_.stream.inbound().leave_windows(copy.get());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many connections the limits of this machine allow a listener.
+// Determines how many connections of a listener the limits of this machine allow.
 
 #include <cstdint>
 #include <string>
@@ -12,12 +12,13 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LoopState;
 
-/// Checks limits before they are reached: counters show how many connections fit, and how many
-/// limits are too low for `wanted` of them; aeconn-doctor explains them.
+/// Checks limits before they are reached. Stores in the statistics how many connections the limits
+/// allow, and how many limits are too low for `wanted` connections; aeconn-doctor explains the
+/// limits.
 void record_capacity(LoopState& state, const Settings& settings, std::uint64_t wanted);
 
-/// Returns why a listener on this loop could serve no connection: the limit on locked memory is too
-/// low on each device that has been opened. Empty: it is not.
+/// Returns a text if a listener on this loop can serve no connection, because the limit on locked
+/// memory is too low for one connection on every opened device. Otherwise returns an empty string.
 std::string why_none_can_be_served(LoopState& state, const Settings& settings);
 
 }}}  // namespace conn::rdma

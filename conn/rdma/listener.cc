@@ -33,11 +33,13 @@ class ListenerCore::Port final : private CmUser {
  public:
   Port(ListenerCore& core, SocketAddress address) : core_(core), address_(address) { open(); }
 
-  /// Creates the rdma_cm id, binds it to the address of this Port, and listens. Throws VerbsError.
+  /// Creates the rdma_cm id, binds it to the address of this object, and listens. Throws
+  /// VerbsError.
   void open() {
     id_ = core_.state_->cm()->create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
-      // Restricts the id to IPv6, so that "*" and "::" are separate addresses, as with sockets.
+      // Restricts the id to IPv6, so that it does not conflict with an id for IPv4 on the same
+      // port.
       int only = 1;
       (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
     }
@@ -53,16 +55,15 @@ class ListenerCore::Port final : private CmUser {
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
     core_.state_->devices().watch_removal(id_);
-    // An id bound to one address belongs to a known device, which is compared with option `device`
-    // here. With "*" the device of each request is checked instead.
+    // If the id is bound to one address, its device is compared with the option `device` here. With
+    // "*", the device of each request is checked instead.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
         device != ibv_get_device_name(id_->verbs->device)) {
       errno = EADDRNOTAVAIL;
       failed(fmt::format("device={} does not have", device).c_str());
     }
-    // Opens the address's device now, so that a device that cannot serve connections is reported at
-    // once.
+    // Opens the device of the address now, so that a failure to use it is reported at once.
     if (id_->verbs != nullptr) {
       try {
         const auto context = core_.state_->devices().context(id_, core_.settings_);
@@ -79,8 +80,8 @@ class ListenerCore::Port final : private CmUser {
     if (core_.wishes_prepared()) core_.state_->preparation().soon();
   }
   bool down() const noexcept { return !id_; }
-  /// Listens with a new rdma_cm id if the address now belongs to another device: the kernel keeps
-  /// an id at the device that it was bound to. Returns false if no device has the address now.
+  /// If the address has moved to another device or port, listens with a new rdma_cm id: the kernel
+  /// does not move an id to another device. Returns false if no device has the address now.
   bool follow() {
     if (!id_ || id_->verbs == nullptr) return true;
     CmId probe = core_.state_->cm()->create_id(static_cast<CmUser*>(this));
@@ -105,7 +106,7 @@ class ListenerCore::Port final : private CmUser {
     if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL && event.type != RDMA_CM_EVENT_ADDR_CHANGE)
       return;
     id_.reset();
-    // The address may have moved to another device, so listens on it again with a new rdma_cm id.
+    // The address may have moved to another device, so a new rdma_cm id listens on it.
     if (event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
       try {
         return open();
@@ -120,7 +121,7 @@ class ListenerCore::Port final : private CmUser {
   CmId id_;
 };
 
-// --- the listener --------------------------------------------------------------------------------
+// --- setting up and moving the listener ----------------------------------------------------------
 
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
@@ -128,8 +129,8 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const S
       state_(&state),
       shared_settings_(std::make_shared<const Settings>(settings)),
       quota_(settings.max_connections) {
-  // Creates the statistics counters of this loop now, because later there may be no memory for
-  // them.
+  // Creates the statistics counters of this loop now, because there may be no memory for them
+  // later.
   (void)type.counters(state.loop());
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
@@ -176,14 +177,15 @@ void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   leave_loop();
-  // Closes the ports but does not destroy them, because this function may have been called from a
+  // The ports are closed but not destroyed, because this function may have been called from a
   // function of a Port.
   for (const auto& port : ports_) port->close();
   requests_.clear();
   refusals_.clear();
   established_.clear();
   for (const auto& [carrier, connection] : std::exchange(young_, {})) carrier->leave_listener();
-  // Destroyed last: that may run any code, which may destroy this object if the loop has ended.
+  // The handlers are destroyed last: their destructors may run any code, which may destroy this
+  // object.
   const auto refused_handler = refused_.take();
   const auto arrived_handler = arrived_.take();
   const auto accepted_handler = accepted_.take();
@@ -193,14 +195,15 @@ void ListenerCore::leave_loop() noexcept {
   unqueue();
   if (state_ == nullptr) return;
   state_->listeners().remove(*this);
-  // Also starts the cleanup, which closes devices that nothing uses any more.
+  // Starts the timer that destroys prepared queue pairs and then closes devices that are not used
+  // any more.
   if (!state_->inherited()) state_->preparation().soon();
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
-// Leaves the loop, for arrive() on another. A listening id is not moved: the new loop could get its
-// events before this listener arrives there, and requests that were not read would be dropped by
-// the kernel. Instead the events are read here, and the new loop listens with a new id.
+// The listening ids are not moved to the new loop: that loop could get their events before arrive()
+// is called, and the kernel would drop requests that were not read. Instead, all events are read
+// here, and the new loop listens with new ids.
 void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
   if (state_ != nullptr) state_->drain_cm();
   leave_loop();
@@ -254,8 +257,8 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
   return all;
 }
 
-// Starts a timer that tries to listen again on addresses whose device is gone or has changed.
-// Failures of these attempts are not reported.
+// Starts a timer that tries again to listen on addresses whose device is gone or has changed. The
+// failures of these attempts are not reported.
 void ListenerCore::schedule_retry() noexcept {
   if (retry_ != 0 || stopped_) return;
   try {
@@ -306,12 +309,12 @@ ae::TimePoint ListenerCore::retry_if_due(ae::TimePoint now) noexcept {
   return retry_ != 0 ? retry_at_ : ae::TimePoint::max();
 }
 
-// --- pending connections -------------------------------------------------------------------------
+// --- handling connection requests ----------------------------------------------------------------
 
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
-  // Watches the device, so that its removal is noticed even if this request is refused.
+  // Watches the device, so that its removal is detected even if this request is refused.
   state_->devices().watch_removal(id);
   try {
     auto request = std::make_unique<RdmaPending>(state_->cm(), std::move(id), event.data());
@@ -360,8 +363,8 @@ void ListenerCore::count_rejected() noexcept {
 // Accepts the connection requests that arrived while the listener was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
-    // The handler is running: it has itself run this nested iteration of the loop, and must not be
-    // called again inside it.
+    // If the handler is running, it has itself run the loop, and this is a nested iteration. The
+    // handler must not be called recursively.
     if (arrived_.running()) return;
     if (!first && !state_->iteration().has_share_left()) return;
     const IterationBudget::Spending spending(state_->iteration());
@@ -369,7 +372,7 @@ void ListenerCore::accept_waiting() {
     requests_.pop_front();
     try {
       accept(std::move(request));
-    } catch (const std::bad_alloc&) {  // no memory: this request is lost, later ones are not
+    } catch (const std::bad_alloc&) {  // no memory: only this request is lost
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).accept_errors;
     }
@@ -404,8 +407,8 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   }
 }
 
-// Queues a refusal for the user's handler. Requests are also processed where no handler may run, so
-// the handler is called later, from the loop's list of ready items.
+// The handler is called later, from the loop's ready list, because requests are also processed
+// where no handler of the user may run.
 void ListenerCore::refused(const Failure& why) {
   if (!refused_ || refusals_.size() >= settings_.backlog) return;
   refusals_.push_back(why);
@@ -425,7 +428,8 @@ void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
 }
 
 std::size_t ListenerCore::run_ready() {
-  struct Requeue {  // puts the listener back on the loop's ready list, also if a handler throws
+  // The destructor puts the listener back on the loop's ready list, even if a handler throws.
+  struct Requeue {
     ListenerCore& core;
     ~Requeue() {
       const bool waiting = !core.established_.empty() || !core.requests_.empty();
@@ -441,8 +445,8 @@ std::size_t ListenerCore::run_ready() {
     return done == 0 || state_->loop().has_time();
   };
   while (!refusals_.empty() && may_go_on(refused)) {
-    // The handler is running: it has itself run this nested iteration of the loop, and must not be
-    // called again inside it.
+    // If the handler is running, it has itself run the loop, and this is a nested iteration. The
+    // handler must not be called recursively.
     if (refused_.running()) break;
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
@@ -471,8 +475,8 @@ std::size_t ListenerCore::run_ready() {
 
 namespace {
 
-// Stops the listener core and destroys it later, because the accept handler may destroy the core's
-// owner while the core is calling that handler.
+// Stops the core and lets the loop destroy it later: the user's object may be destroyed inside a
+// handler that the core is calling.
 void let_go(std::unique_ptr<ListenerCore> core) noexcept {
   core->stop();
   if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The listener of rdma://. It has one rdma_cm id for each address it listens on. Requests are
-// accepted when rdma_cm reports them; established connections are handed to the user later, from
-// the loop's list of ready items, in batches.
+// The listener of rdma://. It has one rdma_cm id for each address that it listens on. It accepts
+// connection requests when rdma_cm reports them, and hands established connections to the user
+// later, in batches, from the loop's ready list.
 
 #include <deque>
 #include <memory>
@@ -21,16 +21,16 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The user's handler: `accepted` is called with established connections; `arrived`, for a port
-/// listener, with connection requests. Exactly one of them is set.
+/// The user's handler. `accepted` is called with established connections; `arrived` (of a port
+/// listener) with connection requests. Exactly one of them is set.
 struct ListenTo {
   AcceptHandler accepted = nullptr;
   PendingHandler arrived = nullptr;
 };
 
-/// The common implementation of a listener, a port listener and a loop's acceptor (which listens on
-/// no address of its own). It stays alive while a handler runs, even if the handler destroys the
-/// listener.
+/// The common implementation of a listener, a port listener and a loop acceptor (which does not
+/// listen on an address). It stays alive while a handler runs, even if the handler destroys the
+/// user's object.
 class ListenerCore final : public ae::Deferred,
                            public ReadyItem,
                            public LoopListener,
@@ -38,7 +38,8 @@ class ListenerCore final : public ae::Deferred,
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
-  /// Starts to listen on the addresses of `endpoint`. Throws Error if that is not possible.
+  /// Starts to listen on the addresses of `endpoint`. Throws Error if it cannot listen on one that
+  /// is not optional.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
   void loop_gone() noexcept override;
@@ -49,39 +50,41 @@ class ListenerCore final : public ae::Deferred,
   void pause() noexcept { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
-  /// Queues `why`, the reason for a refused request, for the handler set by on_refused(), which the
-  /// loop calls later in its list of ready items.
+  /// Queues `why`, the reason for which a request was refused, for the handler set by on_refused().
+  /// The loop calls that handler later, from its ready list.
   void refused(const Failure& why);
   const Quota& quota() const noexcept { return quota_; }
 
-  /// Port listener only: moves the listener from its loop to the loop of channel `to`; arrive()
-  /// completes the move. Requests received so far are handled before it or move too. A peer that
-  /// connects between the two calls finds no listener.
+  /// Port listener only: leave() removes the listener from its loop, and arrive(), called on the
+  /// new loop, completes the move. `to`: the rdma_cm channel of the new loop. Requests that have
+  /// arrived are handled first or moved, too. A connect between the two calls finds no listener and
+  /// is refused.
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
-  /// Loop's acceptor only: take() accepts a request from the port listener, or queues or refuses
-  /// it; give_back() returns the oldest queued request, or null.
+  /// Loop acceptor only. take() accepts a request that a port listener has passed on; it may also
+  /// queue or refuse the request. give_back() removes and returns the oldest queued request; null
+  /// if there is none.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept override { return settings_; }
   bool wishes_prepared() const noexcept override { return settings_.prepared != 0 && !arrived_; }
-  /// Returns true if connections may arrive on this device. A loop's acceptor and a listener on "*"
-  /// count as being on every device, unless the option `device` names another one.
+  /// Returns true if connections may arrive on this device. For a loop acceptor and a listener on
+  /// "*" this is every device, unless the option `device` names another one.
   bool is_on(const std::string& device) const override;
-  /// Returns the names of the devices that the listening addresses belong to; "" stands for an
-  /// address on any device.
+  /// Returns the names of the devices to which the listening addresses belong; "" for an address
+  /// that belongs to any device ("*").
   std::set<std::string> devices() const;
 
   void retry_if_down() noexcept override;
   ae::TimePoint retry_if_due(ae::TimePoint now) noexcept override;
   void follow_addresses() noexcept override;
   void drop_request(const rdma_cm_id* id) noexcept override;
-  /// Counts, in the statistics, a connection request that was refused before it was passed to this
+  /// Counts in the statistics a connection request that was refused before it was passed to this
   /// object.
   void count_rejected() noexcept;
 
  private:
-  class Port;  // listens on one of the listener's addresses
+  class Port;  // one listening address
 
   std::size_t run_ready() override;
   void on_established(LinkedCarrier& carrier) noexcept override;
@@ -94,43 +97,43 @@ class ListenerCore final : public ae::Deferred,
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  // State of the event loop that the listener runs on; null once that loop is destroyed, and while
-  // the listener moves to another loop.
+  // RDMA state of the loop on which the listener runs; null after that loop was destroyed, and
+  // while the listener moves to another loop.
   LoopState* state_;
   Endpoint endpoint_;
-  // The settings, also of the connections that this listener accepts.
+  // The settings of this listener and of the connections that it accepts.
   const std::shared_ptr<const Settings> shared_settings_;
   const Settings& settings_ = *shared_settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Handler of a port listener, which receives connection requests; a port listener has no
-  // accepted_.
+  // Handler of a port listener, called with connection requests. A port listener has no accepted_.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
-  // Reasons of refused requests that are not yet reported to refused_; at most as many as option
+  // Reasons for refusals that are not yet reported to refused_; at most as many as the option
   // backlog allows.
   std::deque<Failure> refusals_;
   std::vector<std::unique_ptr<Port>> ports_;
-  // Connection requests that arrived while the listener was paused and are not yet accepted.
+  // Connection requests that arrived while the listener was paused and that are not accepted yet.
   std::deque<std::unique_ptr<RdmaPending>> requests_;
-  // Connections that are being accepted, and established ones that were not yet handed over to the
-  // user.
+  // Connections that are being accepted, and established ones that are not handed over to the user
+  // yet.
   std::unordered_map<LinkedCarrier*, ConnectionPtr> young_;
-  // Those connections of young_ that are established, oldest first. The vector's capacity is large
-  // enough for all of young_, so that appending needs no memory.
+  // Those connections of young_ that are established, oldest first. Has capacity for all of young_,
+  // so that appending allocates no memory.
   std::vector<LinkedCarrier*> established_;
   ae::TimerId retry_ = 0;
-  ae::TimePoint retry_at_ = ae::TimePoint::max();  // when the timer retry_ is due
-  // True while an address may have moved to another device than its listening id is bound to.
+  ae::TimePoint retry_at_ = ae::TimePoint::max();  // time at which the timer retry_ is due
+  // True if an address may have moved to a device other than the one to which its listening id is
+  // bound.
   bool follows_ = false;
   bool paused_ = false, stopped_ = false;
 };
 
-/// The object that the user owns for a listener or a port listener on rdma://; its work is done by
-/// ListenerCore.
+/// The object that the user owns for a listener or a port listener of rdma://. ListenerCore does
+/// its work.
 class RdmaListener final : public PortListener {
  public:
-  /// Creates the listener and starts to listen on `endpoint`. Throws Error if that is not possible.
+  /// Creates the listener and starts to listen on `endpoint`. Throws Error on failure.
   RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                const Settings& settings, ListenTo to);
   ~RdmaListener() override;
@@ -149,7 +152,7 @@ class RdmaListener final : public PortListener {
   std::unique_ptr<ListenerCore> core_;
 };
 
-/// The object that the user owns for a loop's acceptor on rdma://, which accepts connection
+/// The object that the user owns for a loop acceptor of rdma://, which accepts the connection
 /// requests that a port listener passes to this loop.
 class RdmaLoopAcceptor final : public LoopAcceptor {
  public:

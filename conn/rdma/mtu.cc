@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Call for a peer that sent no MTU: it uses the MTU that rdma_cm chose, and cannot be told to use
-// another. Throws VerbsError if option path-mtu asks for a smaller MTU than that.
+// For a peer that sent no MTU and thus uses the one that rdma_cm has chosen. Throws VerbsError if
+// the option path-mtu requires a smaller one.
 void refuse_lone_option(const rdma_cm_id* id, const Fabric& fabric) {
   const ibv_mtu path = mtu_of_path(id);
   if (!fabric.path_mtu || path <= *fabric.path_mtu) return;

@@ -18,7 +18,7 @@ void Path::name_peer(Failure& failure) const noexcept {
   try {
     const std::string name = peer().to_string();
     if (!name.empty()) failure.text = fmt::format("rdma {}: {}", name, failure.text);
-  } catch (const std::bad_alloc&) {  // no memory: the text stays without the peer's address
+  } catch (const std::bad_alloc&) {  // no memory: the text does not name the peer
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The addresses, device and route of a connection, as shown to people. They remain available after
-// the queue pair and the device objects are destroyed.
+// The addresses, the device and the route of a connection, for texts. They remain available after
+// the verbs objects are destroyed.
 
 #include <optional>
 #include <string>
@@ -19,7 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Path {
  public:
-  /// Returns the local address of the connection; unset until the connection is established.
+  /// Returns the local address of the connection; empty as long as it is unknown (connecting side:
+  /// until the connection is established).
   SocketAddress local() const noexcept { return local_.get(); }
   /// Returns the address of the peer; while connecting, the address that is being tried.
   SocketAddress peer() const noexcept { return peer_.get(); }
@@ -29,30 +30,31 @@ class Path {
     peer_ = CompactAddress(peer);
   }
   std::optional<bool> is_local() const noexcept;
-  /// Puts the peer's address before the text of `failure`. Without memory it stays as it is.
+  /// Inserts "rdma" and the peer's address before the text of `failure`. Without memory the text is
+  /// unchanged.
   void name_peer(Failure& failure) const noexcept;
 
-  /// Records the RDMA device, and its port, on which the queue pair of the connection is created.
+  /// Records the RDMA device and the port that the queue pair of the connection uses.
   void set_device(const Device& device, int port);
   /// Returns the name of the connection's device with its port, such as "mlx5_0/1"; empty until
   /// set_device() is called.
   const std::string& device() const noexcept { return device_; }
   bool iwarp() const noexcept { return iwarp_; }
   void set_route(const Route& route) noexcept { route_ = route; }
-  /// Returns the route of the connection: read back from the device if `qp` is not null, otherwise
-  /// the route that was set or read last.
+  /// Returns the route of the connection: queried from the device if `qp` is not null, otherwise
+  /// the last known one.
   const Route& route(ibv_qp* qp, int port) const noexcept;
 
-  /// Returns the connection's path in one line, such as
-  /// "rdma mlx5_0/1 gid 3 RoCEv2 10.0.0.1:40000 > 10.0.0.2:6379 mtu 4096 tc 0". `asked`: the
-  /// options from which the traffic class is taken on iWARP.
+  /// Returns the connection's path in one line, such as "rdma mlx5_0/1 gid 3 RoCEv2 10.0.0.1:40000
+  /// > 10.0.0.2:6379 mtu 4096 tc 0". `asked`: the options, from which the traffic class is taken on
+  /// iWARP.
   std::string line(const Fabric& asked) const;
   void add_facts(std::vector<std::pair<std::string, std::string>>& facts) const;
 
  private:
   CompactAddress local_, peer_;
   std::string device_;
-  // The connection's route as it was known last; route() updates it from the device.
+  // The last known route; route() updates it from the device.
   mutable Route route_;
   bool iwarp_ = false;
 };

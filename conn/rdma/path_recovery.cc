@@ -23,7 +23,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How many times the device is asked for the last reports of a queue pair before the first pause.
+// Number of polls for the last completions of a queue pair before the first pause of 1 ms.
 constexpr int kSpins = 1000;
 
 std::uint32_t whole_ms(ae::Duration duration) {
@@ -37,7 +37,7 @@ Failure gap() noexcept {
   });
 }
 
-// Adds to the reason of the loss that no new path was found.
+// Returns the reason for the loss of the path, with the addition that no new path was found.
 Failure given_up(const Session& session, ae::TimePoint now) noexcept {
   return coded_failure(session.why().code, [&] {
     return fmt::format("{}; no new path in {} ms", session.why().text,
@@ -63,7 +63,7 @@ PathRecovery::PathRecovery(const Around& around, const Endpoint& to) : PathRecov
   target_ = std::make_unique<const Endpoint>(to);
 }
 
-// --- sessions ------------------------------------------------------------------------------------
+// --- beginning and resuming a session ------------------------------------------------------------
 
 void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_milliseconds) {
   link_.sender.keep_until_confirmed(&link_.domain()->local(), link_.settings().limit());
@@ -75,14 +75,14 @@ void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_millise
 
 void PathRecovery::renew_stream() {
   if (lost()) return link_.stream.begin_path(session_->confirmed(), clock_now());
-  session_.reset();  // left by an attempt to connect that failed after the peer's answer
+  session_.reset();  // may exist since an attempt to connect that failed after the peer's answer
   link_.renew_stream(host().id());
 }
 
 PrivateData PathRecovery::request(Hello hello) {
   if (lost()) {
-    // Setup calls this again for each address that it tries in an attempt, and when it tries one
-    // address twice. Each request has a new generation.
+    // Each request has a new generation, also if one attempt tries several addresses, or one
+    // address twice.
     ResumeMessage message{.hello = hello,
                           .generation = session_->next_generation(),
                           .session = session_->id(),
@@ -146,7 +146,7 @@ void PathRecovery::end() noexcept {
   session_->end();
 }
 
-// --- the loss of the path ------------------------------------------------------------------------
+// --- the loss of the network path ----------------------------------------------------------------
 
 bool PathRecovery::lose_path(Failure& failure) noexcept {
   if (session_ == nullptr || !link_.stage.open() || host().inherited() ||
@@ -155,8 +155,8 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   LoopState& loop = state();
   if (loop.statistics().lost >= kMostLost) return false;
   const ae::TimePoint now = clock_now();
-  // This end waits longer if it accepts: the connecting end may learn of the loss later, by its
-  // keepalives at the latest.
+  // The accepting side waits longer for a new path: the connecting side, which must ask for it, may
+  // detect the loss later, at the latest by its keepalives.
   const ae::Duration later = link_.role() == Role::kServer
                                  ? 4 * link_.settings().keepalive + link_.retry_time()
                                  : ae::Duration::zero();
@@ -169,8 +169,8 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   link_.stage.move(Phase::kLost);
   loop.remove(link_.user());
   link_.stop_and_report();
-  // Nothing is sent through a port without a link: soft-RoCE's queue pair for connection management
-  // does not recover from a message that has no route.
+  // Queries the port first, because no disconnect may be sent through a port without a link: with
+  // soft-RoCE this permanently breaks the device's queue pair for connection management.
   if (link_.id() && link_.context() != nullptr) link_.ask_port();
   const bool tells = link_.stage.handshake() == Handshake::kKnown && link_.can_disconnect();
   if (tells && link_.id()) (void)rdma_disconnect(link_.id().get());
@@ -181,15 +181,16 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   return true;
 }
 
-// Copies the bytes of both directions out of the path's memory, and destroys its objects.
+// Copies the unsent and the unread bytes out of the path's memory, and destroys the objects of the
+// path.
 void PathRecovery::leave_path() {
-  link_.destroy_queue_pair();  // handles the last completions
+  link_.destroy_queue_pair();  // also handles the last completions
   Stream& stream = link_.stream;
   const StagingQueue& queue = link_.sender.queue();
   std::vector<std::byte> bytes(queue.held());
   std::unique_ptr<std::byte[]> unread;
   StreamReceiver& inbound = stream.inbound();
-  // Bytes that were copied when an earlier path was lost stay where they are.
+  // Bytes that were copied when an earlier path was lost are not copied again.
   const bool to_copy = inbound.unread_bytes() != inbound.left_over();
   if (to_copy) unread = std::make_unique<std::byte[]>(inbound.unread_bytes());
   const std::uint64_t posted = stream.outbound().peer_windows().total();
@@ -208,7 +209,8 @@ void PathRecovery::leave_path() {
 }
 
 void PathRecovery::keep_viewed(std::unique_ptr<std::byte[]> copy) noexcept {
-  // Of the copies that are replaced while the program has a view, the view can show only the first.
+  // If several copies are replaced while the program has a view, the view can be of the first one
+  // only.
   if (session_ != nullptr && reader_.viewed() && session_->viewed == nullptr)
     session_->viewed = std::move(copy);
 }
@@ -217,7 +219,8 @@ void PathRecovery::go_on() {
   const ae::TimePoint now = clock_now();
   const auto look_at = [this](ae::TimePoint at) { state().look_at(link_.user(), at); };
   if (link_.stage.phase() != Phase::kLost) {
-    // Timers do not run in blocking operations, so the deadline of an attempt is checked here.
+    // Timers do not run in blocking operations, so the deadline of the attempt is also checked
+    // here.
     if (setup_ && now >= setup_->address_deadline()) setup_->on_deadline();
     if (link_.stage.connecting() && host().closing() && now >= session_->until())
       return on_attempt_failed(session_->why());
@@ -228,7 +231,7 @@ void PathRecovery::go_on() {
     setup_.reset();
     if (link_.id() || link_.queue_pair() != nullptr) {
       const bool settled = link_.quiet() || now >= session_->left_by();
-      // Memory that the program has reserved belongs to the path, so the path must stay.
+      // While the program has reserved memory of the path, the path cannot be left.
       if (!settled || link_.sender.queue().reserving()) {
         if (now >= session_->until()) return user_.end_with(given_up(*session_, now));
         return look_at(now + TickWheel::kWidth);
@@ -249,13 +252,13 @@ void PathRecovery::go_on() {
   }
 }
 
-// --- a new path ----------------------------------------------------------------------------------
+// --- finding a new path --------------------------------------------------------------------------
 
 void PathRecovery::dial_again() {
   link_.stage.move(Phase::kResolving);
-  // An address that is silent takes half of an attempt, and a port without a link, or a lost
-  // device, ends it: each attempt begins with another address, the first not with that of the lost
-  // path.
+  // Each attempt begins with another address, and the first one not with that of the lost path. An
+  // address that does not answer uses up half the time of an attempt, so the later ones might never
+  // be tried otherwise.
   const std::size_t first = session_->begin_attempt();
   renew_stream();
   const Setup::Around around{link_, deadline_, host(), setup_user_, this, book_};
@@ -264,15 +267,15 @@ void PathRecovery::dial_again() {
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   state().look_at(link_.user(), clock_now() + kAttemptTick);
   if (state().pumping())
-    // The loop, which does not run now, would deliver the answer of a look-up. So this call blocks
-    // until the answer is there, but no longer than a tick, since the blocking operation and the
-    // loop's other connections wait meanwhile.
+    // The loop does not run now, so it cannot deliver the result of a name look-up: this call
+    // blocks for it. It blocks at most for kAttemptTick, because other connections of the loop wait
+    // meanwhile.
     setup_->look_up_all(clock_now() + kAttemptTick);
   else
     setup_->look_up_next();
 }
 
-// Stops what an attempt has made; reap() destroys it.
+// Stops the queue pair of a failed attempt; reap() destroys the objects.
 void PathRecovery::give_up_attempt() noexcept {
   deadline_.clear(host().loop());
   if (link_.stage.phase() != Phase::kLost) link_.stage.move(Phase::kLost);
@@ -286,7 +289,7 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
   if (link_.role() == Role::kClient) {
     Refused refused = setup_ != nullptr ? setup_->refused() : Refused::kNone;
     if (session_->peer_misses_bytes()) refused = Refused::kGap;
-    // Another address may know the session.
+    // A server at another address may know the session.
     const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = why.retry_after.count() == 0 &&
                         (refused != Refused::kNone || why.code == std::errc::connection_refused);
@@ -310,12 +313,13 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
   const bool was_open = link_.stage.phase() != Phase::kAccepting || lost();
   if (host().inherited() || link_.stage.ended() || !was_open)
     return request->refuse(text_of(Refused::kOver));
-  if (message.generation <= session_->generation()) return;  // its key must not seal the answer
+  // Destroys the request: it repeats an earlier one.
+  if (message.generation <= session_->generation()) return;
   if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),
                           link_.stream.inbound().line().total()))
     return request->refuse(text_of(Refused::kUnknown));
   (void)session_->take_generation(message.generation);
-  session_->request = std::move(request);  // the newest one counts
+  session_->request = std::move(request);  // replaces an older request
   switch (link_.stage.phase()) {
     case Phase::kLost:
       break;
@@ -365,7 +369,7 @@ void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
       throw std::bad_alloc();
     state().look_at(link_.user(), clock_now() + kAttemptTick);
   } catch (const std::exception& error) {
-    // The peer tries again; meanwhile there may be memory, or the device may be back.
+    // The peer will try again. By then there may be memory, or the device may work again.
     if (link_.stage.phase() == Phase::kLost && link_.id()) reject(link_.id().get(), error.what());
     give_up_attempt();
     session_->set_next(session_->until());
@@ -377,7 +381,7 @@ bool PathRecovery::on_new_path() {
   session_->on_path();
   ++state().statistics().resumes;
   --state().statistics().lost;
-  deadline_.clear(host().loop());  // the deadline of the handshake
+  deadline_.clear(host().loop());  // cancels the deadline of the handshake
   if (session_->resumes_as() == Phase::kClosing &&
       !deadline_.set(ending_.close_by() - clock_now(), Deadline::Of::kLinger))
     return false;
@@ -386,7 +390,7 @@ bool PathRecovery::on_new_path() {
   return true;
 }
 
-// --- our bytes -----------------------------------------------------------------------------------
+// --- writing and resending unsent bytes ----------------------------------------------------------
 
 std::size_t PathRecovery::room() const noexcept {
   const std::size_t held = session_->unsent().size() + link_.sender.queue().buffered();
@@ -411,7 +415,7 @@ ssize_t PathRecovery::write(const iovec* vectors, int count) {
       done += size;
       left -= size;
     }
-  } catch (const std::bad_alloc&) {  // takes no more for now
+  } catch (const std::bad_alloc&) {  // no memory: accepts no more bytes for now
   }
   if (done == 0) {
     errno = EAGAIN;
@@ -436,10 +440,10 @@ void PathRecovery::resend() {
   user_.on_progress();
 }
 
-// --- moving to another loop ----------------------------------------------------------------------
+// --- moving the connection to another loop -------------------------------------------------------
 
-// The objects of the path belong to the old loop. So the connection leaves its path; it goes on
-// over a new path on the new loop.
+// The objects of the path belong to the old loop. So the connection leaves its path, and continues
+// over a new one on the new loop.
 bool PathRecovery::leave_loop() {
   if (!session_->lost()) {
     Failure why{std::make_error_code(std::errc::operation_canceled), "moves to another loop"};

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How a connection with option resume loses its path, and goes on over another one. Session has
-// what is kept meanwhile; this class takes the steps (docs/resume.md):
+// The steps by which a connection with the option resume loses its network path and continues over
+// another one (docs/resume.md). Session stores what both ends need meanwhile. The functions, in
+// order:
 //
-//   lose_path()                     the queue pair is stopped: nothing more is counted but what the
-//                                   device still reports of it
-//   go_on() -> leave_path()         the device has reported all; bytes are copied out of the path's
-//                                   memory, and its objects are destroyed
-//   dial_again()                    connecting end: a request for a new path, until one is answered
+//   lose_path()                     stops the queue pair; only completions that the device still
+//                                   reports are counted after that
+//   go_on() -> leave_path()         when the device has reported all: copies bytes out of the
+//                                   memory of the path, and destroys its objects
+//   dial_again()                    connecting side: requests a new path, until a request succeeds
 //   on_resume_request() -> accept_again()
-//                                   accepting end: the peer's request
-//   on_new_path() -> resend()       both ends: the bytes that the peer has not counted go first
+//                                   accepting side: answers the peer's request
+//   on_new_path() -> resend()       both sides: sends the bytes that the peer has not received,
+//                                   before all others
 //
 // close() without a path (path_recovery_forget.cc):
 //
-//   close_later()    if bytes are left: waits for a new path, at most for option linger, and closes
-//                    on it as usual
-//   ask_to_forget()  connecting end, no bytes are left: its request is not for a path, but asks the
-//                    peer to end the session, and says how many bytes the stream has
-//   forget()         accepting end: does what the peer's close would have done over a path
+//   close_later()    if unsent bytes are left: waits for a new path, at most for the time of the
+//                    option linger, and closes there
+//   ask_to_forget()  connecting side, if no bytes are left: the request asks the peer to end the
+//                    session, not for a path, and states how many bytes our stream has
+//   forget()         accepting side: ends the session at such a request
 //
-// Invariant: while lost() is true, the phase is kLost, or that of an attempt to find a new path, or
+// Invariant: while lost() is true, the phase is kLost, a phase of an attempt to find a new path, or
 // one in which the connection has ended.
 
 #include <sys/uio.h>
@@ -46,17 +48,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Interface of the connection whose path is recovered, as PathRecovery calls it.
+/// Interface through which PathRecovery calls the connection.
 class PathRecoveryUser {
  public:
   /// Called when a handler of the program may be due.
   virtual void on_progress() noexcept = 0;
   /// Ends the connection with `failure`; later calls do nothing.
   virtual void end_with(Failure failure, Unread unread = Unread::kKeep) noexcept = 0;
-  /// Called when the peer has closed without a path, and every byte that it sent has arrived.
-  /// `missed`: what the program is told after the last of them; empty: the peer has all of ours.
+  /// Called when the peer has closed while it had no path, and every byte of its stream has
+  /// arrived. `missed`: the failure to report after the program has read these bytes, because the
+  /// peer has not received all of ours; empty if it has.
   virtual void on_peer_closed_without_path(Failure missed) noexcept = 0;
-  // The steps of the end of the connection.
+  // The next three functions are the steps that end the connection.
   virtual void begin_disconnect(ae::Duration time_limit) noexcept = 0;
   virtual void begin_abort() noexcept = 0;
   virtual void finish() noexcept = 0;
@@ -67,94 +70,101 @@ class PathRecoveryUser {
 
 class PathRecovery final : public HelloExchange, private SessionTable::User {
  public:
-  struct Around {  ///< objects that PathRecovery works with; it owns none of them
+  struct Around {  ///< references to objects of the connection that PathRecovery uses
     Link& link;
     Deadline& deadline;
     Ending& ending;
     Posting& posting;
     Reader& reader;
-    std::unique_ptr<Setup>& setup;  ///< the present attempt to connect; null: there is none
-    const CarrierBase& carrier;     ///< the connection's carrier, which has its host
+    std::unique_ptr<Setup>& setup;  ///< the present attempt to connect; null if there is none
+    const CarrierBase& carrier;     ///< the connection's carrier
     AddressBook& book;
     SetupUser& setup_user;
     PathRecoveryUser& user;
   };
-  /// Connecting side: the request for a connection to `to` asks for a session.
+  /// Connecting side: makes the connection request ask for a session. `to`: the URL, which is also
+  /// used to find new paths.
   PathRecovery(const Around& around, const Endpoint& to);
-  /// Accepting side: call grant() next.
+  /// Accepting side: call grant() after this constructor.
   explicit PathRecovery(const Around& around) noexcept;
   PathRecovery(const PathRecovery&) = delete;
   PathRecovery& operator=(const PathRecovery&) = delete;
 
-  // --- the session -------------------------------------------------------------------------------
-  /// What both ends have agreed on; null: nothing, so the connection ends with its path.
+  // --- the session with the peer -----------------------------------------------------------------
+  /// Returns the session that both ends have agreed on; null: there is none, so the connection ends
+  /// with its path.
   Session* session() const noexcept { return session_.get(); }
-  /// Returns true from the loss of the path until there is another one.
+  /// Returns true from the loss of the path until there is a new one.
   bool lost() const noexcept { return session_ != nullptr && session_->lost(); }
-  /// Accepting side: begins a session with the peer that asked for one, and returns the answer.
-  /// `ours`: what our stream and path state. Throws VerbsError, Error or std::bad_alloc.
+  /// Accepting side: begins a session and returns the private data of the answer. `asked`: the
+  /// hello of the request. `ours`: the hello of our stream and path, to which the session's members
+  /// are added. Throws VerbsError, Error or std::bad_alloc.
   PrivateData grant(const Hello& asked, Hello& ours);
-  /// Forgets the session, because the connection ends.
+  /// Ends the session, because the connection ends.
   void end() noexcept;
 
-  // Overrides of HelloExchange: what Setup sends and receives.
+  // Overrides of HelloExchange: called by Setup for the private data that it sends and receives.
   void renew_stream() override;
   PrivateData request(Hello hello) override;
   std::optional<Hello> take_answer(std::span<const std::byte> data) override;
 
-  // --- the loss of the path, and another one -----------------------------------------------------
-  /// Stops the queue pair, and has reap() leave the path. Returns false if the connection cannot go
-  /// on over another one: it was not handed to the program yet, or is being aborted. Adds the
-  /// peer's address to `failure`.
+  // --- the loss of the path, and the new path ----------------------------------------------------
+  /// Stops the queue pair and schedules reap(), which then leaves the path. Adds the peer's address
+  /// to `failure`. Returns false if the connection cannot continue over another path: there is no
+  /// session, it was not handed over to the program yet, it is being aborted, its stream has
+  /// failed, or too many connections have no path.
   bool lose_path(Failure& failure) noexcept;
-  /// Call instead of lose_path() while lost() is true. May be called from functions of the present
-  /// attempt, which is therefore destroyed later.
+  /// Call instead of lose_path() while lost() is true: the attempt to find a new path has failed.
+  /// It may be called from a function of `setup`, which is therefore destroyed later.
   void on_attempt_failed(Failure why) noexcept;
-  /// Call after reap() in phase kLost, and when a step of Session::next_at() is due.
+  /// Does the next step. Call it from reap() in phase kLost, and at the time Session::next_at().
   void go_on();
-  /// Call in phase kResending: there is a new path. Returns false if memory is lacking; the
-  /// connection must then end.
+  /// Call when there is a new path; the phase must be kResending. Returns false if there is no
+  /// memory; the connection must then end.
   [[nodiscard]] bool on_new_path();
-  /// Phase kResending: moves the unsent bytes to the send buffer, then returns to the phase from
-  /// before the loss.
+  /// Call in phase kResending: moves the unsent bytes to the send buffer as far as memory allows.
+  /// When all are moved, returns to the phase from before the loss.
   void resend();
-  /// The end of a copy of unread bytes (Reader::exchange_copy()): it is kept while the program has
-  /// a view of it.
+  /// Call with a copy of unread bytes that Reader::exchange_copy() has returned: the copy is kept
+  /// as long as the program has a view of it.
   void keep_viewed(std::unique_ptr<std::byte[]> copy) noexcept;
 
-  // --- what the program does without a path ------------------------------------------------------
-  /// Returns true from the loss of the path until the bytes that were unsent then are in the send
-  /// buffer of a new path. What the program writes meanwhile is kept behind them (write()).
+  // --- calls of the program while there is no path -----------------------------------------------
+  /// Returns true from the loss of the path until all unsent bytes are in the send buffer of the
+  /// new path. Meanwhile write() appends what the program writes to the unsent bytes.
   bool keeps_unsent() const noexcept {
     return session_ != nullptr && !link_.stage.ended() &&
            (session_->lost() || link_.stage.phase() == Phase::kResending);
   }
   ssize_t write(const iovec* vectors, int count);
   bool has_room() const noexcept;
-  /// The close() of a connection for which keeps_unsent() is true. If bytes are left, the end
-  /// follows them on a new path. If none are left, the connecting end may ask the peer to end the
-  /// session.
+  /// Implements close() while keeps_unsent() is true. If unsent bytes are left, the connection
+  /// waits for a new path and closes there. If none are left, the connecting side may ask the peer
+  /// to end the session.
   void close_later() noexcept;
-  /// Returns true if the peer may be asked to end the session instead of for a new path.
+  /// Returns true if a request may ask the peer to end the session instead of asking for a new
+  /// path.
   bool can_ask_to_forget() const noexcept;
-  /// Call while the loop ends: it answers no more look-ups of names, so an attempt that waits for
-  /// one is begun anew.
+  /// Call while the loop ends. The loop delivers no more results of name look-ups, so an attempt
+  /// that waits for one is given up, and a new one begins.
   void ask_without_loop() noexcept;
 
-  // --- moving to another loop --------------------------------------------------------------------
-  /// Leaves the path at once, waiting for the device's last reports, which takes microseconds, and
-  /// then the loop. No view and no reservation may exist. Returns false if the connection cannot go
-  /// on over another path.
+  // --- moving the connection to another loop -----------------------------------------------------
+  /// Leaves the path and then the loop. Blocks until the device has reported its last completions,
+  /// which takes microseconds. The program must have no view and no reservation. Returns false if
+  /// the connection cannot continue over another path.
   bool leave_loop();
-  /// True while the connection moves from one loop to another: neither loop may be used.
+  /// Returns true while the connection moves from one loop to another. Neither loop may be used
+  /// then.
   bool moving() const noexcept { return moving_; }
-  /// Continues on `loop`, which the link uses already.
+  /// Continues on `loop`. The link must use that loop already.
   void join_loop(ae::EventLoop& loop) noexcept;
 
  private:
-  /// Interval at which an attempt to find a new path is looked at.
+  /// Interval at which the deadlines of an attempt to find a new path are checked.
   static constexpr ae::Duration kAttemptTick = std::chrono::milliseconds(100);
-  /// Most connections of a loop that may be without a path; the next one that loses its path ends.
+  /// Greatest number of connections of a loop that may have no path. A further one that loses its
+  /// path ends.
   static constexpr std::uint64_t kMostLost = 1024;
 
   void on_resume_request(std::unique_ptr<RdmaPending> request,
@@ -181,7 +191,7 @@ class PathRecovery final : public HelloExchange, private SessionTable::User {
   AddressBook& book_;
   SetupUser& setup_user_;
   PathRecoveryUser& user_;
-  std::unique_ptr<const Endpoint> target_;  // connecting side: the peer's URL; else null
+  std::unique_ptr<const Endpoint> target_;  // connecting side: the peer's URL; accepting side: null
   std::unique_ptr<Session> session_;
   bool moving_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What close() does while a connection with a session has no path.
+// The close() of a connection with a session while it has no network path.
 
 #include "conn/rdma/path_recovery.h"
 
@@ -16,8 +16,8 @@ bool PathRecovery::can_ask_to_forget() const noexcept {
          link_.stream.peer().said(Hello::kForgets);
 }
 
-// Returns true if the peer is to be asked to end the session: no bytes are left, which would need a
-// path, or the program does not wait for them (linger=0).
+// Returns true if the next request must ask the peer to end the session: either no unsent bytes are
+// left, for which a path would be needed, or linger=0 drops them.
 bool PathRecovery::asks_to_forget() const noexcept {
   return session_->resumes_as() == Phase::kClosing && can_ask_to_forget() &&
          (session_->unsent().empty() || link_.settings().linger == ae::Duration::zero());
@@ -26,7 +26,7 @@ bool PathRecovery::asks_to_forget() const noexcept {
 void PathRecovery::close_later() noexcept {
   const bool asks = can_ask_to_forget();
   ae::Duration time_limit = link_.settings().linger;
-  // With linger=0 no bytes are delivered any more, but the peer is still told.
+  // With linger=0 no more bytes are delivered, but the peer is still asked to end the session.
   if (time_limit == ae::Duration::zero() && asks) time_limit = Ending::kFailureTimeout;
   const ae::TimePoint now = std::chrono::steady_clock::now();
   session_->resume_as(Phase::kClosing);
@@ -42,15 +42,16 @@ void PathRecovery::close_later() noexcept {
         return user_.finish();
       }
       if (!asks_to_forget()) return;
-      // The present attempt asks for a path, not for the end of the session, so a new one replaces
-      // it. If the peer gets both requests, the later one counts.
+      // The present attempt asks for a path, so a new one that asks for the end of the session
+      // replaces it. If both requests reach the peer, the later one counts.
       give_up_attempt();
       session_->set_next(now);
       return state().want_reap(link_.user());
     case Phase::kLost:
       if (!waits) return user_.finish();
       if (asks) session_->set_next(now);
-      return state().want_reap(link_.user());  // plans the next attempt, or the end of the wait
+      // Go_on() then plans the next attempt, or the end of the wait.
+      return state().want_reap(link_.user());
     case Phase::kAccepting:
       if (!waits) user_.begin_disconnect(Ending::kFailureTimeout);
       return;
@@ -76,7 +77,7 @@ void PathRecovery::ask_to_forget(ResumeMessage& message) noexcept {
   message.total = session_->total();
 }
 
-// Called once the old path is left, so that all bytes that arrived over it are counted.
+// Called after the old path was left, so that all bytes that arrived over it are counted.
 void PathRecovery::forget(RdmaPending& request, const ResumeMessage& asked) {
   const std::uint64_t counted = link_.stream.inbound().line().total();
   ++state().statistics().forgotten;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection request from rdma_cm, before any verbs object exists for it. The request is moved to
-// another loop by moving its rdma_cm id to that loop's event channel. A later move is impossible: a
-// queue pair, its completion queue, its windows and the events of an established connection belong
-// to the loop that created them.
+// A connection request from rdma_cm, before any verbs object exists for it. It can be moved to
+// another loop: its rdma_cm id is moved to that loop's event channel. Once it is accepted, this is
+// impossible: the queue pair, its completion queue, its windows and the events of the connection
+// belong to the loop that created them.
 
 #include <cstddef>
 #include <memory>
@@ -22,8 +22,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaPending final : public PendingConnection {
  public:
-  /// Stores a connection request. `id`: its rdma_cm id. `channel`: the event channel to which `id`
-  /// belongs. `data`: the private data that the peer sent in the request.
+  /// Stores a connection request. `id`: its rdma_cm id. `channel`: the event channel of `id`.
+  /// `data`: the private data of the request.
   RdmaPending(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
       : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
   std::string peer() const override { return id_.peer().to_string(); }
@@ -32,9 +32,9 @@ class RdmaPending final : public PendingConnection {
   CmId& id() noexcept { return id_; }
   std::span<const std::byte> private_data() const noexcept { return data_; }
   /// Moves the request to another event channel. Call it on the thread of the loop that owns the
-  /// current channel. Returns false if the request was not moved. An event that arrives for the
-  /// request during the move is lost: accepting it then fails, or nothing happens until
-  /// accept-timeout.
+  /// present channel. Returns false if the request could not be moved. An event of the request that
+  /// arrives during the move is lost: the request then cannot be accepted, or the connection is
+  /// ended by accept-timeout.
   bool move_to(std::shared_ptr<CmChannel> channel) noexcept {
     if (channel == channel_) return true;
     if (!channel->take_over(id_)) return false;
@@ -43,11 +43,11 @@ class RdmaPending final : public PendingConnection {
   }
 
  private:
-  // Event channel of id_. The ownership is shared, because the channel must outlive the id even if
-  // the loop of the channel does not.
+  // Event channel of id_. Ownership is shared, because the channel must outlive the id, even if its
+  // loop is destroyed before.
   std::shared_ptr<CmChannel> channel_;
   CmId id_;
-  std::vector<std::byte> data_;  // private data that the peer sent in its connection request
+  std::vector<std::byte> data_;  // private data of the request
 };
 
 /// Moves connection requests to the loop that owns an event channel.

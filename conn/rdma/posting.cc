@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How long to wait before posting again when the device reports a full send queue although fewer
-// requests are in flight than it should hold.
+// Pause before requests are posted again if the device reports a full send queue although fewer
+// requests are in flight than the queue should be able to hold.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 void count(Stall stall, LoopStatistics& statistics) noexcept {
@@ -18,7 +18,8 @@ void count(Stall stall, LoopStatistics& statistics) noexcept {
   statistics.stalls_send_queue += stall == Stall::kSendQueue ? 1 : 0;
 }
 
-// Why a queue pair that can send no more refused a request.
+// Returns the refusal for a queue pair that the device has stopped. `what`: the operation that
+// failed.
 Posting::Refusal stopped(const char* what, const DeviceContext& context) {
   return {stopped_failure(what, context), true};
 }
@@ -31,14 +32,14 @@ void Posting::on_first_message() noexcept {
   link_.state().want_flush(link_.user());
 }
 
-// --- posting -------------------------------------------------------------------------------------
+// --- posting the due requests --------------------------------------------------------------------
 
 std::optional<Posting::Refusal> Posting::post_due(CarrierHost& host) {
   std::optional<Refusal> refusal;
   if (waits_for_first_message_) return refusal;
   while (post_chain(host, refusal)) {
   }
-  // The end of the stream follows its last byte.
+  // The message that ends our stream must follow the last byte of the stream.
   if (!refusal && link_.stage.phase() != Phase::kOpen && link_.stage.phase() != Phase::kResending &&
       finishes() && link_.sender.queue().staged() == 0 && !link_.sender.queue().reserving() &&
       link_.stream.outbound().finish(link_.stage.phase() == Phase::kClosing))
@@ -51,8 +52,8 @@ std::optional<Posting::Refusal> Posting::post_due(CarrierHost& host) {
 void Posting::keep_pace() {
   LoopState& state = link_.state();
   if (link_.sender.has_idle_work()) count(link_.sender.on_idle(state.now()), state.statistics());
-  // No timer is needed for a key change that must be alone on the send queue: it holds back
-  // everything else, and its completion leads to the next call of post_due().
+  // While a key change must be alone on the send queue, all other requests wait for it. No timer is
+  // needed then: its completion leads to the next call of post_due().
   const bool key_goes_alone = link_.keys_go_alone() && link_.windows.has_key_to_change();
   const std::optional<ae::TimePoint> retry =
       key_goes_alone ? std::nullopt
@@ -133,14 +134,14 @@ bool Posting::has_undelivered() const noexcept {
   return link_.sender.queue().staged() != 0 || link_.sender.requests().data_under_way();
 }
 
-// --- memory to send from -------------------------------------------------------------------------
+// --- memory for the send buffer ------------------------------------------------------------------
 
 void Posting::wait_for_memory(std::size_t size) {
   link_.sender.buffer().wait_for_memory(size, link_.state().now());
   link_.state().wait_for_memory(link_.user());
   if (link_.sender.requests().count() != 0)
-    // Posting requests may lead to completions, which free memory that this connection's own
-    // requests hold.
+    // This connection's own requests in flight use memory. Posting may request a completion for
+    // them, which frees that memory.
     link_.state().want_flush(link_.user());
 }
 

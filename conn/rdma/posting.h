@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sending half of a connection on its loop: when what is due is posted to the send queue, what
-// it waits for, and what is still to be delivered. Sender, which knows nothing of the loop, plans
-// and records the requests.
+// Decides when the due requests of a connection are posted to the send queue, what they wait for,
+// and whether all bytes are delivered. Sender, which does not use the event loop, plans and records
+// the requests.
 //
-// Invariants: if the timer is set, the next call of post_due() is planned for pace_at(). On iWARP
-// nothing is posted by an accepting side before the connecting side's first message.
+// Invariants: if pace_at() has a value, the timer is set (perhaps still for the time of an earlier
+// call), and then makes the loop call post_due(). On iWARP the accepting side posts nothing before
+// the connecting side's first message has arrived.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,11 +30,11 @@ class Posting {
   Posting(const Posting&) = delete;
   Posting& operator=(const Posting&) = delete;
 
-  // --- who may post ------------------------------------------------------------------------------
-  /// Whether operations may take the straight path (conn/rdma/straight_path.h).
+  // --- conditions for posting --------------------------------------------------------------------
+  /// Returns true if the fast path may be used (conn/rdma/straight_path.h).
   bool goes_straight() const noexcept { return straight_; }
-  /// Accepting side: call when a queue pair was made for the peer's request. On iWARP the
-  /// connecting side must send the first message (RFC 5044, 7.1).
+  /// Accepting side: call when the queue pair was created. On iWARP we must not post before the
+  /// connecting side's first message has arrived (RFC 5044, 7.1).
   void on_accepting() noexcept {
     waits_for_first_message_ = link_.path.iwarp();
     straight_ = may_go_straight_ && !waits_for_first_message_;
@@ -41,48 +42,50 @@ class Posting {
   /// Call when a message of the peer has arrived.
   void on_first_message() noexcept;
 
-  // --- posting -----------------------------------------------------------------------------------
-  /// Posts what is staged, if nothing else is due and the phase is kOpen. Returns false if nothing
-  /// was posted: then post_due() decides.
+  // --- posting the due requests ------------------------------------------------------------------
+  /// Fast path of post_due(): posts the staged bytes if nothing else is due and the phase is kOpen.
+  /// Returns false if it has posted nothing: call post_due() then.
   bool post_straight(const CarrierHost& host) noexcept;
   struct Refusal {
     Failure why;
-    /// Whether the queue pair can send no more: the device has stopped it, or is gone. Only the
-    /// path is lost then. False: the device cannot do what the connection needs.
+    /// True: the device has stopped the queue pair, or is gone, so only the path is lost. False:
+    /// the device cannot do what the connection needs.
     bool stopped = false;
   };
-  /// Posts all that is due, and plans the next call. Returns the reason if the device refused a
-  /// request; the connection, or its path, must then end. Throws std::bad_alloc.
+  /// Posts all due requests, and plans the next call. If the device refused a request, returns the
+  /// reason: the connection, or its path, must then end. Throws std::bad_alloc.
   [[nodiscard]] std::optional<Refusal> post_due(CarrierHost& host);
-  /// When post_due() must be called even if no event occurs; no value: no such call is needed.
+  /// Returns the time at which post_due() must be called even if no event occurs; no value: no such
+  /// call is needed.
   std::optional<ae::TimePoint> pace_at() const noexcept {
     return pace_at_ == ae::TimePoint::max() ? std::nullopt : std::optional(pace_at_);
   }
-  /// Cancels the call at pace_at(). `loop`: the loop that has the timer; null: it is gone.
+  /// Cancels the call planned for pace_at(). `loop`: the loop that has the timer; null: the loop
+  /// was destroyed.
   void clear_pace(ae::EventLoop* loop) noexcept;
 
-  // --- what is to be delivered -------------------------------------------------------------------
-  /// Returns true if the end of our stream is a message of its own, which must be delivered as
-  /// bytes are; false towards a peer that knows only the end of the connection.
+  // --- delivery of all bytes ---------------------------------------------------------------------
+  /// Returns true if our stream ends with a control message, which must be delivered like the
+  /// bytes. False if the stream was aborted, or if the peer knows only the end of the connection.
   bool finishes() const noexcept {
     return link_.stream.peer().tells_end() && !link_.stream.outbound().end().aborted();
   }
   bool has_undelivered() const noexcept;
-  /// From now on completions are requested that prove that all bytes are delivered.
+  /// Requests completions from now on that prove that all bytes are delivered (for drain()).
   void prove_delivery() noexcept { delivering_ = true; }
 
-  // --- memory to send from -----------------------------------------------------------------------
-  /// Call if there is no memory to send `size` bytes from. Arranges that the loop calls on_memory()
-  /// of the connection once memory may be available again.
+  // --- memory for the send buffer ----------------------------------------------------------------
+  /// Call if there is no memory for `size` bytes in the send buffer. The loop then calls
+  /// on_memory() of the connection when memory may be available.
   void wait_for_memory(std::size_t size);
-  /// Allocates the memory that the program's write handler waits for. Returns false if there is
-  /// still not enough memory.
+  /// Allocates the memory for which the program's write handler is waiting. Returns false if there
+  /// is still not enough memory.
   bool secure_memory(const CarrierHost& host) noexcept;
-  /// Call when completed requests have given memory back. Returns true if the connection waited for
-  /// memory and has it now: a handler may be due.
+  /// Call when completed requests have released memory. Returns true if the connection was waiting
+  /// for memory and has got it: a handler may be due.
   [[nodiscard]] bool on_memory_back(CarrierHost& host) noexcept;
-  /// Reports to the program that the device has read those pieces of its memory that were sent
-  /// without a copy.
+  /// Tells the program for how many more pieces of its memory, which are sent without a copy, the
+  /// device has finished reading.
   void tell_references(CarrierHost& host) noexcept {
     if (const std::size_t count = link_.sender.queue().take_done(); count != 0)
       host.references_done(count, {});
@@ -99,7 +102,7 @@ class Posting {
   // iWARP, accepting side: true until the connecting side has sent the first message.
   bool waits_for_first_message_ = false;
   bool straight_ = may_go_straight_;  // may_go_straight_ && !waits_for_first_message_
-  bool delivering_ = false;           // see prove_delivery()
+  bool delivering_ = false;           // true after prove_delivery()
 };
 
 [[gnu::always_inline]] inline bool Posting::post_straight(const CarrierHost& host) noexcept {

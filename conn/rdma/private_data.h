@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The private data of a connection request or of its answer: a hello or a message of a resume.
+// The private data of a connection request or of its answer: a hello or a resume message.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class PrivateData {
  public:
-  /// Copies `data`, which is at most as long as the longest hello or message of a resume.
+  /// Copies `data`, which must be at most as long as the longest hello or resume message
+  /// (sizeof(ResumeBytes)).
   explicit PrivateData(std::span<const std::byte> data) noexcept : size_(data.size()) {
     std::copy(data.begin(), data.end(), bytes_.begin());
   }

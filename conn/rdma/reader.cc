@@ -20,8 +20,8 @@ int Reader::show(const Stream& stream, bool ended, std::size_t together, View& v
   std::array<std::span<const std::byte>, 2> pieces;
   const std::size_t count = stream.inbound().peek(pieces);
   const bool have_come = unread >= together;
-  // Fails if `together` bytes have arrived but are not contiguous, or if the rest of them cannot
-  // arrive before some unread bytes are read.
+  // Fails if `together` bytes have arrived but are not contiguous, or if that many cannot arrive
+  // before some unread bytes are read.
   if (have_come ? pieces[0].size() < together : !ended && stream.inbound().is_full()) {
     errno = EMSGSIZE;
     return -1;

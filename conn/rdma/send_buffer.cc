@@ -11,8 +11,8 @@ std::span<std::byte> SendBuffer::reserve(std::size_t size, const MemoryLimit& li
   if (tx_.held() == 0) tuning_.on_idle_write([now] { return now; });
   const std::size_t left = room();
   errno = EAGAIN;
-  // The space must be enough to call a waiting write handler, or for `size` bytes if that is less:
-  // the whole buffer may be shorter than `size`.
+  // There must be space for `size` bytes or, if that is less, as much as has_room() requires:
+  // `size` may exceed the size of the buffer.
   short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
   if (short_of_room_) return {};
   const std::span<std::byte> found = tx_.reserve(size, limit);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The bytes that one connection has accepted for its peer: how many more it takes, and which writer
-// waits for memory. The bytes are in a StagingQueue, which Sender posts from; SendBufferTuning
-// chooses the size.
+// The send buffer of one connection: the bytes that it has accepted from the user and that the
+// device has not confirmed. The bytes are in a StagingQueue, from which Sender posts them;
+// SendBufferTuning chooses the size of the buffer.
 //
 // Invariant: while waits_for_memory() is true, has_room() is false.
 
@@ -27,26 +27,26 @@ class SendBuffer {
   explicit SendBuffer(const Settings& settings)
       : tuning_(settings.send_buffer, settings.max_send_buffer) {}
 
-  /// Replaces the sizes that were passed to the constructor. Must not be called after the first
-  /// queue pair is created.
+  /// Replaces the sizes that were passed to the constructor. Call it before the first queue pair is
+  /// created.
   void set_sizes(const Settings& settings) {
     tuning_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
   }
-  /// Sets the pools for staged bytes and for references to the user's memory. Null: bytes cannot be
-  /// staged.
+  /// Sets the pools for copied bytes and for references to the user's memory. Null: no bytes can be
+  /// accepted.
   void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
   StagingQueue& queue() noexcept { return tx_; }
   const StagingQueue& queue() const noexcept { return tx_; }
   std::uint32_t size() const noexcept { return tuning_.size(); }
 
-  // --- accepting bytes ---------------------------------------------------------------------------
-  /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() says
-  /// whether the reason is a lack of memory or a full buffer. `now`: a function that returns the
-  /// time, which is called only if nothing was held before.
+  // --- accepting bytes of the user ---------------------------------------------------------------
+  /// Copies bytes into the send buffer and returns their number. If it is 0, wants_memory() returns
+  /// true for a lack of memory, and false for a full buffer. `now`: a function that returns the
+  /// time; it is called only if the buffer was empty.
   template <class Now>
   std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, Now now);
-  /// Does what append() does for a few bytes that need no block (StagingQueue::append_to_cell()).
-  /// Returns false, and copies nothing, if they do.
+  /// Fast path of append(), for a few bytes that need no block (StagingQueue::append_to_cell()).
+  /// Returns false and copies nothing in other cases.
   template <class Now>
   bool append_straight(const void* bytes, std::size_t size, Now now) {
     if (!tx_.has_cell_for(size)) return false;
@@ -56,39 +56,38 @@ class SendBuffer {
     wants_memory_ = short_of_room_ = false;
     return true;
   }
-  /// Returns memory for about `size` bytes; they are sent by the queue's commit(). Empty with errno
-  /// EAGAIN if there is no space now (wants_memory() is true if memory is lacking), or with errno
-  /// EOPNOTSUPP if the data should rather be written in parts, for which a smaller block may be
-  /// available.
+  /// Returns space for about `size` bytes, into which the user writes data before queue().commit().
+  /// Returns an empty span with errno EAGAIN if there is no space now (wants_memory() is true if
+  /// the reason is a lack of memory); with errno EOPNOTSUPP if the caller should use append(), for
+  /// which a smaller block may be available.
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit, ae::TimePoint now);
-  /// Returns true if a waiting writer should be called: at least a quarter of the buffer is free,
-  /// so that the writer does not send tiny pieces.
+  /// Returns true if the write handler should be called: at least a quarter of the buffer is free,
+  /// so that the user does not write tiny pieces.
   bool has_room() const noexcept { return memory_wanted_ == 0 && room() >= room_to_wait_for(); }
   /// Returns true if the user's last write was cut short or refused because the buffer was full.
   bool was_short_of_room() const noexcept { return short_of_room_; }
 
-  // --- memory ------------------------------------------------------------------------------------
-  /// Returns true if the last append() or reserve() got less space than the buffer size allows,
-  /// because memory is lacking.
+  // --- waiting for memory ------------------------------------------------------------------------
+  /// Returns true if the last append() or reserve() got less space than the size of the buffer
+  /// allows, for lack of memory.
   bool wants_memory() const noexcept { return wants_memory_; }
-  /// Records that there is no memory to send `size` bytes from: has_room() is false until secure()
-  /// finds memory.
+  /// Records that there is no memory for `size` bytes: has_room() returns false until secure() has
+  /// found memory.
   void wait_for_memory(std::size_t size, ae::TimePoint now) noexcept;
   bool waits_for_memory() const noexcept { return memory_wanted_ != 0; }
-  /// Call when memory may have been freed. If `writer_waits`, allocates the memory at once, so that
-  /// the write handler is never called in vain; returns false if there is still none. If nothing is
-  /// staged or in flight, memory for one byte suffices: a reservation then uses a chunk lent by the
-  /// connection core, which is written through that memory in parts.
+  /// Call when memory may have been freed. If `writer_waits` is true, allocates the memory at once,
+  /// so that the write handler is not called in vain; returns false if there is still not enough.
+  /// If the buffer is empty, memory for one byte is enough: data is then written in parts.
   bool secure(bool writer_waits, const MemoryLimit& limit) noexcept;
 
-  // --- what Sender reports -----------------------------------------------------------------------
-  /// The oldest `bytes` bytes in flight are confirmed.
+  // --- calls of Sender ---------------------------------------------------------------------------
+  /// Call when the device has confirmed the oldest `bytes` bytes in flight.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     tuning_.on_confirmed(bytes, now, limit);
     tx_.on_completed(bytes);
   }
-  /// All that can be posted for now is posted. If nothing is left although the buffer was full, it
-  /// may grow.
+  /// Call when everything that can be posted for now is posted. If the buffer was full and no byte
+  /// is left to post, the buffer may grow.
   void on_idle(ae::TimePoint now) noexcept {
     if (std::exchange(short_of_room_, false) && tx_.staged() == 0) tuning_.on_full(now);
   }
@@ -101,7 +100,8 @@ class SendBuffer {
 
   StagingQueue tx_;
   SendBufferTuning tuning_;
-  // Number of contiguous bytes of memory that a writer waits for; 0: no writer waits for memory.
+  // Number of contiguous bytes for which the user waits for memory; 0: the user does not wait for
+  // memory.
   std::uint32_t memory_wanted_ = 0;
   bool short_of_room_ = false;
   bool wants_memory_ = false;

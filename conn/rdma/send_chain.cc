@@ -57,8 +57,8 @@ void SendChain::with_immediate(std::uint32_t value) {
 void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
   const StagingQueue::Segment nothing{nullptr, 0, 0};
-  // The driver cxgb4 reads the request's list of pieces even if num_sge is 0, so the list has one
-  // empty piece.
+  // The driver cxgb4 reads the list of pieces even if num_sge is 0, so the list must have one
+  // (empty) piece.
   attach(request, {&nothing, 1});
   request.num_sge = 0;
   request.wr.rdma.remote_addr = to;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A chain of work requests that is posted with one doorbell. The chain is built on the stack and
-// posted once; Sender keeps track of the posted requests.
+// A chain of work requests that is posted with one call and one doorbell. A chain is built on the
+// stack and posted once; Sender records the posted requests.
 
 #include <array>
 #include <cstdint>
@@ -20,9 +20,8 @@ class SendChain {
  public:
   static constexpr std::size_t kLimit = 16;
 
-  /// Creates an empty chain for at most `room` requests (and at most kLimit). `posted`: the
-  /// sequence number of the last request posted so far; the first one of the chain gets the next
-  /// number.
+  /// Creates an empty chain for at most `room` requests, and at most kLimit. `posted`: sequence
+  /// number of the last request posted before; the first request of the chain gets the next number.
   SendChain(std::size_t room, std::uint32_t posted)
       : room_(room < kLimit ? room : kLimit), next_(posted + 1) {}
   SendChain(const SendChain&) = delete;
@@ -33,34 +32,35 @@ class SendChain {
   std::size_t room() const noexcept { return room_ - size_; }
   std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
-  /// Adds a request that binds the window's key to this queue pair, or invalidates it, as the state
-  /// of the window requires.
+  /// Adds the request that the state of the window requires: to bind its key to this queue pair, or
+  /// to invalidate the key.
   void change_key(ReceiveWindow& window);
-  /// Adds a SEND of a control message that is copied into the work request.
+  /// Adds a SEND of a control message, which is copied into the work request.
   void send_inline(const ControlBytes& message);
   /// Adds a SEND of a control message in registered memory, which must stay unchanged until the
   /// SEND completes.
   void send(const std::byte* message, std::uint32_t lkey);
-  /// Adds an RDMA write of at most kMostPieces pieces of our memory to contiguous memory of the
-  /// peer. `copied`: the bytes are copied into the request. Only a single piece may be copied: of
-  /// several, irdma before rdma-core 44 copies only the first, and hns before 47 copies beyond
-  /// their capacity.
+  /// Adds an RDMA write from `from`, at most kMostPieces pieces of our memory, to the peer's
+  /// address `to`. `copied`: the bytes are copied into the request (inline). This is allowed for a
+  /// single piece only: of several pieces, irdma before rdma-core 44 copies only the first, and hns
+  /// before 47 overruns its buffer.
   void write(std::span<const StagingQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
   /// Turns the RDMA write that was added last into a WRITE_WITH_IMM with this immediate value.
   void with_immediate(std::uint32_t value);
-  /// Adds a write of zero bytes, which consumes no receive of the peer. Its `rkey` need not be
+  /// Adds a write of zero bytes, which consumes no receive of the peer. The `rkey` need not be
   /// valid.
   void write_nothing(std::uint64_t to, std::uint32_t rkey);
   void signal(std::size_t index);
-  /// Returns how many of the first `count` requests have their bytes copied into them.
+  /// Returns how many of the first `count` requests contain their data (inline).
   std::size_t inlined(std::size_t count) const noexcept;
 
   struct Result {
     std::size_t posted;
-    /// Errno for the first request that the device refused; 0 if all requests were posted.
+    /// Errno value for the first request that the device refused; 0 if all requests were posted.
     int error;
-    /// True if the driver reported how many requests it took; false: `posted` is a guess.
+    /// True if the driver reported how many requests it accepted; false: `posted` is 0, but this is
+    /// a guess.
     bool known;
   };
   Result post(ibv_qp* qp);

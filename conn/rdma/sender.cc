@@ -32,7 +32,7 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
   if (control_ != nullptr) pool.release(std::exchange(control_, nullptr));
 }
 
-// --- posting -------------------------------------------------------------------------------------
+// --- posting chains of requests ------------------------------------------------------------------
 
 Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove,
                             ae::TimePoint now) {
@@ -64,14 +64,14 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     posted.maybe_key = !result.known && plan.keys_end != 0;
     return posted;
   }
-  // If the last write, which carries the immediate, was not posted, the peer does not learn of the
-  // bytes; so they count as not sent.
+  // The last write of a batch carries the immediate value. If it was not posted, the peer does not
+  // learn of the bytes, so all bytes of the batch count as not sent.
   if (result.posted < plan.data_end) plan.bytes = 0;
   posted.control =
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
   commit(plan, result.posted);
-  // If only a part of the chain was posted, a request that asks for a completion may be missing, so
-  // the number of the last one that asks keeps its value.
+  // If only a part of the chain was posted, the requests that ask for a completion may not be in
+  // it, so the number of the last such request is not changed.
   if (result.posted == chain.size()) requests_.set_last_signaled(last_signaled);
   if (key_refused) {
     posted.how = Posted::How::kKeyRefused;
@@ -79,8 +79,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     return posted;
   }
   posted.asks = ask_later(now);
-  // A chain holds only one batch of data; the peer may have another window that takes the next
-  // batch.
+  // A chain contains only one batch of data. The peer may have another window for the next batch.
   const bool more = plan.bytes != 0 && stream_.outbound().sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
@@ -131,8 +130,8 @@ Stall Sender::find_stall(ae::TimePoint now) noexcept {
   return stall;
 }
 
-// Sets the time at which a completion must be requested for the last requests, or clears that time
-// if no completion is needed. Returns true if a time was set and none was set before.
+// Sets ask_at_ if a completion must be requested later for the last requests; clears it if that is
+// not needed. Returns true if ask_at_ was set and was not set before.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (requests_.last_is_signaled() || queue().held() == 0) {
@@ -148,8 +147,8 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
   const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
   for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // Requests a completion for the key changes: it lets another window be created in place of an
-  // invalidated one, and shows whether key changes work.
+  // Requests a completion for the key changes: after it, another window can be created in place of
+  // an invalidated one. It also shows that the device can bind keys.
   if (plan.keys_end != 0) plan.signal_last = true;
 }
 
@@ -184,20 +183,23 @@ void Sender::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  // Data sent in place uses no space in the send buffer, so its batch may be long. Not towards
-  // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
+  // Data in the user's memory uses no space of the send buffer, so its batch may be long. This is
+  // not done for a Valkey peer: for each reply that it parses, Valkey's client moves the rest of
+  // the received bytes.
   const bool many_in_place = stream_.peer().is_aeconn() && queue().referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.outbound().sendable(queue().staged(), plan.now, plan.control);
-  // A batch of data may be up to a quarter longer than planned if that saves a message.
+  // All `n` bytes are sent in one batch, even up to a quarter longer than planned, if that saves a
+  // message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<StagingQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
   std::span<const StagingQueue::Segment> left(segments.data(),
                                               queue().segments(n, segments.data(), most));
-  // The first request has only one piece if that is in the cell.
+  // A piece in the cell must be sent in a request of its own, so the first request has only one
+  // piece then.
   if (!left.empty() && queue().is_in_cell(left.front()))
     left = left.first(std::min(left.size(), most - limits_.pieces + 1));
   while (!left.empty()) {
@@ -216,9 +218,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
 }
 
-// Plans a request whose completion proves that the path works and that everything before it was
-// delivered, if such a proof is wanted: a write of zero bytes, unless the chain already has a
-// request.
+// If it is wanted, requests a completion that proves that the path works and that all earlier
+// requests are delivered. If the chain is empty, adds a write of zero bytes for this.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && queue().staged() == 0;
   const bool waits_for_proof =
@@ -233,9 +234,9 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  // If the chain has another request, its completion proves the same as that of a zero-length
-  // write. (Besides, bnxt_re before rdma-core 50 gives a request without pieces the length of the
-  // preceding request in its chain.)
+  // If the chain has a request already, its completion proves the same. (Besides, a write of zero
+  // bytes must not follow another request in a chain: bnxt_re before rdma-core 50 gives it the
+  // length of that request.)
   if (chain.size() == 0)
     chain.write_nothing(stream_.outbound().peer_windows().position(),
                         stream_.outbound().peer_windows().current().key);
@@ -243,8 +244,8 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   plan.probe_end = chain.size();
 }
 
-// Requests completions for some of the requests: often enough to learn in time when slots of the
-// send queue and staging memory become free. Returns the sequence number of the last request that
+// Requests completions for some of the requests, often enough that slots of the send queue and
+// memory of the send buffer are freed in time. Returns the sequence number of the last request that
 // asks for one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || plan.prove ||
@@ -273,8 +274,8 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
     const bool nothing_in_flight = queue().in_flight() == 0;
     stream_.outbound().on_write_posted(plan.bytes, plan.now);
     queue().on_posted(plan.bytes);
-    // The bytes of a single inline write were copied into its request. Their staging memory is free
-    // at once if no older bytes are in flight; otherwise later, because memory is freed in order.
+    // The bytes of a single inline write were copied into the request. If no older bytes are in
+    // flight, their memory is freed at once; otherwise later, because memory is freed in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
     if (nothing_in_flight && one_request && plan.copied) {
       queue().on_completed(plan.bytes);
@@ -290,7 +291,7 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- completions ---------------------------------------------------------------------------------
+// --- recording completions -----------------------------------------------------------------------
 
 bool Sender::retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept {
   const RequestsInFlight::Retired retired = requests_.retire(sequence);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sending side of one queue pair: the bytes that were accepted for the peer, those of them that
-// are on the send queue, and those that the device has confirmed.
+// The sending side of one queue pair: plans the requests that are due, posts them, and records
+// their completions. The bytes that the user writes pass through these states:
 //
 //   SendBuffer --> staged --post()--> in flight --retire()--> confirmed
 //
 // A chain of requests is posted in three steps. First it is planned: the windows, the stream and
-// the queue of bytes are asked what is due, and none of them changes. Then it is handed to the
-// device. Finally the windows, the stream and the queue record the requests that the device took; a
-// request that the device refused is still due.
+// the send buffer say what is due, and none of them changes. Then the chain is posted. Finally the
+// windows, the stream and the send buffer record the requests that the device has accepted; a
+// request that the device has refused is still due.
 //
-// Invariant: the sizes recorded for the requests in flight add up to the bytes in flight. This ends
-// when a request fails: from then on nothing is posted, and bytes in flight are dropped with the
-// queue pair.
+// Invariant: the sizes recorded for the requests in flight add up to the bytes in flight. This does
+// not hold after a request has failed: then nothing more is posted, and the bytes in flight are
+// dropped with the queue pair.
 
 #include <arpa/inet.h>
 
@@ -39,7 +39,7 @@ class Sender {
   /// Stores a reference to `stream`, which must outlive this object.
   Sender(Stream& stream, const Settings& settings) : stream_(stream), buffer_(settings) {}
 
-  /// The bytes that were accepted and are not confirmed.
+  /// Returns the send buffer: the bytes that were accepted and are not confirmed.
   SendBuffer& buffer() noexcept { return buffer_; }
   const SendBuffer& buffer() const noexcept { return buffer_; }
   StagingQueue& queue() noexcept { return buffer_.queue(); }
@@ -55,16 +55,16 @@ class Sender {
   /// `pool` has no memory for control messages, which is needed if they are too long to be sent
   /// inline.
   void begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory);
-  /// Drops all staged bytes and bytes in flight; memory that the user has reserved stays. Call
-  /// after the queue pair is destroyed, when the device no longer reads the memory.
+  /// Drops all staged bytes and all bytes in flight; memory that the user has reserved stays valid.
+  /// Call it after the queue pair was destroyed, when the device no longer reads the memory.
   void drop_all() noexcept { queue().clear(); }
   void release_control(RegisteredPool& pool) noexcept;
-  /// Makes the sender keep all bytes until they are confirmed: nothing is copied into requests,
-  /// which would free the bytes at once. Call it after begin(), before anything is posted. Throws
-  /// VerbsError like begin().
+  /// Makes the sender keep all bytes until they are confirmed, so that they can be sent again over
+  /// another path: bytes are then not sent inline, because their memory would be freed at once.
+  /// Call it after begin(), before anything is posted. Throws VerbsError like begin().
   void keep_until_confirmed(RegisteredPool* pool, const MemoryLimit& memory);
 
-  // --- posting -----------------------------------------------------------------------------------
+  // --- posting chains of requests ----------------------------------------------------------------
   struct Posted {
     enum class How : std::uint8_t {
       kNothing,  ///< no request was due, so nothing was posted
@@ -74,16 +74,16 @@ class Sender {
       kFailed,      ///< posting failed with errno `error`; no request is recorded as posted
     };
     How how = How::kNothing;
-    /// With kFailed: true if the request that failed may have changed the key of a window.
+    /// With kFailed: true if the refused request may be one that binds or invalidates the key of a
+    /// window.
     bool maybe_key = false;
-    /// True if this post set ask_at(), the time at which a completion must be requested; it was not
-    /// set before.
+    /// True if this call has set ask_at(), which was not set before.
     bool asks = false;
     int error = 0;
     ReceiveWindow* window = nullptr;
     /// Number of requests that were posted, and number of control messages among them.
     std::size_t requests = 0, control = 0;
-    std::size_t inlined = 0;  ///< number of posted requests into which their bytes were copied
+    std::size_t inlined = 0;  ///< number of posted requests that contain their data (inline)
     std::uint32_t bytes = 0;  ///< number of bytes of the user that were posted
   };
   /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
@@ -95,45 +95,44 @@ class Sender {
   /// requested. Returns their number; 0 if it has posted nothing: post() decides then. No key
   /// change may be due.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
-  /// Call before the queue pair is stopped: a device does not report requests that were carried out
-  /// and asked for no completion. Posts a write of zero bytes that asks for one, unless the last
-  /// request has asked for one or the send queue is full.
+  /// Call before the queue pair is stopped: requests that were carried out and asked for no
+  /// completion would otherwise not be reported. Posts a write of zero bytes that asks for a
+  /// completion, unless the last request has asked for one or the send queue is full.
   void post_last(ibv_qp* qp) noexcept;
-  /// Posts the due binds and invalidations of window keys, and nothing else.
+  /// Posts the due requests that bind and invalidate keys of windows, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
   /// Returns true if on_idle() has something to do.
   bool has_idle_work() const noexcept {
     return buffer_.was_short_of_room() || queue().staged() != 0;
   }
-  /// Call when post() has posted all that can be posted for now. If staged bytes are left because
-  /// the peer has no window for them, the peer will be told; if none are left although the send
-  /// buffer was full, the buffer may grow. Returns what the staged bytes wait for; kNone if an
-  /// earlier call has returned it already and no byte was posted since.
+  /// Call when post() has posted everything that can be posted for now. If staged bytes are left
+  /// for lack of a window, the next write reports that to the peer; if none are left although the
+  /// send buffer was full, the buffer may grow. Returns the reason for which staged bytes wait;
+  /// kNone if an earlier call has returned it already and no byte was posted since.
   Stall on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
   bool was_refused() const noexcept { return post_again_; }
-  /// Returns the time at which a completion for the last sends must be requested; max() if that is
-  /// not needed. On a connection without keepalives no other request might follow them, and their
-  /// memory would never be freed.
+  /// Returns the time at which a completion for the last requests must be requested, so that their
+  /// memory is freed even if no other request follows; TimePoint::max() if that is not needed.
   ae::TimePoint ask_at() const noexcept { return ask_at_; }
 
-  // --- completions -------------------------------------------------------------------------------
+  // --- recording completions ---------------------------------------------------------------------
   /// Records that the requests up to number `sequence` are complete. Returns true if staging memory
   /// was freed.
   bool retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
-  /// Records that request number `sequence` failed and those before it were carried out. The data
-  /// of the failed and of later requests stays here until the queue pair is destroyed; it is then
-  /// reported to the user with an error. Returns true if staging memory was freed.
+  /// Records that request number `sequence` has failed and that those before it were carried out.
+  /// The data of the failed and of later requests stays in the send buffer until the queue pair is
+  /// destroyed. Returns true if memory of the send buffer was freed.
   bool retire_failed(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
   std::uint32_t inline_limit() const noexcept { return limits_.inline_bytes; }
 
  private:
   // The planned contents of a chain: first key changes, then control messages, then one batch of
-  // bytes. Each member `..._end` is the number of requests up to the end of that part.
+  // data. Each member `..._end` is the number of requests up to the end of that part.
   struct ChainPlan {
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    // Number of requests of this chain that must be posted so that one of them serves as the probe
+    // If at least this many requests of the chain are posted, the last of them serves as the probe
     // of the peer's device; 0: no probe is wanted.
     std::size_t probe_end = 0;
     // For each planned key change, the window whose key it binds or invalidates.
@@ -148,9 +147,9 @@ class Sender {
     bool prove = false;
     ae::TimePoint now{};
   };
-  // Bounds of the length of a batch, which is otherwise a quarter of the send buffer. While one
-  // batch is in flight, the user then has space to write the next, and the peer reads the previous
-  // one.
+  // Least and greatest length in bytes of a batch of data; between them, a batch is a quarter of
+  // the send buffer. So while one batch is in flight, the user can write the next one, and the peer
+  // can read the previous one.
   static constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
   void plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
@@ -181,8 +180,8 @@ class Sender {
   // True if the device reported a full send queue although fewer requests are in flight than it
   // should hold; the connection then posts again soon.
   bool post_again_ = false;
-  // Number of bytes that were written to the peer when on_idle() last returned a stall, modulo
-  // 2^32, so that it fits into the padding behind the members above.
+  // Total number of bytes written to the peer, modulo 2^32, when on_idle() last returned a reason
+  // to wait. (32 bits, because they fit into the padding behind the members above.)
   std::uint32_t stalled_at_ = UINT32_MAX;
 };
 
@@ -205,8 +204,8 @@ inline std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexce
   request.wr.rdma.remote_addr = stream_.outbound().peer_windows().position();
   request.wr.rdma.rkey = stream_.outbound().peer_windows().current().key;
   ibv_send_wr* bad = nullptr;
-  // The device has taken nothing of a request that it refuses; post() posts it again and handles
-  // the failure.
+  // If the device refuses the request, nothing was posted: post() tries again and handles the
+  // failure.
   if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
     return 0;
   stream_.outbound().on_straight_posted(bytes, now);

@@ -38,8 +38,9 @@ const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
 
 bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
   if (!two_keys(arrived)) return false;
-  // The peer goes from the key before to the new one, never back: a refusal of both in this order
-  // is final. An attempt that brought no answer says nothing about its key.
+  // The peer changes from the old key to the new one, and never back. So if it has refused the old
+  // key and then the new one, the refusal is final. A request without an answer shows nothing about
+  // its key.
   if (request_key_ == key_before_) return before_refused_ = true;
   return !before_refused_;
 }
@@ -94,7 +95,8 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
     nobody_since_ = now;
   if (now >= until_ || (nobody && now - nobody_since_ >= kNobody)) return false;
   pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
-  // If nobody listens, the last attempt is made when kNobody is over, not a whole pause later.
+  // If nobody listens, the last attempt is made exactly when kNobody has passed, not up to a pause
+  // later.
   set_next(nobody ? std::min(now + pause_, nobody_since_ + kNobody) : now + pause_);
   return true;
 }

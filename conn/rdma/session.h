@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a connection with option resume keeps beside its path, so that it can go on over another one
-// when its path is lost: the identity that both ends share, and, while there is no path, the bytes
-// that the peer may not have. docs/resume.md describes the steps.
+// What a connection with the option resume stores independently of its network path, so that it can
+// continue over another one: the number and the key of the session, which both ends share, and,
+// while there is no path, the bytes that the peer may not have received. docs/resume.md describes
+// the steps.
 //
-//     on a path    the bytes are in the send buffer (Sender) and in the receive windows
-//     lost         the path is left: unsent() has our bytes, Reader has the unread ones
-//     on a path    the peer has said how many bytes it counted: unsent() begins there, and is sent
-//                  before anything else
+// Where the bytes are:
+//
+//     on a path        in the send buffer (Sender) and in the receive windows
+//     without a path   our bytes are in unsent(), unread bytes of the peer in Reader
+//     on a new path    the peer has stated how many bytes it has received: unsent() begins after
+//                      these, and is sent before anything else
 
 #include <array>
 #include <cstddef>
@@ -27,8 +30,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Bytes of our stream, in order, in ordinary memory: from the first that the peer may not have to
-/// the last that the program wrote.
+/// The end of our stream in ordinary memory: the bytes from the first one that the peer may not
+/// have received to the last one that the program wrote.
 class Unsent {
  public:
   std::size_t size() const noexcept { return bytes_.size() - begin_; }
@@ -38,13 +41,13 @@ class Unsent {
   void append(const std::byte* from, std::size_t size) {
     bytes_.insert(bytes_.end(), from, from + size);
   }
-  /// Puts these bytes before the others.
+  /// Inserts `bytes` before the other bytes. Throws std::bad_alloc, and then changes nothing.
   void prepend(std::vector<std::byte> bytes) {
     bytes.insert(bytes.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), bytes_.end());
     bytes_ = std::move(bytes);
     begin_ = 0;
   }
-  /// Removes the first `size` bytes, of which there must be as many.
+  /// Removes the first `size` bytes; there must be that many.
   void drop(std::size_t size) noexcept {
     begin_ += size;
     if (begin_ != bytes_.size()) return;
@@ -59,15 +62,15 @@ class Unsent {
 
 class Session {
  public:
-  /// The shortest and the longest pause between two attempts to find a new path, and the time that
-  /// one attempt may take.
+  /// kFirstPause, kLastPause: shortest and longest pause between two attempts to find a new path.
+  /// kAttempt: time that one attempt may take.
   static constexpr ae::Duration kFirstPause = std::chrono::milliseconds(25);
   static constexpr ae::Duration kLastPause = std::chrono::milliseconds(500);
   static constexpr ae::Duration kAttempt = std::chrono::seconds(1);
-  /// How long the device may take to report the last completions of a stopped queue pair, which
-  /// takes microseconds.
+  /// Longest wait for the device's last completions of a stopped queue pair, which normally arrive
+  /// within microseconds.
   static constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
-  /// How long attempts go on although nobody listens at the peer's address.
+  /// Time for which attempts continue although nobody listens at the peer's address.
   static constexpr ae::Duration kNobody = std::chrono::seconds(2);
 
   Session(const Grant& grant, ae::Duration time) noexcept
@@ -75,103 +78,109 @@ class Session {
 
   std::uint64_t id() const noexcept { return id_; }
 
-  // --- keys: requests and answers are sealed with the session's key ------------------------------
-  /// Makes the key depend on a secret of the protocol above. `arrived`: number of the peer's bytes
-  /// so far. If the path is lost now, the peer may not have the secret yet, unless `peer_has_it`.
-  /// So the key before counts as well, until more of the peer's bytes have arrived.
+  // --- keys, which authenticate resume requests and answers --------------------------------------
+  /// Replaces the key by one that also depends on a secret of the protocol above. Unless
+  /// `peer_has_it`, the peer may not have the secret yet; so the old key is also valid, until more
+  /// of the peer's bytes have arrived. `arrived`: number of bytes that have arrived so far.
   void take_secret(std::span<const std::byte> secret, bool peer_has_it,
                    std::uint64_t arrived) noexcept;
-  /// Connecting side: returns the key for the next request, and for its answer. If two keys count,
-  /// each request has the other one than the request before.
+  /// Connecting side: returns the key for the next request and its answer. If two keys are valid,
+  /// requests use them alternately. `arrived`: number of bytes that have arrived so far.
   const SipKey& next_key(std::uint64_t arrived) noexcept;
-  /// Connecting side: returns whether another request is worth a try although the peer has refused
-  /// one as not its session's. If two keys count, the request may have had the one that the peer
-  /// does not have yet, or the one that it no longer accepts.
+  /// Connecting side: call when the peer has refused a request with Refused::kUnknown. Returns true
+  /// if a request with another key may succeed: two keys are valid, and the request may have used
+  /// the one that the peer does not have yet or does not accept any more.
   bool may_know_other_key(std::uint64_t arrived) noexcept;
-  /// Accepting side: finds the key with which a request is sealed. Returns false if that is none
-  /// that counts now.
+  /// Accepting side: finds the key with which the MAC of a request was computed, and stores it as
+  /// request_key(). Returns false if it is none of the valid keys.
   [[nodiscard]] bool find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
                               std::uint64_t arrived) noexcept;
-  /// The key of the request under way, which its answer must have.
+  /// Returns the key of the present request, which its answer must use, too.
   const SipKey& request_key() const noexcept { return request_key_; }
 
-  // --- generations: each request for a path has a number of its own, greater than the last -------
+  // --- generations: requests for a path are numbered in increasing order -------------------------
   std::uint32_t generation() const noexcept { return generation_; }
   std::uint32_t next_generation() noexcept { return ++generation_; }
-  /// Connecting side: records that the path goes to address number `address` of the URL.
+  /// Connecting side: records that the path leads to the address with index `address` among those
+  /// of the URL.
   void on_address(std::uint32_t address) noexcept { address_ = address; }
-  /// Connecting side: call when an attempt to find a path begins. Returns the number of the address
-  /// to begin with, to be taken modulo their number: after a loss first the one after the address
-  /// whose path was lost, with each further attempt the next one.
+  /// Connecting side: call when an attempt to find a path begins. Returns the index of the address
+  /// to try first, modulo the number of addresses: for the first attempt the one after that of the
+  /// lost path, and one further for each further attempt.
   std::uint32_t begin_attempt() noexcept { return address_ + attempts_++; }
-  /// Connecting side: the path was not lost but left on purpose, so its address is tried first.
+  /// Connecting side: call if the path was left on purpose. Its own address is then tried first.
   void prefer_same_address() noexcept { attempts_ = 0; }
-  /// Accepting side: returns false if a request of this or a later attempt has been handled.
+  /// Accepting side: records the generation of a request. Returns false if a request of this or a
+  /// later generation was handled already.
   bool take_generation(std::uint32_t generation) noexcept {
     if (generation <= generation_) return false;
     generation_ = generation;
     return true;
   }
 
-  // --- the loss of the path ----------------------------------------------------------------------
-  /// Records that the path was lost in `phase`, for the reason `why`. `more`: how much longer than
-  /// the agreed time this end waits.
+  // --- the loss of the network path --------------------------------------------------------------
+  /// Records that the path was lost in `phase`, for the reason `why`. `more`: time that this end
+  /// waits in addition to the agreed time.
   void lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration more);
   bool lost() const noexcept { return lost_; }
-  /// Phase that the connection returns to on its new path.
+  /// Returns the phase to which the connection returns on its new path.
   Phase resumes_as() const noexcept { return resumes_as_; }
   void resume_as(Phase phase) noexcept { resumes_as_ = phase; }
   const Failure& why() const noexcept { return why_; }
   ae::TimePoint lost_at() const noexcept { return lost_at_; }
-  /// Time at which the connection fails if it has no path.
+  /// Returns the time at which the connection fails if it has no new path.
   ae::TimePoint until() const noexcept { return until_; }
-  /// Time at which the path is left even if the device has not reported all of its completions.
+  /// Returns the time at which the path is left even if the device has not reported all
+  /// completions.
   ae::TimePoint left_by() const noexcept { return left_by_; }
   /// Records that a queue pair was stopped: sets left_by().
   void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietTime; }
-  /// Ends the session: nothing more is kept, and the peer's requests are refused.
+  /// Ends the session: drops all stored bytes, and lets requests of the peer be refused.
   void end() noexcept;
   void give_up_at(ae::TimePoint at) noexcept { until_ = std::min(until_, at); }
 
-  // --- bytes that the peer may not have ----------------------------------------------------------
-  /// Records, when the path is left, that the peer has the first `confirmed` of our bytes, that
-  /// `posted` were given to the device, and that `bytes` follow the confirmed ones.
+  // --- bytes that the peer may not have received -------------------------------------------------
+  /// Call when the path is left. `confirmed`: number of our bytes that the peer has certainly
+  /// received. `posted`: number of our bytes that were posted to the device. `bytes`: our bytes
+  /// after the first `confirmed` ones.
   void keep(std::uint64_t confirmed, std::uint64_t posted, std::vector<std::byte> bytes);
   Unsent& unsent() noexcept { return unsent_; }
   const Unsent& unsent() const noexcept { return unsent_; }
   std::uint64_t confirmed() const noexcept { return confirmed_; }
-  /// Takes the number of our bytes that the peer has counted; the rest is to be sent. Returns
-  /// false, and keeps the counts, if that is less than what was confirmed or more than what was
-  /// posted.
+  /// Records how many of our bytes the peer has received, by its own count; the others must be
+  /// sent. Returns false and changes nothing if the number is impossible: less than was confirmed,
+  /// or more than was posted.
   [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
-  /// Whether take_count() has returned false: bytes are gone, and no path can bring them.
+  /// Returns true if take_count() has returned false: bytes are lost, and cannot be sent again.
   bool peer_misses_bytes() const noexcept { return peer_misses_bytes_; }
-  /// Number of bytes that the program wrote in all. Valid once the path is left.
+  /// Returns the total number of bytes that the program has written. Valid only after the path was
+  /// left.
   std::uint64_t total() const noexcept { return confirmed_ + unsent_.size(); }
-  /// Returns how many of our bytes the peer lacks if the number of bytes that it counted has these
-  /// low 32 bits. A number that cannot be right is replaced by that of the confirmed bytes.
+  /// Returns how many of our bytes the peer has not received. `counted`: the low 32 bits of the
+  /// number that it has received, by its own count; an impossible value counts as the number of
+  /// confirmed bytes.
   std::uint64_t missed_by(std::uint32_t counted) const noexcept;
 
   // --- attempts to find a new path ---------------------------------------------------------------
-  /// When the next step is due: an attempt, or the end of the wait.
+  /// Returns the time of the next step: an attempt, or the end of the wait.
   ae::TimePoint next_at() const noexcept { return next_at_; }
   void set_next(ae::TimePoint at) noexcept { next_at_ = std::min(at, until_); }
-  /// Plans the next attempt, after a failed one. `nobody`: nobody listens at the peer's address.
-  /// Returns false if there is to be none.
+  /// Plans the next attempt after a failed one. `nobody`: nobody listens at the peer's address.
+  /// Returns false if no further attempt must be made.
   [[nodiscard]] bool plan_next(ae::TimePoint now, bool nobody) noexcept;
   /// Records that the connection has a path again.
   void on_path() noexcept;
 
-  // --- facts -------------------------------------------------------------------------------------
+  // --- state that PathRecovery keeps here --------------------------------------------------------
   std::uint32_t resumes() const noexcept { return resumes_; }
 
-  /// Connecting side: MAC of the request under way.
+  /// Connecting side: MAC of the present request.
   std::array<std::byte, 16> request_mac{};
-  /// Connecting side: whether that request is one to forget the session.
+  /// Connecting side: true if the present request asks the peer to forget the session.
   bool asked_to_forget = false;
-  /// Accepting side: the peer's latest request for a new path, while the old one is being left.
+  /// Accepting side: the peer's latest request for a new path, stored until the old path was left.
   std::unique_ptr<RdmaPending> request;
-  /// An earlier copy of unread bytes, which the program may still view in place.
+  /// An earlier copy of unread bytes of which the program still has a view.
   std::unique_ptr<std::byte[]> viewed;
   /// Accepting side: the session's entry in the table of the process.
   SessionTable::Entry entry;
@@ -181,20 +190,23 @@ class Session {
 
   const std::uint64_t id_;
   SipKey key_, key_before_{}, request_key_{};
-  bool unsure_ = false;      // whether key_before_ counts until more than arrived_ bytes are there
-  bool use_before_ = false;  // whether the next request has key_before_
-  bool before_refused_ = false;  // whether the peer has refused key_before_ since the loss
+  // True if key_before_ is also valid as long as only arrived_ bytes have arrived.
+  bool unsure_ = false;
+  bool use_before_ = false;  // true if the next request must use key_before_
+  // True if the peer has refused key_before_ since the loss of the path.
+  bool before_refused_ = false;
   std::uint64_t arrived_ = 0;
   const ae::Duration time_;
   std::uint32_t generation_ = 0;
-  std::uint32_t address_ = 0;   // number of the path's address in the URL
-  std::uint32_t attempts_ = 1;  // number of attempts since the loss, plus one if it was a loss
+  std::uint32_t address_ = 0;  // index of the path's address among those of the URL
+  // Number of attempts since the path was lost, plus 1; without the 1 if it was left on purpose.
+  std::uint32_t attempts_ = 1;
   bool lost_ = false, peer_misses_bytes_ = false;
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;
   ae::TimePoint lost_at_{}, left_by_{}, until_{}, next_at_{};
-  // Time since which nobody listens at the peer's address; zero: the last attempt failed for
-  // another reason.
+  // Start of the time in which nobody listens at the peer's address; zero: the last attempt failed
+  // for another reason.
   ae::TimePoint nobody_since_{};
   ae::Duration pause_{};
   std::uint64_t confirmed_ = 0, posted_ = 0;

@@ -89,7 +89,7 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
       user = place.home.user;
     } else {
       if (!request->move_to(place.home.channel)) return Passed::kLater;
-      // std::function needs a copyable object.
+      // std::function requires a copyable object, which std::unique_ptr is not.
       const auto shared = std::make_shared<std::unique_ptr<RdmaPending>>(std::move(request));
       ae::EventLoop* const there = place.home.loop;
       there->post([this, shared, message, there] {
@@ -97,7 +97,8 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
           its->on_resume_request(std::move(*shared), message);
       });
     }
-    // With the other key, which may count no more, only the session knows whether to take it.
+    // A request with other_key is not recorded here: that key may not be valid any more, which only
+    // the session knows.
     if (sure) place.generation = message.generation;
   }
   if (user != nullptr) user->on_resume_request(std::move(request), message);

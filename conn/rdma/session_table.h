@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sessions of this process whose peers may ask for a new path: the accepting ends of
-// connections with option resume. A request may arrive at a listener of another loop than the
-// connection's, so the table is shared by all threads; it is asked when a session begins, moves,
-// ends, and when a request for it arrives.
+// A table of the sessions of this process whose peers may ask for a new path: the accepting ends of
+// connections with the option resume. A request may arrive at a listener on a loop other than the
+// connection's, so all threads share the table. It is locked only when a session begins, moves or
+// ends, and when a request for a session arrives.
 
 #include <cstdint>
 #include <memory>
@@ -23,24 +23,27 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SessionTable {
  public:
-  /// The connection of a session. It is called on the thread of its loop.
+  /// Interface of the connection of a session. Its function is called on the thread of the
+  /// connection's loop.
   class User {
    public:
-    /// A request with a valid MAC, and with a generation that none before it had, has arrived for
-    /// the session. Its rdma_cm id belongs to the loop's channel.
+    /// Called when a request with a valid MAC has arrived for the session. Its rdma_cm id belongs
+    /// to the channel of the connection's loop. The function must check that the request does not
+    /// repeat an earlier one (ResumeMessage::generation).
     virtual void on_resume_request(std::unique_ptr<RdmaPending> request,
                                    const ResumeMessage& message) = 0;
 
    protected:
     ~User() = default;
   };
-  /// Where the connection of a session is; its loop is alive while the entry exists.
+  /// The connection of a session, and its loop, which must exist as long as the entry. `loop` is
+  /// null while the connection moves to another loop.
   struct Home {
     ae::EventLoop* loop = nullptr;
     std::shared_ptr<CmChannel> channel;
     User* user = nullptr;
   };
-  /// A session's place in the table; destroying it removes the session.
+  /// Ownership of a session's entry in the table. The destructor removes the entry.
   class Entry {
    public:
     Entry() = default;
@@ -51,11 +54,11 @@ class SessionTable {
       return *this;
     }
     ~Entry();
-    /// Records that the connection is now at `home`. If `home` has no loop, peers are told to send
-    /// their requests again later. Does nothing without an entry.
+    /// Records a new place of the connection. If `home` has no loop, peers are asked to send their
+    /// requests again later. Does nothing if this object owns no entry.
     void move_to(const Home& home) noexcept;
-    /// From now on requests must be sealed with one of these keys, which may be equal. Does nothing
-    /// without an entry.
+    /// Sets the keys with one of which the MAC of a request must be computed; both may be equal.
+    /// Does nothing if this object owns no entry.
     void set_keys(const SipKey& key, const SipKey& other) noexcept;
 
    private:
@@ -64,19 +67,21 @@ class SessionTable {
 
   enum class Passed : std::uint8_t {
     kYes,
-    kUnknown,  ///< there is no such session, or the request is not its peer's
-    kLater,    ///< the connection is between two loops, or its loop cannot be reached now
+    kUnknown,  ///< there is no such session, the MAC is wrong, or the request is a repetition
+    /// The connection is moving between two loops, or the request could not be moved to its loop.
+    kLater,
   };
-  /// The table of this process; a child of fork() begins with an empty one. It is never destroyed.
+  /// Returns the table of this process, which is never destroyed. A child of fork() gets a new,
+  /// empty one.
   static SessionTable& of_process();
-  /// `parents`: the table that a child of fork() has inherited, which it must not touch; or null.
+  /// `parents`: in a child of fork(), the inherited table, which must not be used; otherwise null.
   explicit SessionTable(const SessionTable* parents) noexcept : parents_(parents) {}
-  /// Adds a session under an id that no other has; the id and the key of the grant are random.
-  /// Throws std::bad_alloc, or Error if the kernel gives no random bytes.
+  /// Adds a session with a random id, which no other session has, and a random key. Throws
+  /// std::bad_alloc, or Error if the kernel provides no random bytes.
   std::pair<Grant, Entry> add(const Home& home);
-  /// Takes a request: passes it to the session's connection, now if that is on the loop `here`,
-  /// otherwise through its loop. `bound`: see verify_request(). If the result is not kYes, the
-  /// request is unchanged.
+  /// Passes a request to the connection of its session: at once if the connection is on the loop
+  /// `here`, otherwise by a function posted to its loop. `bound`: bound_address() of the requester.
+  /// If the result is not kYes, the caller still has the request.
   [[nodiscard]] Passed pass(std::unique_ptr<RdmaPending>& request, const ResumeMessage& message,
                             std::span<const std::byte> bound, ae::EventLoop& here);
 
@@ -84,7 +89,7 @@ class SessionTable {
   struct Place {
     Home home;
     SipKey key{}, other_key{};
-    std::uint32_t generation = 0;  // generation of the last request that was passed on
+    std::uint32_t generation = 0;  // generation of the last request that was passed on with `key`
   };
   User* find(std::uint64_t id, const ae::EventLoop& here);
   void remove(std::uint64_t id) noexcept;

@@ -16,8 +16,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The longest time that rdma_cm may take to resolve an address or a route; then the next address is
-// tried.
+// Longest time for rdma_cm to resolve an address, and to resolve a route. After that the next
+// address is tried.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
 
 int timeout_ms(ae::Duration duration) {
@@ -38,14 +38,14 @@ Setup::Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std:
       port_(to.port),
       until_(until),
       first_(first) {
-  address_deadline_ = until;  // limits the look-ups, before the first address is tried
+  address_deadline_ = until;  // limits the look-ups of names, before the first address is tried
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());
 }
 
 ae::Duration Setup::time_left() const { return until_ - std::chrono::steady_clock::now(); }
 
-// --- resolving names -----------------------------------------------------------------------------
+// --- resolving host names ------------------------------------------------------------------------
 
 void Setup::look_up_next() {
   if (link_.inherited()) return;
@@ -74,7 +74,7 @@ void Setup::keep(Resolved resolved) {
   addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
-// --- trying addresses ----------------------------------------------------------------------------
+// --- trying one address after the other ----------------------------------------------------------
 
 void Setup::try_first_address() {
   if (!addresses_.empty())
@@ -120,13 +120,13 @@ void Setup::choose_next_address() noexcept {
   try {
     if (settings.spread == AddressOrder::kNear && !settings.source.empty())
       (void)numeric_address(settings.source, 0, source);
-  } catch (const std::bad_alloc&) {  // no memory: chooses without a source address
+  } catch (const std::bad_alloc&) {  // no memory: the choice ignores the source address
   }
   host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
 }
 
 void Setup::report(const std::error_code& why) const noexcept {
-  // No address was tried yet, because names are still being resolved.
+  // The address is empty if none was tried yet, because names are still being resolved.
   const SocketAddress peer = link_.path.peer();
   if (peer.size != 0) book_.report(link_.settings().spread, peer, why);
 }
@@ -142,8 +142,8 @@ void Setup::try_address(const SocketAddress& address) {
   CmId& id = link_.id();
   id = link_.state().cm()->create_id(static_cast<CmUser*>(&link_.user()));
   if (settings.fabric.traffic_class) set_traffic_class(id.get(), *settings.fabric.traffic_class);
-  // Each address but the last may use half of the time that is left, so that some time is left for
-  // the later addresses.
+  // Each address except the last may use half of the remaining time, so that time is left for the
+  // later ones.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_began_ = std::chrono::steady_clock::now();
@@ -170,7 +170,8 @@ void Setup::on_address_failed(Failure why) {
   try_next_address();
 }
 
-// Destroys all rdma_cm and verbs objects that were created for the current address.
+// Destroys all rdma_cm and verbs objects that were created for the current address, and resets the
+// stream.
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
@@ -191,9 +192,9 @@ void Setup::on_deadline() {
   on_address_failed(std::move(failure));
 }
 
-// Returns true if the address is being tried again, after a refusal that does not concern the
-// address itself: the peer's kernel still knew a connection with this queue pair's number, or our
-// own address moved to another device meanwhile. Each address is tried again only once.
+// Tries the current address again and returns true if the failure was not that of the address: the
+// peer's kernel still knew an old connection from a queue pair with this number, or our own address
+// has moved to another device. Each address is tried again only once.
 bool Setup::try_again_after(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
@@ -206,7 +207,7 @@ void Setup::try_again() {
   try_address(link_.path.peer());
 }
 
-// --- rdma_cm events ------------------------------------------------------------------------------
+// --- handling rdma_cm events ---------------------------------------------------------------------
 
 void Setup::on_event(const CmEvent& event) {
   try {
@@ -216,7 +217,7 @@ void Setup::on_event(const CmEvent& event) {
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
       case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      // On iWARP there is no CONNECT_RESPONSE; this event has the answer.
+      // On iWARP there is no event CONNECT_RESPONSE; ESTABLISHED carries the peer's answer.
       case RDMA_CM_EVENT_ESTABLISHED:
         return finish_request(event);
       default: {
@@ -243,8 +244,7 @@ void Setup::on_event(const CmEvent& event) {
 void Setup::resolve_route() {
   const CmId& id = link_.id();
   SetupTrace::begin("resolve route");
-  // Watches the device, so that its removal is noticed from now on, even if the attempt ends before
-  // the device is opened here.
+  // Watches the device for removal from now on, because librdmacm has opened it.
   link_.state().devices().watch_removal(id);
   if (rdma_resolve_route(id.get(), timeout_ms(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)
@@ -283,7 +283,8 @@ void Setup::finish_request(const CmEvent& event) {
   if (!link_.path.iwarp()) mtu_.take_answer(id, link_.settings().fabric, hello ? hello->mtu : 0);
   link_.connect(mtu_.agreed());
   const bool works = link_.keys_work();
-  // Messages of the peer, or events of the device, may have ended the connection meanwhile.
+  // Completions or events of the device that were handled in keys_work() may have ended the
+  // connection.
   if (link_.stage.phase() != Phase::kConnecting) return;
   if (!works) {
     may_bind_ = false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The set-up of an outgoing connection. Names are resolved one after the other; then their
+// The set-up of an outgoing connection. Host names are resolved one after the other; then their
 // addresses are tried in turn, each with new objects in the link, until a connection is established
-// or no address is left. The connection destroys this object afterwards. (An accepting side knows
-// its address and makes only one attempt: conn/rdma/acceptance.h.)
+// or no address is left. The connection destroys this object afterwards. (For the accepting side
+// see conn/rdma/acceptance.h.)
 //
 //   look_up_next() -> try_next_address() -> address resolved -> route resolved -> rdma_connect()
 //                       ^                                                            |       |
@@ -37,7 +37,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Interface of the connection that is being set up, as Setup calls it.
+/// Interface through which Setup calls the connection that is being set up.
 class SetupUser {
  public:
   /// Called when the peer has accepted the connection and the queue pair is ready to send and
@@ -51,64 +51,66 @@ class SetupUser {
   ~SetupUser() = default;
 };
 
-/// What the two ends tell each other when a path is set up, for a connection that states more than
-/// what its stream and path do.
+/// Interface for a connection that exchanges more private data than the hello of its stream and
+/// path (PathRecovery).
 class HelloExchange {
  public:
   virtual ~HelloExchange() = default;
-  /// Prepares the stream for another attempt.
+  /// Resets the stream for another attempt.
   virtual void renew_stream() = 0;
-  /// Returns what the connection request says. `hello`: what our stream and path state. Throws
-  /// VerbsError if the device cannot do what the connection's options ask for.
+  /// Returns the private data of the connection request. `hello`: the hello of our stream and path.
+  /// Throws VerbsError if the device does not support an option of the connection.
   virtual PrivateData request(Hello hello) = 0;
-  /// Takes the private data of the peer's answer, and gives the stream what it states; no value:
-  /// the peer sent no hello. Throws VerbsError if the answer does not fit the request.
+  /// Handles the private data of the peer's answer: passes the peer's hello to the stream and
+  /// returns it; no value: the peer sent none. Throws VerbsError if the answer does not fit the
+  /// request.
   virtual std::optional<Hello> take_answer(std::span<const std::byte> data) = 0;
 };
 
 class Setup {
  public:
-  struct Around {  ///< objects that Setup works with; Setup owns none of them
+  struct Around {  ///< references to objects of the connection that Setup uses
     Link& link;
     Deadline& deadline;
     CarrierHost& host;
     SetupUser& user;
-    HelloExchange* hellos;  ///< null: only the hellos of the stream and the path are exchanged
+    HelloExchange* hellos;  ///< null: only the hello of the stream and the path is exchanged
     AddressBook& book;
   };
-  /// Requires that the phase is kResolving and that the link has its settings. At time `until` the
-  /// whole set-up is given up. Of all addresses, number `first` (from 0; beyond the last one
-  /// counting begins anew) is tried first, then those after it and those before it.
+  /// The phase must be kResolving, and the link must have its settings. `until`: time at which the
+  /// whole set-up is given up. `first`: index of the address to try first, modulo the number of
+  /// addresses; then those after it are tried, then those before it.
   Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std::size_t first);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
 
   ae::TimePoint until() const noexcept { return until_; }
   ae::Duration time_left() const;
-  /// Number of addresses that the names have, as far as they are resolved.
+  /// Returns the number of addresses of those names that are resolved already.
   std::size_t addresses() const noexcept { return addresses_.size(); }
-  /// Number of the address that is tried or has answered, among addresses(), in the names' order:
-  /// only with an order of option `spread` other than theirs it is another one's.
+  /// Returns the index, from 0, of the address that is being tried or has answered, in the order in
+  /// which the names were resolved. (Not exact if the option `spread` chooses another order.)
   std::uint32_t address() const noexcept;
-  /// Why the address that was tried last rejected a request for a session; kNone if it did not.
+  /// Returns the reason for which the address that was tried last rejected a resume request; kNone
+  /// if it did not.
   Refused refused() const noexcept { return refused_; }
-  /// Returns the time at which the attempt with the current address is given up, or the look-up of
-  /// names.
+  /// Returns the time at which the attempt with the current address, or the look-up of names, is
+  /// given up.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
 
-  /// Starts to resolve the next name. Once all are resolved, tries their addresses, in the order of
-  /// the names unless option `spread` asks for another.
+  /// Starts to resolve the next name. When all names are resolved, tries their addresses, in the
+  /// order of the names unless the option `spread` asks for another order.
   void look_up_next();
-  /// Does the same as look_up_next(), but blocks until all names are resolved or `limit`, without
-  /// running the event loop.
+  /// Does what look_up_next() does, but blocks until all names are resolved or the time `limit` has
+  /// come, without running the event loop.
   void look_up_all(ae::TimePoint limit);
-  /// Handles an event that rdma_cm reports for the rdma_cm id of the link.
+  /// Handles an rdma_cm event for the id of the link.
   void on_event(const CmEvent& event);
   /// Call when the deadline Deadline::Of::kAddress has passed: the address that is being tried, or
   /// the name service, has not answered in time.
   void on_deadline();
-  /// Call when the user gives up the attempt to connect before the deadline of the set-up. If the
-  /// current address has been silent for long enough, records it as one that does not answer.
+  /// Call when the user ends the attempt to connect before its deadline. If the current address has
+  /// not answered for AddressBook::kSilence, records it as silent.
   void report_silence() const noexcept;
 
  private:
@@ -136,23 +138,24 @@ class Setup {
   const std::string target_;
   const std::uint16_t port_;
   const ae::TimePoint until_;
-  // Host names that are not resolved yet, in reverse order: the last element is resolved next.
+  // Host names that are not resolved yet, in reverse order, so that the last element is resolved
+  // next.
   std::vector<std::string> hosts_;
   std::unique_ptr<Resolution> resolution_;
   std::vector<SocketAddress> addresses_;
   const std::size_t first_;
   std::size_t next_address_ = 0;
-  // Times at which the attempt to connect to the current address began, and at which it is given
-  // up.
+  // Time at which the attempt with the current address began, and time at which it is given up.
   ae::TimePoint address_began_{}, address_deadline_{};
-  // Why the name or address that was tried last failed; empty if none has failed.
+  // Failure of the name or address that was tried last; empty if none has failed.
   Failure last_failure_;
   Mtu mtu_;
   Refused refused_ = Refused::kNone;
-  // True if the current address is being tried for the second time, after a refusal that may have
+  // True if the current address is being tried for the second time, after a failure that may have
   // been temporary.
   bool tried_again_ = false;
-  // False once a queue pair for the present address could not bind a key: the next one binds none.
+  // False after a queue pair for the current address could not bind a key: the next one must not
+  // bind keys.
   bool may_bind_ = true;
 };
 

@@ -51,13 +51,12 @@ void RdmaType::cleanup(ae::EventLoop& loop) const {
 
 namespace {
 
-// Appends the limits of the process, and those of the device to which the first suitable address
-// belongs, if there is one. The device is opened, because its properties can be queried in no other
-// way.
+// Appends the limits of the process and, if an address of the endpoint belongs to a device, those
+// of that device. Opens the device, because its limits cannot be queried otherwise.
 void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
                 std::vector<Capacity>& all) {
   CmChannel channel;
-  std::string name;  // that of the endpoint's device; empty: there is none
+  std::string name;  // name of the endpoint's device; empty: there is none
   for (const Endpoint::Host& host : endpoint.hosts) {
     Resolved resolved = resolve(host.name, 0, true);
     for (SocketAddress& address : resolved.addresses) {
@@ -69,7 +68,7 @@ void add_device(const Endpoint& endpoint, std::uint64_t connections, const Setti
         for (Capacity& each : capacities(device, connections, settings))
           all.push_back(std::move(each));
         return;
-      } catch (const VerbsError&) {  // one of the limits below may leave no room to open it
+      } catch (const VerbsError&) {  // it cannot be opened, perhaps because of a limit below
         break;
       }
     }

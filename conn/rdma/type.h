@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transport rdma://host:port: a byte stream over RDMA verbs that speaks the protocol Valkey
-// Over RDMA. Its options are listed in docs/options.md and in the errors of RdmaType::configure().
+// The transport rdma://host:port: a byte stream over RDMA verbs with the protocol Valkey Over RDMA.
+// Its options are listed in docs/options.md and in the errors of RdmaType::configure().
 
 #include <mutex>
 
@@ -44,8 +44,8 @@ class AECONN_API RdmaType final : public Transport {
   /// Returns the options for a connection or listener: those of the transport, overridden by those
   /// in `endpoint`.
   Options options_for(const Endpoint& endpoint) const;
-  /// Returns the record of the addresses to which connections were tried, with the results; option
-  /// `spread` chooses addresses by it.
+  /// Returns the record of addresses that were tried, with the results, by which the option
+  /// `spread` chooses the next address.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:

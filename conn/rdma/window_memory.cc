@@ -27,14 +27,14 @@ bool WindowMemory::manage(const Source& from, ae::TimePoint now) {
   return to_post;
 }
 
-// Provides one receive window if the stream wants one. Returns true if a window was provided: the
-// stream may want another one.
+// Provides one receive window if the stream wants one. Returns true if it has done so, because the
+// stream may then want another one.
 bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
-  // All places for windows are in use. A later call finds a free one, once the key of a window is
-  // invalidated.
+  // The greatest number of windows exists. A later call can provide one, after the key of a window
+  // was invalidated.
   if (std::count_if(windows_.begin(), windows_.end(), std::not_fn(is_free)) >=
       std::ptrdiff_t{kMost})
     return false;
@@ -52,11 +52,11 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   return false;
 }
 
-// Gives the stream a window of this length. Throws VerbsError or std::bad_alloc, and then changes
-// nothing.
+// Creates a window of this length and provides it to the stream. Throws VerbsError or
+// std::bad_alloc, and then changes nothing.
 void WindowMemory::open(const Source& from, std::uint32_t length) {
-  // Without another window the stream continues with those it has. So only a connection's first
-  // window may use the last quarter of the memory limit.
+  // Only the first window of a connection may use the last quarter of the memory limit: without a
+  // further one, the stream can continue.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
   const auto free = std::find_if(windows_.begin(), windows_.end(), is_free);
   ReceiveWindow& window = free != windows_.end() ? *free : windows_.emplace_front();
@@ -64,7 +64,7 @@ void WindowMemory::open(const Source& from, std::uint32_t length) {
     window.open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
     stream_.inbound().provide_window(window.buffer());
   } catch (...) {
-    if (!is_free(window)) window.drop();  // its key, if it has one, is not bound yet
+    if (!is_free(window)) window.drop();  // its key is not bound yet, so it need not be invalidated
     remove_free();
     throw;
   }
@@ -82,11 +82,11 @@ void WindowMemory::record(const Failure& failure) noexcept {
   failure_.reset();
   try {
     failure_ = std::make_unique<Failure>(failure);
-  } catch (const std::bad_alloc&) {  // failure() then says that memory is lacking, which is true
+  } catch (const std::bad_alloc&) {  // failure() then reports a lack of memory, which is true
   }
 }
 
-// --- keys of the windows -------------------------------------------------------------------------
+// --- binding and invalidating keys of windows ----------------------------------------------------
 
 void WindowMemory::look_at_keys() noexcept {
   key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
@@ -128,16 +128,16 @@ WindowMemory::Changed WindowMemory::complete(std::uint32_t sequence, Domain* dom
 
 bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
   if (window.state() != ReceiveWindow::State::kToInvalidate) return false;
-  // Frees the window instead of invalidating its key by a request: that is slower, but it removes
-  // the key as well.
+  // Frees the memory window instead of invalidating the key by a request. This is slower, but has
+  // the same effect.
   window.drop();
   remove_free();
   return true;
 }
 
-// While no bind has worked, this connection is the only one in its domain
-// (DeviceContext::domain()), and no window has been announced. So the windows are made again with
-// the key of the region, which for that reason can reach this queue pair only.
+// As long as no bind has worked, this connection is the only one in its domain
+// (DeviceContext::domain()), and no window has been announced. So the window can be created again
+// with the key of the memory region: no other connection's memory can be reached with that key.
 bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                                          const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {
@@ -156,8 +156,8 @@ bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain,
     const std::uint32_t length = window.length();
     window.drop();
     context.give_up_binding(domain);
-    // This queue pair no longer shares its receives with others, so its share of the completion
-    // queue must include them.
+    // This queue pair is now the only one that uses its receive queue, so its reserved entries of
+    // the completion queue must include those receives.
     if (shared != nullptr) lease.enlarge(shared->depth());
     window.open(domain, length, settings.limit());
     stream_.inbound().replace_window(window.buffer());
