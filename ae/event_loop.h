@@ -222,7 +222,7 @@ class AECONN_API EventLoop {
   /// Removes a source from the loop. To be called before the source is destroyed.
   virtual void remove_source(Source& source) = 0;
 
-  // --- running -----------------------------------------------------------------------------------
+  // --- running the loop --------------------------------------------------------------------------
   /// Runs iterations until stop(). Rethrows an exception of a handler; the loop stays usable, and
   /// the other handlers that were due run in the next run(). Throws LoopError if called from inside
   /// a handler.
@@ -235,14 +235,14 @@ class AECONN_API EventLoop {
   /// waiting for that work.
   virtual std::size_t process_events(Process flags) = 0;
 
-  // --- other threads -----------------------------------------------------------------------------
+  // --- from other threads ------------------------------------------------------------------------
   /// Runs `fn` on the loop's thread. May be called from any thread while the loop exists; use a
   /// Poster if the loop may be destroyed first. A function posted from within a posted function
   /// runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
   virtual Poster poster() = 0;  ///< returns a Poster for this loop, for threads that may outlive it
 
-  // --- waiting -----------------------------------------------------------------------------------
+  // --- how the loop waits ------------------------------------------------------------------------
   /// Sets how the loop waits when it has nothing to do. Sources may ask it to spin longer (see
   /// Spin::both). A loop that is set to spin here polls its descriptors too, even if no source
   /// needs polling.
@@ -250,7 +250,7 @@ class AECONN_API EventLoop {
   /// Returns how the loop has spent its time; all 0 for an implementation that does not measure it.
   virtual LoopTimes times() const { return {}; }
 
-  // --- outside handlers --------------------------------------------------------------------------
+  // --- work given outside handlers ---------------------------------------------------------------
   /// Wakes a loop that runs below a host program's loop and whose host may be about to sleep. Code
   /// that gives work to a source must call it, such as a transport after a write, because no
   /// descriptor announces that work: the source's process_pending() or flush() must run, or objects
@@ -260,7 +260,7 @@ class AECONN_API EventLoop {
     if (host_may_sleep_) on_nudge();
   }
 
-  // --- lifetime ----------------------------------------------------------------------------------
+  // --- lifetime of objects, state for one loop, time ---------------------------------------------
   /// Destroys `object` once no handler is on the stack, or at the latest when the loop is
   /// destroyed.
   virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;

@@ -26,9 +26,9 @@ class AECONN_API Loops {
   virtual std::size_t size() const noexcept = 0;
   /// Returns a Poster for loop `index`, which must be less than size(). Thread-safe.
   virtual Poster poster(std::size_t index) const = 0;
-  /// Returns loop `index`, which must be less than size(), for functions that run on it: those that
-  /// its Poster has posted. It may be destroyed at any time on other threads, which may only
-  /// compare the pointer. Thread-safe.
+  /// Returns loop `index`, which must be less than size(). Only functions that run on that loop,
+  /// such as those posted with its Poster, may use the loop. Other threads may only compare the
+  /// pointer, because the loop may be destroyed at any time. Thread-safe.
   virtual EventLoop* loop(std::size_t index) const noexcept = 0;
   /// Runs `fn` on the threads of all loops concurrently, and waits until all calls have returned.
   /// If several calls throw, rethrows the exception of the loop with the lowest index. Throws

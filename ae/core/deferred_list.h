@@ -29,8 +29,8 @@ class DeferredList {
   }
 
   /// Destroys the objects that are in the list now. Objects that their destructors add stay in the
-  /// list until the next call.
-  /// Not inlined, to keep the iterations of a loop that has nothing to destroy small.
+  /// list until the next call. Not inlined, so that the code of an iteration stays small: most
+  /// iterations have nothing to destroy.
   [[gnu::noinline]] void destroy_all() noexcept {
     Deferred* object = std::exchange(head_, nullptr);
     tail_ = &head_;

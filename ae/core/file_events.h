@@ -24,8 +24,8 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
 }
 
-/// If the kernel refuses to watch a descriptor for lack of resources, the loop tries again after
-/// this delay.
+/// The delay after which a loop tries again to watch a descriptor that the kernel has refused for
+/// lack of resources.
 inline constexpr Duration kFileEventRetry = std::chrono::milliseconds(100);
 
 }}  // namespace ae

@@ -12,10 +12,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// While one thread prepares fork(), any other thread that holds no Mutex waits for at most this
-// long before it locks one.
+// While fork() tries to lock all mutexes, a thread that holds none of them waits before it locks
+// one, so that fork() gets its turn. This is the longest such wait.
 constexpr auto kLetPass = 100ms;
-// If fork() cannot lock some mutexes within this time, it proceeds without them.
+// If fork() cannot lock all mutexes within this time, it proceeds. Those that other threads hold
+// then stay locked in the child.
 constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;

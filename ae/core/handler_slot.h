@@ -79,7 +79,8 @@ class HandlerSlot<void(Args...)> {
     // The handler that has replaced this one; an empty function if this one was removed.
     std::optional<Function> successor;
   };
-  // Ends a call. Separate from Call, and inlined, so that its members stay in registers.
+  // Ends a call. Separate from Call, because Call must be in memory, while the members of this
+  // inlined class can stay in registers.
   struct Leave {
     // The handler that was replaced is destroyed with `call.successor`, last, because its
     // destructor may use the slot or destroy it.
@@ -92,7 +93,7 @@ class HandlerSlot<void(Args...)> {
     Call& call;
   };
 
-  // The function that run() would call, which may be empty; null if it is running already.
+  // Returns the function that run() would call, which may be empty; null if the handler is running.
   Function* current() noexcept {
     if (call_ == nullptr) [[likely]]
       return &fn_;

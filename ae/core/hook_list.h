@@ -31,7 +31,8 @@ class HookList {
     if (at == hooks_.end()) return false;
     (*at)->id = kRemoved;
     has_removed_ = true;
-    // This is the last step, because destroying the hook may call this list again.
+    // This is the last use of `at`: the handler's destructor, which runs here, may call this list
+    // again and change it.
     (*at)->slot.clear();
     if (running_ == 0) drop_removed();
     return true;
@@ -70,7 +71,7 @@ class HookList {
   };
 
   // Not inlined, so that an iteration without hooks does not have to save the registers that this
-  // needs.
+  // function needs.
   [[gnu::noinline]] void run_all() {
     const Running guard(*this);
     const std::size_t count = hooks_.size();

@@ -26,7 +26,8 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  // Ends the current idle period, which would otherwise end by the old settings, or never.
+  // Ends the current idle period. Otherwise its spin would last as long as the old settings allow,
+  // which may be without limit.
   drop();
   asked_ = spin;
   set_prices();

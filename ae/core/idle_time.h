@@ -66,7 +66,7 @@ class IdleTime {
   /// Records that at time `now` the loop polled its descriptors or woke up.
   void looked(TimePoint now) noexcept;
   /// Records that work was found, and ends the idle period at the time of the last looked() call.
-  /// The overload with an argument ends it at that time.
+  /// The overload with `now` ends it at that time.
   void work_came() noexcept {
     if (waits()) found();
   }
@@ -100,7 +100,7 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
-  bool slept_ = false;  // whether the loop has slept since phase_ became Phase::kSleeping
+  bool slept_ = false;  // true if the loop has slept since phase_ became Phase::kSleeping
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
   // Time of spins in which another thread had the CPU. lost_after_ is the part of it that lies

@@ -15,9 +15,9 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// The time after which a part of an iteration stops running handlers. The first part is files,
-/// posts and timers, the second is sources. Once the time has passed, the part runs at most one
-/// more handler of each kind.
+/// The time limit of each of the two parts of an iteration. One part runs the handlers of files,
+/// posted functions and timers; the other runs the handlers of sources. Once a part has taken this
+/// long, it runs at most one more handler of each kind.
 inline constexpr Duration kSlice = std::chrono::milliseconds(10);
 /// Returns the time of the last clock tick, which is at most a few milliseconds old. Reading it
 /// costs half as much as reading the exact clock, and never makes a system call, whatever the

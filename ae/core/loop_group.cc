@@ -86,7 +86,7 @@ class LoopGroup::Member {
   const LoopGroup& group_;
   Core& core_;
   const std::size_t index_;
-  // Whether the thread has left run(): it may then have been joined, and must not be pinned.
+  // True if the thread has left run(): it may then have been joined, and must not be pinned.
   // Guarded by `placing`.
   bool ended_ = false;
   std::thread thread_;

@@ -58,10 +58,10 @@ class LoopTimers {
 
   LoopCore& core_;
   TimerQueue queue_;
-  // Whether timers were added, moved or removed since the loop last asked when the next timer
+  // True if timers were added, moved or removed since the loop last asked when the next timer
   // expires.
   bool changed_ = false;
-  bool expired_ = false;  // whether a timer in the queue's heap may have expired
+  bool expired_ = false;  // true if a timer in the queue's heap may have expired
 };
 
 }}  // namespace ae

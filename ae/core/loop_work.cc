@@ -48,7 +48,7 @@ std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
   return locals_.emplace_back(Local{key, nullptr}).object;
 }
 
-// --- before the sleep ----------------------------------------------------------------------------
+// --- before the sleep: sources and spinning ------------------------------------------------------
 
 bool LoopWork::serve_sources(bool after_events) {
   if (after_events) idle.work_came();
@@ -81,8 +81,8 @@ bool LoopWork::serve_sources(bool after_events) {
   }
 }
 
-// Destroys the objects that were deferred while the sources were served. If the loop has no other
-// work then, serves the sources once more.
+// Destroys the objects that were deferred while the sources were served. If the loop then has no
+// other work, calls serve_sources() again: the deferred objects had kept the loop from sleeping.
 void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
   deferred_.destroy_all();
   if (SourceList::Visit(sources).has_pending() || other_work_waiting()) return;
@@ -125,8 +125,9 @@ bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
   const TimePoint look = std::min(idle.spins_until(), moment + look_after);
   for (;;) {
     if (visit.has_pending_now() || queue->pending()) {
-      // If another thread had the processor since the last poll, the work may have arrived only
-      // meanwhile: it then counts as found now, not at the last poll.
+      // Normally the time of the last poll counts as the time at which the work was found. If
+      // another thread had the processor since that poll, the work may have arrived later, so the
+      // current time is used.
       const TimePoint found = std::chrono::steady_clock::now();
       idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
       return true;
@@ -138,7 +139,7 @@ bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
   }
 }
 
-// --- after the sleep -----------------------------------------------------------------------------
+// --- after the sleep: hooks, posted functions, timers --------------------------------------------
 
 void LoopWork::run_after_hooks() {
   if (core_.may_run(kCallAfterSleep)) core_.guarded([this] { after_hooks.run(); });
@@ -184,7 +185,8 @@ void LoopWork::end_posts_and_locals() {
   // parent process runs them.
   if (inherited()) next_post_ = posts_.size();
   // Exceptions of the posted functions are dropped: the loop is being destroyed, so no caller is
-  // left to receive them. The two lists are not joined, which would need memory.
+  // left to receive them. The two lists run one after the other, because joining them would need
+  // memory.
   const auto run_rest = [this] {
     while (next_post_ < posts_.size()) core_.guarded([this] { run_posts(posts_.size()); });
   };

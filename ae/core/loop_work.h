@@ -35,11 +35,11 @@ class LoopWork {
   const std::shared_ptr<Poster::Queue> queue;
   IdleTime idle;
 
-  bool running = false;  // whether run() is on the stack
-  bool single = false;   // whether process_events() is on the stack
-  // Whether a host program's loop does the sleeping for this loop, which then never spins.
+  bool running = false;  // true while run() is on the stack
+  bool single = false;   // true while process_events() is on the stack
+  // True if a host program's loop does the sleeping for this loop, which then never spins.
   bool hosted = false;
-  // Whether the loop is in the middle of a spin, so that this iteration only polls descriptors.
+  // True if the loop is in the middle of a spin, so that this iteration only polls descriptors.
   bool spin_looks = false;
 
   bool stopping() const noexcept { return stop_requested_ && running; }
@@ -121,13 +121,13 @@ class LoopWork {
     if (timers_.has_due()) run_timers();
   }
 
-  /// Begins a process_events() call. If the loop is in the middle of a spin, its result is unknown,
-  /// because work may have arrived since the last call.
+  /// Begins a process_events() call. If the last call ended in the middle of a spin, drops that
+  /// spin without a result: work may have arrived at any time since then.
   void begin_single() noexcept {
     single = true;
     core_.stir();
-    // Drops the spin only if no handler has run. Otherwise before_sleep() records that work was
-    // found.
+    // If handlers have run, before_sleep() records that work was found, so the spin is kept until
+    // then.
     if (!core_.ran_any()) idle.drop_spin();
   }
   bool posts_waiting() const noexcept {

@@ -12,8 +12,8 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
   functions_.push_back(std::move(fn));
   if (!pending_.load(std::memory_order_relaxed)) {
     pending_.store(true, std::memory_order_release);
-    // The queue is locked while the loop is woken. close() waits for the lock, so the loop's
-    // watcher (or descriptor) that wakes it still exists.
+    // wake_() is called with the queue locked. close() waits for the lock, so the watcher or
+    // descriptor through which wake_() wakes the loop still exists.
     wake_(context_);
   }
   return true;
@@ -24,8 +24,8 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
 void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
-  // The functions that the parent posted may own anything, so they are destroyed only with the
-  // queue.
+  // Destroying these functions may run any destructor of the program. They are therefore kept until
+  // the queue itself is destroyed.
   of_parent_.swap(functions_);
   pending_.store(false, std::memory_order_relaxed);
 }

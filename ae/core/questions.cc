@@ -84,7 +84,7 @@ class Board {
   void put(std::list<QuestionPtr>& node) noexcept {
     const std::lock_guard lock(mutex_);
     forget_parent();
-    if (node.front()->step != Question::Step::kOpen) return;  // the loop has been quicker
+    if (node.front()->step != Question::Step::kOpen) return;  // the loop has begun to answer it
     open_.splice(open_.end(), node);
     changed_.notify_all();
   }
@@ -136,9 +136,10 @@ class Board {
   std::list<QuestionPtr> open_;
 };
 
-/// Asks `count` loops, beginning with loop `first`. What may fail for lack of memory is done before
-/// the first post, or is reported as the failure of one loop: once a question is posted, this
-/// function must wait for its answer.
+/// Asks `count` loops, beginning with loop `first`. Once a question is posted, this function must
+/// wait for its answer, and must not throw before that. Everything that needs memory is therefore
+/// done before the first post; if a post itself fails, the failure counts as the answer of that
+/// loop.
 void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn) {
   Board& board = Board::get();
   std::vector<QuestionPtr> all;

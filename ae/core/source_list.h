@@ -89,7 +89,7 @@ class SourceList {
     }
 
    private:
-    // Calls `visit` for each source until it returns true, and returns whether it did.
+    // Calls `visit` for each source, until `visit` returns true. Returns whether it returned true.
     template <class Function>
     bool until(Function visit) {
       std::size_t i = 0;

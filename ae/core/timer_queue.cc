@@ -242,7 +242,7 @@ void TimerQueue::leave(Entry& out) noexcept {
   }
 }
 
-// --- the heap ------------------------------------------------------------------------------------
+// --- the heap of timers, ordered by expiry time --------------------------------------------------
 
 void TimerQueue::place_at(std::size_t at, const Item& item) noexcept {
   heap_[at] = item;

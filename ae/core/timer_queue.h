@@ -67,7 +67,8 @@ class TimerQueue {
   struct alignas(64) Entry {
     TimeHandler handler;
     TimePoint due;  // expiry time of the timer; at or after its key in the heap
-    // Number of timers that have used this slot, the upper half of the timer's id.
+    // Number of the timer that uses this slot, or uses it next, counted from 1. It is the upper
+    // half of the timer's id, so that the id of an earlier timer does not stand for this one.
     std::uint32_t generation = 1;
     std::uint32_t order = 0;  // position among timers with the same expiry time
     Slot at = 0;              // index of the timer in the heap

@@ -3,14 +3,14 @@
 // Private to EpollLoop: the epoll instance of one loop, and the loop's own descriptors, which it
 // watches besides the files:
 //
-//   wake    an eventfd, edge-triggered, written to wake the loop: for posted functions, and for
-//           nudges from outside handlers, including nudges after the host's prepare(), which the
-//           host may not call again before it sleeps. It is never read.
-//   alarm   a timerfd, edge-triggered, set for the next timer: below a host, and for a timer before
-//           whose expiry the loop has slept many times.
-//   work    an eventfd that is always readable. It is watched only below a host, exactly while
-//           there is work that no other descriptor announces. A busy period costs two system calls,
-//           however many iterations it has.
+//   wake    an eventfd, edge-triggered, written to wake the loop. Posted functions wake it, and
+//           so do nudges from outside handlers, even after the host's prepare(): the host may
+//           sleep without calling prepare() again. The eventfd is never read.
+//   alarm   a timerfd, edge-triggered, set for the next timer. It is used below a host, and for a
+//           timer before whose expiry the loop has slept many times.
+//   work    an eventfd that is always readable. It is watched only below a host, while there is
+//           work that no other descriptor announces. So a busy period costs two system calls,
+//           however many iterations it has: one at its beginning and one at its end.
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -35,14 +35,14 @@ class EpollDescriptors {
   /// Returns the epoll instance. Its number and the reference stay valid as long as this object.
   const int& epoll() const noexcept { return epoll_.get(); }
 
-  /// Makes the epoll instance report an event; any thread.
+  /// Makes the epoll instance report an event. May be called from any thread.
   void wake() noexcept;
 
   /// Returns the timerfd; -1: it is not open.
   int alarm() const noexcept { return alarm_.get(); }
   /// Opens the timerfd, unless it is open.
   void open_alarm();
-  /// Whether `event` is one of the timerfd. The kernel reports each of its expiries once.
+  /// Whether `event` is an event of the timerfd. The kernel reports each expiry only once.
   static bool is_alarm(const epoll_event& event) noexcept { return event.data.u64 == kAlarm; }
 
   /// Opens `alarm` and `work`, which a loop below a host's loop needs.
@@ -57,7 +57,7 @@ class EpollDescriptors {
   static bool is_work(const epoll_event& event) noexcept { return event.data.u64 == kWork; }
 
   /// Replaces the descriptors that this process, a child of fork(), shares with its parent. The
-  /// number of the epoll instance stays, which watches no files afterwards. `alarm` and `work` are
+  /// epoll instance keeps its number, but watches no files afterwards. `alarm` and `work` are
   /// closed, also if this throws.
   void after_fork();
 
@@ -89,7 +89,7 @@ class EpollDescriptors {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
 
   Descriptor epoll_, wake_, alarm_, work_;
-  bool work_shown_ = false;  // whether the epoll instance watches work_
+  bool work_shown_ = false;  // true if the epoll instance watches work_
 };
 
 }}  // namespace ae

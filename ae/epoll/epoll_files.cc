@@ -96,7 +96,7 @@ void EpollFiles::mark_dirty(File& file) noexcept {
   core_.stir();
 }
 
-// --- the kernel ----------------------------------------------------------------------------------
+// --- what the kernel watches ---------------------------------------------------------------------
 
 void EpollFiles::sync_dirty() {
   for (File* file = std::exchange(dirty_, nullptr); file != nullptr;) {
@@ -193,7 +193,7 @@ void EpollFiles::clear() {
     remove(static_cast<int>(fd), kReadable | kWritable);
 }
 
-// --- handlers ------------------------------------------------------------------------------------
+// --- running the handlers ------------------------------------------------------------------------
 
 bool EpollFiles::leave(const epoll_event& event) noexcept {
   File* const file = file_of(event);
@@ -252,7 +252,7 @@ void EpollFiles::dispatch_ready() {
   }
 }
 
-// The part of run_due() for all events except those that report input alone.
+// The general case of run_due(), which itself handles events that report nothing but input.
 void EpollFiles::run_all_due(File& file, std::uint32_t events) {
   const bool failed = (events & (EPOLLERR | EPOLLHUP)) != 0;
   const std::uint32_t ready = (failed ? kBoth : events & kBoth) & file.in_kernel;

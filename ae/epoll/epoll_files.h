@@ -57,7 +57,8 @@ class EpollFiles {
   [[gnu::always_inline]] bool dispatch(const epoll_event& event) {
     File* const file = file_of(event);
     if (file == nullptr) return false;
-    // A settled loop (LoopCore::settled()) has no events recorded by leave(), and may run handlers.
+    // A settled loop (LoopCore::settled()) needs neither step: it has no events recorded by
+    // leave(), and it may run handlers.
     if (!core_.settled()) {
       forget_left(*file);
       if (!core_.may_run(kFileEvents)) return true;
@@ -101,12 +102,12 @@ class EpollFiles {
     int fd = -1;
     bool always_ready = false;
     bool barrier = false;
-    // Whether this file is in the list dirty_: sync() must tell the kernel what it waits for.
+    // True if this file is in the list dirty_: sync() must tell the kernel what it waits for.
     bool dirty = false;
-    // Whether this file is in the list broken_: its handlers must run once, see mark_broken().
+    // True if this file is in the list broken_: its handlers must run once, see mark_broken().
     bool broken = false;
     bool refused = false;
-    // Whether this file is in the list broken_ because after_fork() found its descriptor closed.
+    // True if this file is in the list broken_ because after_fork() found its descriptor closed.
     bool closed = false;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;

@@ -58,7 +58,8 @@ std::size_t EpollLoop::Impl::dispatch() {
     bool may_sleep = false;
     if (!core.aborting()) {
       work.hosted = true;
-      // prepare() calls arm() of the sources later.
+      // With kDontWait, before_sleep() does not call arm() of the sources: prepare() calls it
+      // later.
       if (prepares) core.allowed = kFullIteration | kDontWait;
       may_sleep = before_sleep();
       work.hosted = false;
@@ -151,7 +152,7 @@ void EpollLoop::Impl::show(bool left) {
   loop.set_host_may_sleep(true);
 }
 
-// --- the interface -------------------------------------------------------------------------------
+// --- the interface: EpollLoop's functions for a host ---------------------------------------------
 
 int EpollLoop::descriptor() { return impl_->descriptor(); }
 std::size_t EpollLoop::dispatch() { return impl_->dispatch(); }

@@ -25,14 +25,15 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Returns the number of the events that there are, without waiting for any.
+/// Reads the events that are ready into `room`, without waiting. Returns their number, or -1 if
+/// epoll_wait() failed.
 inline int look_at(int epoll, std::span<epoll_event> room) noexcept {
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
 }
 
-// Hidden: the class around it is exported, and would export this one too.
+// Hidden explicitly, because a class nested in an exported class is exported, too.
 struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
-  // The initial number of events that one epoll_wait() call may return.
+  // The number of events that one epoll_wait() call may return at first; a full array is enlarged.
   static constexpr std::size_t kBatch = 64;
 
   explicit Impl(EpollLoop & its_loop);
@@ -122,14 +123,14 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  // Whether own.open_alarm() has failed, for lack of descriptors.
+  // True if own.open_alarm() has failed, for lack of descriptors.
   bool lacks_alarm = false;
 
   /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
   /// the loop sets this to false.
   std::atomic<bool> asleep{false};
-  bool turning = false;  // whether run(), process_events(), dispatch() or prepare() is on the stack
-  bool prepares = false;  // whether the host calls prepare() before each of its sleeps
+  bool turning = false;  // true if run(), process_events(), dispatch() or prepare() is on the stack
+  bool prepares = false;  // true if the host calls prepare() before each of its sleeps
 };
 
 /// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.

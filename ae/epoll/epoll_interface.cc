@@ -8,7 +8,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-// --- waking --------------------------------------------------------------------------------------
+// --- waking the loop -----------------------------------------------------------------------------
 
 void EpollLoop::Impl::wake_up() noexcept {
   if (!asleep.exchange(false, std::memory_order_acq_rel) || work.inherited()) return;
@@ -30,7 +30,7 @@ void EpollLoop::Impl::after_fork() {
   if (was_hosted && !turning) show(true);
 }
 
-// --- the interface -------------------------------------------------------------------------------
+// --- the interface: EpollLoop's functions for a program ------------------------------------------
 
 void EpollLoop::add_file_event(int fd, Mask mask, FileHandler handler) {
   impl_->files.add(fd, mask, std::move(handler));

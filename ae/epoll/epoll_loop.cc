@@ -35,7 +35,8 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::size_t kLargestBatch = 4096;  // of events that one epoll_wait() call may return
+// The most events that one epoll_wait() call may return.
+constexpr std::size_t kLargestBatch = 4096;
 
 int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
   // The time-out is rounded up. A sleep that ended before the timer is due would cost an iteration
@@ -80,7 +81,7 @@ void EpollLoop::Impl::shut_down() {
   });
 }
 
-// --- running -------------------------------------------------------------------------------------
+// --- running iterations --------------------------------------------------------------------------
 
 void EpollLoop::Impl::run() {
   if (turning) LoopWork::refuse_reentry("run()");
@@ -138,7 +139,7 @@ void EpollLoop::Impl::retry_refused() {
   }
 }
 
-// --- waiting -------------------------------------------------------------------------------------
+// --- waiting for events --------------------------------------------------------------------------
 
 [[gnu::always_inline]] inline void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
@@ -148,8 +149,8 @@ void EpollLoop::Impl::retry_refused() {
   const bool posted = work.queue->pending();
   const bool usual = core.allows(kTimeEvents) && !posted && !timers.limits_sleep();
   const int count = usual ? wait_for_ever(own.epoll(), all_room()) : timed_wait(posted);
-  // A thread that has posted a function during the sleep either sees from here on that the loop is
-  // awake, or has called wake().
+  // From here on, a thread that posts a function finds that the loop is awake. If threads have
+  // posted functions during the sleep, one of them has called wake().
   asleep.store(false, std::memory_order_release);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -164,7 +165,8 @@ void EpollLoop::Impl::retry_refused() {
   int count = 0;
   do {
     count = wait_for(own.epoll(), all_room(), limit, lacks_pwait2);
-    // If only a timer has expired, but the caller wants no time events, the loop sleeps again.
+    // If the only event is the timerfd's, but the caller wants no time events, the loop sleeps
+    // again.
   } while (!for_timers && count == 1 && note(events[0]));
   return count;
 }
@@ -189,7 +191,7 @@ void EpollLoop::Impl::collect() {
   next_event = 0;
 }
 
-// --- after the sleep -----------------------------------------------------------------------------
+// --- one iteration, and its events ---------------------------------------------------------------
 
 /// Runs one whole iteration of run() or process_events(). Returns false if the loop is to stop, or
 /// a handler has thrown.
@@ -204,7 +206,7 @@ bool EpollLoop::Impl::iterate() {
 
 /// Runs one iteration of a settled loop (LoopCore::settled()), with the same result as iterate().
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
-#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds: no call of stir() may be missing
+#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of stir()
   assert(quiet());
 #endif
   core.begin_slice();
@@ -225,12 +227,12 @@ bool EpollLoop::Impl::iterate() {
   return !core.aborting();
 }
 
-/// Handles an event of one of the loop's own descriptors, and leaves one of a file alone. Returns
-/// whether it was one of the timerfd. Events of the timerfd are edge-triggered: the kernel does not
-/// report them again, so each of them must be passed to this function.
+/// Handles an event of one of the loop's own descriptors; ignores an event of a file. Returns
+/// whether it was an event of the timerfd. The timerfd is edge-triggered: the kernel reports each
+/// of its events only once, so all of them must be passed to this function.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
-  // While the loop itself waits, its epoll instance must not be readable for work: the loop would
-  // never sleep.
+  // show_work(true) makes the epoll instance readable for a host's loop. Where this loop itself
+  // waits on the epoll instance, that must end: the wait would always return at once.
   if (EpollDescriptors::is_work(event) && (work.running || work.single)) own.show_work(false);
   if (!EpollDescriptors::is_alarm(event)) return false;
   timers.alarm_came();
@@ -265,7 +267,7 @@ void EpollLoop::Impl::drop_events() noexcept {
   while (next_event < event_count) note(events[next_event++]);
 }
 
-// --- the interface -------------------------------------------------------------------------------
+// --- the interface: EpollLoop's functions that run the loop --------------------------------------
 
 EpollLoop::EpollLoop() : impl_(std::make_unique<Impl>(*this)) {}
 EpollLoop::~EpollLoop() { impl_->shut_down(); }

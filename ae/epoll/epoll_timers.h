@@ -52,14 +52,15 @@ class EpollTimers : public LoopTimers {
   /// Whether the next sleep needs a time-out: there is a timer that the timerfd does not signal. To
   /// be called after look_before_sleep(), if no timer is due; left() then returns the time-out.
   bool limits_sleep() const noexcept { return queue_.has_waiting() && !alarm_tells_; }
-  /// Whether no timer is due and the next sleep needs no time-out, because only the timerfd can end
-  /// it for a timer. To be called after look_before_sleep(). A loop may be settled
-  /// (LoopCore::settled()) only while this is true.
+  /// Whether the timers let the loop be settled (LoopCore::settled()): it then neither checks
+  /// timers nor limits its sleeps. So no timer may be due, and if there are timers, the timerfd
+  /// must be set for the next one. To be called after look_before_sleep().
   bool quiet() const noexcept { return !has_due() && !limits_sleep(); }
   /// Returns how long the loop may sleep; Duration::max(): without a time-out.
   Duration left() const noexcept { return limits_sleep() ? next_ - looked_ : Duration::max(); }
-  /// Counts a sleep of left() that begins now. Returns whether the loop has slept so often before
-  /// the expiry of the same timer that leave_to() is cheaper than further time-outs.
+  /// Counts a sleep with the time-out left(), which is about to begin. Returns whether the loop has
+  /// begun so many sleeps before the expiry of the same timer that leave_to() is cheaper than
+  /// further time-outs.
   bool outlasts_sleeps() noexcept {
     if (next_ != outlasting_) {
       outlasting_ = next_;
@@ -83,11 +84,12 @@ class EpollTimers : public LoopTimers {
     look();
     if (expired_ || !queue_.has_waiting() || next_ >= set_for_) return;
     set_alarm(alarm);
-    // The timerfd could not be set. The timer is treated as expired: polling is better than missing
-    // it.
+    // The timerfd could not be set, so nothing would wake the loop for the timer. Treats the timer
+    // as expired: the loop then polls until the timer really expires.
     if (set_for_ != next_) expired_ = true;
   }
-  /// Whether a timer has expired, or set() would make the timerfd expire earlier than it does now.
+  /// Whether changed timers require the host to be woken, so that it calls prepare(): a timer has
+  /// expired, or prepare() must set the timerfd to an earlier time.
   bool sooner() {
     if (!changed_) return false;
     look();
@@ -122,7 +124,7 @@ class EpollTimers : public LoopTimers {
   TimePoint set_for_ = kNever;
   TimePoint outlasting_ = kNever;  // expiry of the timer that limited the last sleeps; kNever: none
   unsigned sleeps_ = 0;       // number of sleeps that the timer expiring at outlasting_ has limited
-  bool alarm_tells_ = false;  // whether the timerfd expires no later than the next timer
+  bool alarm_tells_ = false;  // true if the timerfd expires no later than the next timer
 };
 
 }}  // namespace ae

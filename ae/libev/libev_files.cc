@@ -106,8 +106,9 @@ void LibevFiles::leave(File& file) noexcept {
   core_.stir();
 }
 
-// Runs the handlers of files that an earlier iteration had no time for. A file that is no longer
-// ready is only removed from the list; libev reports every file that is still ready again.
+// Runs the handlers of files that an earlier iteration had no time for. libev has reported again
+// those files that are still ready; a file that is not ready any more is only removed from the
+// list.
 void LibevFiles::run_all_left() {
   while (left_ != nullptr && core_.may_run(kFileEvents) && core_.may_run_another()) {
     File* const file = left_;

@@ -5,8 +5,8 @@
 // sync() passes changes of interest to libev once in each iteration, before the sleep. Interest
 // that is added and removed in between costs nothing, and each descriptor is checked first, because
 // libev aborts the process for a closed one. Only the removal of a descriptor's last event is
-// passed on at once: no event of this iteration can reach it afterwards, and the number may be
-// reused for another file.
+// passed on at once: no event of this iteration can run a handler of that descriptor afterwards,
+// and the number may be reused for another file.
 
 #include <ev.h>
 
@@ -65,13 +65,13 @@ class LibevFiles {
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
-    // Whether the file was added with kTrusted: sync() does not check that its descriptor is open.
+    // True if the file was added with kTrusted: sync() does not check that its descriptor is open.
     bool trusted = false;
-    // Whether this file is in the list dirty_: sync() must tell libev what it waits for.
+    // True if this file is in the list dirty_: sync() must tell libev what it waits for.
     bool dirty = false;
-    // Whether this file is in the list broken_: run_broken() must run its handlers.
+    // True if this file is in the list broken_: run_broken() must run its handlers.
     bool broken = false;
-    // Whether this file is in the list left_: it was ready, but there was no time to serve it.
+    // True if this file is in the list left_: it was ready, but there was no time to serve it.
     bool left = false;
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;

@@ -57,8 +57,8 @@ OwnedLoop new_loop() {
   return loop;
 }
 
-// Opens the descriptor for wake-ups. Throws std::system_error; libev, which has one for ev_async,
-// aborts the process if it cannot open that.
+// Opens the descriptor for wake-ups. Throws std::system_error. libev's own wake-up (ev_async) is
+// not used, because libev aborts the process if it cannot open a descriptor for it.
 int open_wakeup() {
   errno = 0;
   const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -68,7 +68,7 @@ int open_wakeup() {
 
 }  // namespace
 
-// Hidden: the class around it is exported, and would export this one too.
+// Hidden explicitly, because a class nested in an exported class is exported, too.
 struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
   Impl(LibevLoop& its_loop, OwnedLoop loop);
   Impl(LibevLoop& its_loop, struct ev_loop* borrowed);
@@ -111,7 +111,7 @@ struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
   ev_check check;
   int wake_fd = -1;      // an eventfd
   ev_io wake;            // watches wake_fd
-  bool serving = false;  // whether before_sleep() is on the stack
+  bool serving = false;  // true while before_sleep() is on the stack
 };
 
 // --- construction and destruction ----------------------------------------------------------------
@@ -184,13 +184,14 @@ void LibevLoop::Impl::on_wake(int revents) noexcept {
   if (work.inherited()) return core.stop_unreferenced(ev_io_stop, wake);
   std::uint64_t count;
   [[maybe_unused]] const ssize_t size = ::read(wake_fd, &count, sizeof count);
-  // libev has stopped the watcher, because the kernel had no memory to watch the descriptor.
+  // EV_ERROR: libev has stopped the watcher, because the kernel had no memory to watch the
+  // descriptor.
   if ((revents & EV_ERROR) != 0) ev_io_start(core.loop, &wake);
   core.woke();
   core.queue_tail();
 }
 
-// --- running -------------------------------------------------------------------------------------
+// --- running iterations --------------------------------------------------------------------------
 
 void LibevLoop::Impl::refuse_reentry(const char* what) const {
   if (core.in_handler() || ev_depth(core.loop) != 0) LoopWork::refuse_reentry(what);
@@ -269,14 +270,15 @@ void LibevLoop::Impl::stop() noexcept {
 
 void LibevLoop::Impl::before_sleep() {
   if (core.settled() && fall_asleep()) {
-    // The last call has found nothing to do and allowed the sleep, and nothing has changed since.
+    // The loop is settled: the last call has found nothing to do and allowed the sleep, and nothing
+    // has changed since.
     work.sleep_begins();
     core.sleep_number = ev_iteration(core.loop);
     return;
   }
   core.stir();
-  // before_sleep() is on the stack already: a handler runs the host's loop, which must only stay
-  // awake.
+  // before_sleep() is on the stack already: one of its handlers runs the host's loop inside itself.
+  // This nested call only passes changes to libev and keeps the host's loop from sleeping.
   if (serving) {
     core.begin_slice();
     core.begin_files();
@@ -347,7 +349,7 @@ void LibevLoop::Impl::run_tail() {
   }
 }
 
-// --- the interface -------------------------------------------------------------------------------
+// --- the interface: LibevLoop's functions --------------------------------------------------------
 
 LibevLoop::LibevLoop() : impl_(std::make_unique<Impl>(*this, new_loop())) {}
 LibevLoop::LibevLoop(struct ev_loop* borrowed) : impl_(std::make_unique<Impl>(*this, borrowed)) {}

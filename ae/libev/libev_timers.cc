@@ -6,8 +6,8 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// libev keeps time in doubles. This exceeds their rounding error in a year of uptime, and is added
-// to each delay, so that libev's timer does not expire early.
+// In seconds; added to each delay, so that libev's timer does not expire early. libev keeps time in
+// doubles, whose rounding error after a year of uptime is smaller than this.
 constexpr double kRounding = 20e-9;
 
 }  // namespace

@@ -56,8 +56,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   const std::int64_t passed = std::max<std::int64_t>(0, (now - began_).count());
   vain_ = how == Found::kSpun ? 0 : vain_ + 1;
   if (how == Found::kSpun) {
-    // A poll that comes late finds the work late. The cost of the spin is still no more than the
-    // budget (the intended length of the spin).
+    // If another thread had the processor, the work is found late, and `passed` is longer than the
+    // budget (the intended length of the spin). The spin itself has cost at most the budget.
     const std::int64_t gap = std::min(passed, budget_);
     settle(price_ - gap);
     learn(passed);
@@ -134,7 +134,8 @@ void SpinGovernor::learn_latency_of_hit(std::int64_t gap) noexcept {
 void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
   if (budget_ != 0) {
     if (!probing_ && streak_ == kStreak) retries_ = kRetries;
-    // The peer has paused for so long that no spin of this loop could bring it back: stop retrying.
+    // The peer has paused for so long that no spin of this loop could make it spin again: stops
+    // retrying.
     if (retries_now_ && passed > 2 * cap_ + usual_sleep_) retries_ = 0;
     streak_ = 0;
     return;

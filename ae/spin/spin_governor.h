@@ -45,7 +45,7 @@ class SpinGovernor {
     /// Lambda in the formulas: us of CPU time worth spending to save 1 us of latency; 0: none.
     unsigned latency_weight = 0;
     Duration most = Spin{}.most;  ///< length of the longest allowed spin
-    /// Whether sleep_latency is fixed. If false, the governor lowers it when it observes shorter
+    /// True if sleep_latency is fixed. If false, the governor lowers it when it observes shorter
     /// wake-ups.
     bool latency_is_given = false;
     friend bool operator==(const Prices&, const Prices&) = default;
@@ -62,8 +62,8 @@ class SpinGovernor {
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
   /// A probe (a series of trial spins) ends early after kVainSpins consecutive spins that found no
-  /// work, because the peer does not react to them. It also ends at its half if the spins after the
-  /// first kJoined earned nothing.
+  /// work, because the peer does not react to them. It also ends after half of its spins if those
+  /// after the first kJoined have lost more than they earned.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
   /// A shorter minimum distance to the next probe (kAgainPeriods idle periods and kAgainTime). It
   /// applies after a probe that earned the price of kWorthAProbe sleeps. It also applies after a
@@ -72,9 +72,9 @@ class SpinGovernor {
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// If kShortSleeps consecutive sleeps are shorter than usual, by half the CPU time of a sleep,
-  /// the peer may be spinning. This loop then joins it with a probe, after 1/kJoinSooner of the
-  /// usual distance between probes.
+  /// If kShortSleeps consecutive sleeps are shorter than usual, by more than half the CPU time of a
+  /// sleep, the peer may be spinning. This loop then joins it with a probe, after 1/kJoinSooner of
+  /// the usual distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
   /// A miss (a spin that found no work) after kStreak consecutive hits counts as an accident. Up to
@@ -204,7 +204,7 @@ class SpinRoom {
 
   struct Seen {
     unsigned processors = 1;  ///< number of processors that this thread may use
-    bool quota = false;       ///< whether a CPU quota below one processor applies to this process
+    bool quota = false;       ///< true if a CPU quota below one processor applies to this process
     Duration spun{};          ///< total time that the loop has spun so far
     Duration lost{};          ///< the part of `spun` in which another thread had the processor
   };
