@@ -14,12 +14,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kAcceptsPerIteration = 16;
-// Most connections taken from the listener below in one iteration. Each costs some 70 us before its
-// handshake begins, and established connections wait meanwhile.
+// The listener below may pass up at most this many connections in one iteration. Each takes about
+// 70 us to set up before its handshake begins, while established connections wait.
 constexpr unsigned kArrivalsPerIteration = 8;
-// While max-handshakes handshakes run, new connections wait in the backlog until one handshake
-// ends, or until the oldest one is this old; the next connection then replaces the oldest. Honest
-// clients need only milliseconds.
+// Option max-handshakes limits the handshakes that run at once. At the limit, new connections wait
+// in the backlog until a handshake ends or the oldest has run for this long; the next connection
+// then replaces the oldest one. The handshake of an honest client takes only milliseconds.
 constexpr ae::Duration kGrace = 1s;
 
 }  // namespace
@@ -54,11 +54,11 @@ void Acceptor::on_stop(bool) noexcept {
   handshakes_.clear();
 }
 
-// --- handshakes ----------------------------------------------------------------------------------
+// --- starting and ending handshakes --------------------------------------------------------------
 
 void Acceptor::arrived(ConnectionPtr below) {
   count_arrival();
-  // configure() may have named other files
+  // configure() may have replaced the context, so the files of the current one are watched
   reloader_.try_to_follow(contexts_->get());
   if (stopped()) return;
   const std::shared_ptr<const Context> context = contexts_->get();
@@ -88,8 +88,8 @@ void Acceptor::arrived(ConnectionPtr below) {
   check_room();
 }
 
-/// Counts a connection that was taken in this iteration. After kArrivalsPerIteration of them pauses
-/// the listener below.
+/// Counts a connection that the listener below has passed up in this iteration. After
+/// kArrivalsPerIteration of them, pauses that listener; end_iteration() resumes it.
 void Acceptor::count_arrival() {
   run_soon();  // run_ready() calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
@@ -97,8 +97,9 @@ void Acceptor::count_arrival() {
   port()->pause();
 }
 
-/// Lets the listener below accept again after the arrivals of an iteration, unless there is another
-/// reason for it to be paused. Without memory for that, the next iteration tries again.
+/// Begins a new count of connections. If count_arrival() has paused the listener below, resumes it,
+/// unless there is another reason for it to be paused. If memory runs out, the next iteration tries
+/// again.
 void Acceptor::end_iteration() {
   arrivals_ = 0;
   if (!std::exchange(resting_, false) || waiting_ || paused()) return;
@@ -112,9 +113,9 @@ void Acceptor::end_iteration() {
 
 bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 
-/// While max-handshakes handshakes run, stops accepting, so that further connections stay in the
-/// backlog. Without memory for the timer, connections are still accepted, and each one evicts the
-/// oldest handshake at once.
+/// If max-handshakes handshakes run, pauses the listener below, so that further connections stay in
+/// the backlog. The end of a handshake, or a timer, resumes it. Without memory for the timer, the
+/// listener is not paused, and each new connection evicts the oldest handshake at once.
 void Acceptor::check_room() {
   if (!full()) {
     (void)let_in();
@@ -167,7 +168,7 @@ void Acceptor::failed(Place place, const Failure& failure) {
   refused(failure);
 }
 
-// --- pausing -------------------------------------------------------------------------------------
+// --- pausing the listener below ------------------------------------------------------------------
 
 void Acceptor::set_listening(bool wanted) {
   if (!wanted || (!waiting_ && !resting_)) AcceptorBase::set_listening(wanted);

@@ -47,10 +47,12 @@ class Acceptor final : public AcceptorBase, public HandshakeOwner {
   Reloader reloader_;
   std::list<OwnedHandshake> handshakes_;  // connections whose handshakes run, oldest first
   unsigned max_handshakes_ = 1;
-  unsigned arrivals_ = 0;  // connections taken from the listener below in this iteration
-  // whether the listener below is paused because an iteration has taken enough of its connections
+  // Number of connections that the listener below has passed up in this iteration.
+  unsigned arrivals_ = 0;
+  // True if the listener below is paused because it has passed up kArrivalsPerIteration connections
+  // in one iteration.
   bool resting_ = false;
-  // whether the listener below is paused because max-handshakes handshakes run
+  // True if the listener below is paused because max-handshakes handshakes run.
   bool waiting_ = false;
   ae::TimerId room_timer_ = 0;
 };
@@ -58,7 +60,8 @@ class Acceptor final : public AcceptorBase, public HandshakeOwner {
 /// The TLS acceptor of one loop: runs handshakes on the connections of the acceptor below.
 class TlsLoopAcceptor final : public AcceptingListener {
  public:
-  /// `below` must be the acceptor from which `acceptor` takes its connections, and that it owns.
+  /// `below` is the acceptor of the layer below, from which `acceptor` takes its connections.
+  /// `acceptor` must own it.
   TlsLoopAcceptor(AcceptorPtr<> acceptor, LoopAcceptor& below) noexcept
       : AcceptingListener(std::move(acceptor)), below_(below) {}
 

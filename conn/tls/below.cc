@@ -34,7 +34,7 @@ void Below::connect(const Endpoint& to) {
   wanted_.connected = true;
   try {
     carrier_->connect(to);
-  } catch (...) {  // the connection above gets the reason
+  } catch (...) {  // the TLS connection above learns the reason from the exception
     wanted_.connected = false;
     fail(out_of_memory());
     throw;
@@ -51,7 +51,7 @@ bool Below::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   }
 }
 
-// --- bytes ---------------------------------------------------------------------------------------
+// --- reading and writing bytes -------------------------------------------------------------------
 
 /// Returns whether reading and writing are refused (errno ECANCELED): in a forked child, and after
 /// the end of the loop.
@@ -90,7 +90,7 @@ ssize_t Below::transmit(const void* buffer, std::size_t size) {
   }
 }
 
-/// Sends a record of a type other than data over a kernel TLS socket; see "Sending TLS control
+/// Sends a record of a type other than data over a socket with kernel TLS; see "Sending TLS control
 /// messages" in Linux, Documentation/networking/tls.rst.
 ssize_t Below::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
   if (cut_off()) return -1;
@@ -120,7 +120,7 @@ ssize_t Below::write_plain(const iovec* vectors, int count) {
   return n;
 }
 
-// --- events --------------------------------------------------------------------------------------
+// --- events of the carrier -----------------------------------------------------------------------
 
 void Below::watch(ae::Mask wanted) {
   const Wanted before = wanted_;
@@ -183,7 +183,7 @@ void Below::set_origin(Origin origin) {
   origin_ = std::make_unique<const Origin>(std::move(origin));
 }
 
-// --- another loop --------------------------------------------------------------------------------
+// --- moving to another loop ----------------------------------------------------------------------
 
 bool Below::can_move() const noexcept {
   return exists() && (carrier_->type().capabilities().rebind || carrier_->can_move());
@@ -228,7 +228,8 @@ void Below::close(bool abort) noexcept {
   wanted_ = {};
   count_close();
   if (!inherited()) return carrier_->close();
-  carrier_->abandon();  // in a child of fork(), abandon() sends nothing: the parent does
+  // In a child of fork(): sends nothing, because the connection belongs to the parent.
+  carrier_->abandon();
   release();
 }
 

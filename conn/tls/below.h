@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The connection that carries a TLS connection: the host of the carrier below. It is the Wire
-// through which the TLS engine sends and receives ciphertext, and it passes the carrier's events
-// on.
+// The lower connection of a TLS connection. Below is the host of its carrier. It is also the Wire
+// through which the TLS engine sends and receives ciphertext, and it passes the carrier's events on
+// to the TLS connection.
 
 #include <memory>
 #include <string>
@@ -35,7 +35,8 @@ class Below final : public ConnectionBase, public Wire {
 
    private:
     friend class Below;
-    // carrier of the TLS connection, whose host is told if the connection below fails or has closed
+    // Carrier of the TLS connection. The host of this carrier is notified when the connection below
+    // fails or has closed.
     const Carrier& above_;
   };
 
@@ -49,8 +50,8 @@ class Below final : public ConnectionBase, public Wire {
   void take(ConnectionPtr connection);
   /// The carrier; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
-  /// Whether there is a carrier that still works, perhaps lingering after close(). False once it
-  /// has released the connection.
+  /// Whether there is a carrier that has not released the connection yet: it is in use, or lingers
+  /// after close().
   bool exists() const noexcept { return carrier_ != nullptr && ending_ != Ending::kReleased; }
   Carrier& carrier() const noexcept { return *carrier_; }
   using ConnectionBase::gone;
@@ -60,7 +61,7 @@ class Below final : public ConnectionBase, public Wire {
   /// not, failure() has the reason.
   bool connect_blocking(const Endpoint& to, ae::TimePoint deadline);
 
-  // --- bytes -------------------------------------------------------------------------------------
+  // --- reading and writing bytes -----------------------------------------------------------------
   ssize_t receive(void* buffer, std::size_t size) override;
   ssize_t transmit(const void* buffer, std::size_t size) override;
   ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) override;
@@ -73,23 +74,26 @@ class Below final : public ConnectionBase, public Wire {
   /// for an event.
   bool full() const noexcept { return full_; }
   void try_again() noexcept { full_ = false; }
-  /// Whether only read events are requested, and no write or end of the peer calls for more.
+  /// Whether read events are requested and nothing else is needed: no write waits for an event, and
+  /// the peer has not gone.
   bool is_quiet() const noexcept {
     return state_ == State::kConnected && wanted_.read && !wanted_.write && !full_ && !peer_gone_ &&
            !inherited();
   }
 
-  // --- events ------------------------------------------------------------------------------------
+  // --- events of the carrier ---------------------------------------------------------------------
   /// Requests read and write events of the carrier, as `wanted` says. Also requests a report of the
   /// peer's end if the connection above waits for that. Throws std::bad_alloc.
   void watch(ae::Mask wanted);
 
-  // Move the carrier to another loop like Carrier::leave() and join(); succeed without a carrier.
+  // Move the carrier to another loop, like the functions of Carrier with the same names. If there
+  // is no carrier, can_move() returns false; leave() and join() return true, because there is
+  // nothing to do.
   bool can_move() const noexcept;
   bool leave(ae::EventLoop* to);
   bool join(ae::EventLoop& loop);
 
-  // --- the end -----------------------------------------------------------------------------------
+  // --- closing -----------------------------------------------------------------------------------
   void shutdown_both();
   /// Closes the carrier; once it is done, the closing TLS connection above is released.
   void close(bool abort) noexcept;
@@ -118,7 +122,7 @@ class Below final : public ConnectionBase, public Wire {
   bool cut_off() const noexcept;
 
   User* const user_;
-  // bytes read ahead before take(), which receive() returns before bytes of the carrier
+  // Bytes that were read ahead before take(). receive() returns them before it reads the carrier.
   std::string early_;
   std::unique_ptr<const Origin> origin_;
   bool watches_close_ = false;  // what wants_close() returned at the last watch()

@@ -117,7 +117,7 @@ std::size_t TlsCarrier::Held::run_ready() {
   return 0;
 }
 
-// --- events --------------------------------------------------------------------------------------
+// --- events of the connection below --------------------------------------------------------------
 
 /// Requests from the connection below those events that the handshake, the handlers or closing need
 /// now.
@@ -199,7 +199,7 @@ void TlsCarrier::below_readable() {
 
 void TlsCarrier::below_writable() {
   session_.below().try_again();
-  if (handshake_ && !session_.begun()) return;  // a thread runs a step
+  if (handshake_ && !session_.begun()) return;  // a thread has the engine, to run a step
   const bool flushed = session_.engine().flush();
   closing_.output_left();
   if (closing()) {
@@ -217,7 +217,7 @@ void TlsCarrier::below_writable() {
   go_on();
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- reading and writing data --------------------------------------------------------------------
 
 ssize_t TlsCarrier::read(void* buffer, std::size_t size) {
   Engine& engine = session_.engine();
@@ -358,8 +358,8 @@ ae::Duration TlsCarrier::end_linger() const noexcept {
   return std::max(below, std::min(session_.settings().linger, session_.settings().end_linger));
 }
 
-/// Returns this layer's option or, if that is not set, that of the layer below: the time-out has to
-/// fail the program's connection, which is this one.
+/// Returns this layer's option idle-timeout or, if that is not set, the option of the layer below:
+/// the time-out has to fail the program's connection, which is the TLS connection.
 ae::Duration TlsCarrier::idle_timeout() const noexcept {
   if (session_.has_context() && session_.settings().idle_timeout > ae::Duration::zero())
     return session_.settings().idle_timeout;

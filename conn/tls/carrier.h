@@ -75,8 +75,8 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   void below_readable() override;
   void below_writable() override;
 
-  // Overrides of Handshake::Client. go_on() calls interest_changed() where no caller could retry
-  // it: if memory runs out, it fails the connection.
+  // Overrides of Handshake::Client. go_on() calls interest_changed(), and fails the connection if
+  // memory runs out. It is used where no caller could try again.
   void handshake_over(Failure failure) override;
   void go_on() override;
 
@@ -98,8 +98,8 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Closing closing_{session_};
   std::unique_ptr<Handshake> handshake_;  // the running handshake; null before and after it
   Held held_{*this};
-  // true from the end of the handshake to the first read event, since a read handler is probably
-  // set soon
+  // True from the end of the handshake until the first read event. Meanwhile read events stay
+  // requested even without a read handler, because the program will probably set one soon.
   bool fresh_ = false;
 };
 

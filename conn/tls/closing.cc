@@ -82,8 +82,8 @@ void Closing::finish(CarrierHost& host) noexcept {
   leave(host.loop());
   move_to(State::kClosed);
   Below& below = session_.below();
-  // After its close_notify the peer sends nothing more, so no input can provoke a reset and the
-  // connection below need not wait for the peer.
+  // After its close_notify the peer sends nothing more. So no input can provoke a reset, and the
+  // connection below can be closed without waiting for the peer.
   if (below.open() != nullptr && session_.begun() && session_.engine().progress().ended())
     below.carrier().expect_no_more();
   session_.drop_engine();

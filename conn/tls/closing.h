@@ -91,9 +91,10 @@ class Closing {
   // both directions have ended now.
   bool end_reading() noexcept;
   bool end_writing();
-  /// Call after end_writing(): ends the connection below once close_notify has been sent.
+  /// To be called after end_writing(): ends the connection below once close_notify has been sent.
   void end_below_too();
-  /// Call when bytes were handed to the connection below: ends that connection if it is due.
+  /// To be called when output was passed to the connection below. In state kEndsBelow, ends that
+  /// connection if no output is left.
   void output_left() {
     if (state_ == State::kEndsBelow) end_below();
   }
@@ -103,8 +104,8 @@ class Closing {
   /// whether bytes are left to send: the caller must then call linger() and request the wanted()
   /// events.
   bool begin(bool established);
-  /// Starts the time of option linger, after which finish(host) is called unless the caller calls
-  /// it before.
+  /// Starts a timer with the time of option linger. When it expires, calls finish(host), unless the
+  /// caller has called that before.
   void linger(ae::EventLoop& loop, CarrierHost& host);
   /// Returns the events of the connection below that lingering needs.
   ae::Mask wanted() const noexcept;
@@ -112,10 +113,11 @@ class Closing {
   /// whether the result of wanted() has changed.
   bool discard(std::array<char, Engine::kRecord>& scratch);
   /// Closes the connection below, whose close() delivers what is left to send and then releases
-  /// this connection. After abort() close_notify is missing, by which the peer recognizes that the
-  /// stream was cut.
+  /// this connection. After abort() no close_notify was sent, which tells the peer that the stream
+  /// was cut short.
   void finish(CarrierHost& host) noexcept;
-  /// Removes the timer of linger() from `loop`, which the connection leaves or which ends.
+  /// Removes the timer of linger() from `loop`. To be called before the connection leaves the loop,
+  /// and when the loop ends.
   void leave(ae::EventLoop* loop) noexcept;
 
  private:

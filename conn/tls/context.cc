@@ -36,8 +36,8 @@ constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHA
 constexpr const char* kCipherSuites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-/// Runs `work`, and returns false if it threw an exception. For callbacks, which run on OpenSSL's
-/// stack frames: no exception may pass through those. Only running out of memory can throw here.
+/// Runs `work`. Returns false if it threw an exception, which can only be std::bad_alloc. Used in
+/// the callbacks of OpenSSL, because no exception may pass through OpenSSL's functions.
 template <class Work>
 bool without_throwing(Work work) noexcept {
   try {
@@ -64,8 +64,9 @@ void on_message(int outgoing, int, int content_type, const void* bytes, std::siz
   static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message);
 }
 
-/// Appends `line` to the key log in one write, so that it stays whole even if others write to the
-/// file. Only the owner may access the file.
+/// Appends `line` to the key log in one write, so that it stays in one piece even if other
+/// processes write to the file. If the file does not exist, creates one that only its owner may
+/// access.
 void append_key(const SSL* ssl, const char* line);
 
 int index_of_context() {
@@ -78,8 +79,8 @@ const Context& context_of(const SSL_CTX* context) {
 
 void append_key(const SSL* ssl, const char* line) {
   const std::string& path = context_of(SSL_get_SSL_CTX(ssl)).settings().keylog;
-  // O_NONBLOCK: a handshake does not wait for who reads a pipe, and without a reader none is
-  // opened.
+  // The key log may be a pipe. With O_NONBLOCK, a handshake does not wait for the reader of the
+  // pipe, and a pipe without a reader is not opened.
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (fd < 0) return;
   char newline = '\n';
@@ -99,7 +100,7 @@ std::string alpn_wire(const std::vector<std::string>& names) {
 }
 
 /// Returns `name` in the form that SNI and certificates use: without the trailing dot of a fully
-/// qualified name (RFC 6066 3).
+/// qualified name (RFC 6066, section 3).
 std::string_view without_root(std::string_view name) {
   if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
   return name;
@@ -123,7 +124,7 @@ const char* why_unknown(const std::string& groups) {
 
 }  // namespace
 
-// --- the server's part ---------------------------------------------------------------------------
+// --- a server's state and the callbacks of OpenSSL -----------------------------------------------
 
 struct Context::Server {
   explicit Server(const Settings& settings)
@@ -140,8 +141,8 @@ struct ServerCallbacks {
   static const Context::Server& of(SSL* ssl) { return *context_of(SSL_get_SSL_CTX(ssl)).server_; }
 
   /// Binds sessions to the server name that the client requests. A session must not be resumed
-  /// under another name (RFC 6066 3), and OpenSSL looks up the session before it evaluates the
-  /// name.
+  /// under another name (RFC 6066, section 3), and OpenSSL looks up the session before it evaluates
+  /// the name.
   static int bind_sessions(SSL* ssl, int*, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
     std::string bound;
@@ -164,7 +165,7 @@ struct ServerCallbacks {
     return SSL_CLIENT_HELLO_SUCCESS;
   }
 
-  /// Chooses the server's certificate by the name that the client requests (RFC 6066 3).
+  /// Chooses the server's certificate by the name that the client requests (RFC 6066, section 3).
   static int choose(SSL* ssl, int*, void* argument) {
     const char* asked = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
     if (asked == nullptr) return SSL_TLSEXT_ERR_NOACK;
@@ -181,7 +182,8 @@ struct ServerCallbacks {
     return SSL_TLSEXT_ERR_NOACK;
   }
 
-  /// Chooses the first ALPN protocol in the server's order that the client offers (RFC 7301 3.2).
+  /// Chooses the first ALPN protocol in the server's order that the client offers (RFC 7301,
+  /// section 3.2).
   static int agree(SSL*, const unsigned char** out, unsigned char* size, const unsigned char* in,
                    unsigned in_size, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
@@ -199,13 +201,14 @@ struct ServerCallbacks {
     if (sealing != 0) return keys.seal(name, iv, cipher, mac);
     const int opened = keys.open(name, iv, cipher, mac);
     // The result 2 makes OpenSSL send a fresh ticket: in TLS 1.3 no ticket should be used twice
-    // (RFC 8446 C.4).
+    // (RFC 8446, appendix C.4).
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
-  // Returns the time of the full handshake that a session began with, which the session carries
-  // along. In TLS 1.3 each new ticket, or session number sent in its place, restarts the session's
-  // lifetime. Without that time a client that was checked once could resume for ever.
+  // Returns the time of the full handshake with which `session` began; the session stores it. It
+  // limits for how long the session may be resumed: in TLS 1.3 each new ticket, or session number
+  // sent in its place, has a new lifetime, so that a client that was checked once could otherwise
+  // resume for ever.
   static std::optional<std::int64_t> birth_of(SSL_SESSION* session) {
     void* data = nullptr;
     std::size_t size = 0;
@@ -234,7 +237,8 @@ struct ServerCallbacks {
     return renew ? SSL_TICKET_RETURN_USE_RENEW : SSL_TICKET_RETURN_USE;
   }
   /// Limits the time-out of a session in the cache to the rest of its lifetime. This is done when
-  /// the server issues it, because OpenSSL calls no callback before it uses a cached session.
+  /// the server issues the session, because OpenSSL calls no callback before it uses a cached
+  /// session.
   static int cut_life(SSL* ssl, void* argument) {
     if (write_birth(ssl, argument) != 1) return 0;
     SSL_SESSION* const session = SSL_get_session(ssl);
@@ -288,7 +292,9 @@ SSL_CTX* Context::client() const {
   return client_.get();
 }
 
-/// Files that may be replaced at any time may also be replaced before they are first read.
+/// To be called before files are read. With reload=auto, throws Error if one of them is neither a
+/// file nor a folder: files that may be replaced at any time may have been replaced since the
+/// options were set, and reading a pipe could block the loop.
 void Context::check_files() const {
   if (settings_.reload == Settings::Reload::kAuto) FileStamps(files_of(settings_)).refuse_special();
 }
@@ -300,13 +306,14 @@ void Context::load() const {
   if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
 }
 
-// --- both ----------------------------------------------------------------------------------------
+// --- what both roles have in common --------------------------------------------------------------
 
 ContextPtr Context::make_base(const SSL_METHOD* method) const {
-  // OpenSSL leaves out the algorithms that it had no memory to look up, without an error, and the
-  // context would lack them for good. malloc(3) has set errno then; but it also does where brk(2)
-  // fails and mmap(2) has the memory, in which case a second context, made while the first holds
-  // that memory, finds enough of it.
+  // If OpenSSL has no memory to look up an algorithm, it reports no error, and the context lacks
+  // that algorithm for ever. The only sign is that malloc(3) has set errno to ENOMEM. But malloc(3)
+  // also sets errno if brk(2) fails and mmap(2) then provides the memory. So after ENOMEM a second
+  // context is made while the first one keeps its memory; memory has run out only if that sets
+  // ENOMEM, too.
   ContextPtr first, context;
   for (int left = 2; left != 0; --left) {
     ERR_clear_error();
@@ -358,7 +365,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
   return context;
 }
 
-// --- server --------------------------------------------------------------------------------------
+// --- the server's context ------------------------------------------------------------------------
 
 std::unique_ptr<Context::Server> Context::make_server() const {
   if (settings_.identities.empty()) {
@@ -458,7 +465,7 @@ void Context::set_resumption(SSL_CTX* context) const {
   }
 }
 
-// --- client --------------------------------------------------------------------------------------
+// --- the client's context ------------------------------------------------------------------------
 
 ContextPtr Context::make_client() const {
   ContextPtr context = make_base(TLS_client_method());
@@ -492,7 +499,7 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.peer.wanted_name = wanted;
   const bool address = is_address(wanted);
-  // SNI may carry host names only, not IP addresses (RFC 6066 3).
+  // SNI may carry host names only, not IP addresses (RFC 6066, section 3).
   if (!wanted.empty() && !address) SSL_set_tlsext_host_name(ssl, wanted.c_str());
   if (settings_.verify == Settings::Verify::kFull) {
     X509_VERIFY_PARAM* const param = SSL_get0_param(ssl);

@@ -48,7 +48,8 @@ class Context {
   ~Context();
 
   const Settings& settings() const noexcept { return settings_; }
-  /// With reload=auto, the state of the files before they were read; else of no files.
+  /// Returns, with reload=auto, the state that the files had before they were read; otherwise an
+  /// object without files.
   const FileStamps& stamps() const noexcept { return stamps_; }
   // Return the OpenSSL context of each role. It is made, and its files are read, at the first call.
   // If that fails, the call throws Error; a later call tries again. May be called from any thread.
@@ -56,8 +57,9 @@ class Context {
   SSL_CTX* client() const;
   /// Returns the OpenSSL context that server() has made; null if server() was not called yet.
   SSL_CTX* made_server() const noexcept;
-  /// Returns when the first of the certificates ends that this end shows, intermediate ones
-  /// included, in seconds since 1970; 0 if none has been loaded. May be called from any thread.
+  /// Returns the earliest expiry time of the certificates that this end presents, including
+  /// intermediate ones, in seconds since 1970; 0 if none has been loaded. May be called from any
+  /// thread.
   std::int64_t certificates_end() const noexcept { return ends_; }
   /// Makes the server's or client's OpenSSL context now if the options name files for it, so that
   /// mistakes in the options are found early.
@@ -87,7 +89,8 @@ class Context {
   const std::shared_ptr<TrustCache> trust_;
   mutable std::atomic<std::int64_t> ends_{0};
   mutable ae::Mutex mutex_;
-  // certificate store that this context uses; holding it here keeps it findable in trust_
+  // The certificate store of this context. As long as a context refers to a store here, other
+  // contexts find it in trust_, which itself has only weak references.
   mutable std::shared_ptr<X509_STORE> trusted_;
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;

@@ -18,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 /// Returns whether the certificate is signed with a digest, such as SHA-1, that peers with our
-/// security level refuse. OpenSSL 3.0 refuses such a certificate of one's own by itself; releases
-/// since 2026 do not.
+/// security level refuse. OpenSSL 3.0 itself refuses to present such a certificate; releases since
+/// 2026 do not.
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
   // Minimum strength of signatures in bits at each security level, index 0 to 5, from
   // SSL_CTX_set_security_level(3).
@@ -36,7 +36,7 @@ bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
 }  // namespace
 
 void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
-  // opened only to throw an Error with errno's text if that fails
+  // opens the file only because a failure then throws an Error with errno's text
   (void)open_file(identity.cert, "the certificate");
   if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
     if (at_end_of_pem()) {
@@ -120,7 +120,7 @@ void Context::read_trust(SSL_CTX* context) const {
     X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));
     if (certificate != nullptr) (void)X509_check_purpose(certificate, -1, 0);
   }
-  // drops errors of malformed certificates, which fail only the chains that need them
+  // drops the errors of malformed certificates, because only chains that need them must fail
   ERR_clear_error();
 }
 

@@ -11,9 +11,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Maximum number of slots, one for each set of endpoint options. Clients may use ever new options;
-// their contexts, with the sessions to resume, are kept for the next connection to the same place.
-// Beyond this number the least recently used slots that are not in use are dropped.
+// Maximum number of slots, one for each set of endpoint options. A slot is kept after its last
+// connection has ended, because its context has the TLS sessions that the next connection can
+// resume. Beyond this number, the least recently used slots that are not in use are dropped, so
+// that a program that connects with ever new options does not use ever more memory.
 constexpr std::size_t kMostSlots = 1024;
 
 /// Returns `endpoint` without server-name. The remaining options determine a context; server-name
@@ -27,9 +28,9 @@ Options of_context(const Options& endpoint) {
 
 }  // namespace
 
-/// How long files that could not be used are not tried again. Shorter than the pause after which a
-/// listener tries again, and as long as the loops of one group may be apart: then one of them reads
-/// the files for all.
+/// After files could not be used, reload() does not read them again for this long. The loops of a
+/// group notice a change of the files within this time of each other, so only the first of them
+/// reads the files. It must be shorter than the pause after which a listener tries again.
 constexpr std::chrono::milliseconds kPause(500);
 
 struct ContextTable::Slot final : ContextSource {
@@ -57,12 +58,14 @@ struct ContextTable::Slot final : ContextSource {
   }
   ContextTable& table;
   const Options options;
-  // The state of the files with which reload() failed last, and when it may try that again; guarded
-  // by the table's lock.
+  // The state of the files when reload() last failed to use them, and the time from which it may
+  // try them again. Guarded by the table's lock.
   mutable FileStamps unusable;
   mutable std::chrono::steady_clock::time_point try_again{};
-  mutable std::string reported;  // by a listener since the files were usable; guarded likewise
-  bool serves = false;           // whether listeners use this slot; guarded by the table's lock
+  // Text of the failure that a listener has reported since the files were last usable; "": none.
+  // Guarded by the table's lock.
+  mutable std::string reported;
+  bool serves = false;  // true if listeners use this slot; guarded by the table's lock
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
@@ -183,16 +186,17 @@ std::int64_t ContextTable::certificates_end() const {
   const std::lock_guard lock(mutex_);
   std::int64_t first = 0;
   for (const auto& [key, slot] : slots_) {
-    // Slots of endpoint options that nobody uses now are kept for the next connection only.
+    // Ignores slots of endpoint options that no listener or connection uses now: they are kept only
+    // for their TLS sessions.
     if (!slot->options.empty() && slot.use_count() == 1) continue;
     first = first_end(first, slot->get()->certificates_end());
   }
   return first;
 }
 
-/// Drops slots that no endpoint uses, the least recently used first: so many that three quarters of
-/// kMostSlots of them are left, but at least one. Dropping many at a time spreads the cost of the
-/// search over many new slots.
+/// Drops the least recently used of the slots that nothing uses now, so that at most three quarters
+/// of kMostSlots unused slots are left; drops at least one. Dropping many at a time spreads the
+/// cost of the search over many new slots.
 void ContextTable::forget_unused() {
   const std::uint64_t kept = kMostSlots - kMostSlots / 4;
   std::vector<std::uint64_t> unused;

@@ -28,16 +28,16 @@ class ContextSource {
   enum class Reloaded {
     kNothing,   ///< the context was made from the same files
     kReplaced,  ///< the context was made anew
-    /// Nothing: an attempt with the same files has failed a moment ago. Later one may succeed,
-    /// since the reason, such as a lack of descriptors, may be gone.
+    /// Nothing, because reading the same files has failed a moment ago. A later attempt may
+    /// succeed, since the reason, such as a lack of descriptors, may be gone.
     kUnusable
   };
-  /// Reads the certificates and keys that the options name again, and replaces the context, unless
-  /// `now`, the state of the files, is that from which the context was made. Throws Error, and
+  /// `now` is the current state of the files that the options name. If the context was made from
+  /// files in another state, reads the files again and replaces the context. Throws Error, and
   /// keeps the context, if the files cannot be used.
   virtual Reloaded reload(const FileStamps& now) const = 0;
-  /// Whether a listener is to report `failure`, the text of an Error of reload(): false if one has
-  /// reported it, and the files were not usable since.
+  /// Returns whether a listener must report `failure`, the text of an Error of reload(). False if a
+  /// listener has already reported it and the files have not been usable since then.
   virtual bool is_to_report(const std::string& failure) const = 0;
 };
 
@@ -62,9 +62,9 @@ class ContextTable {
     std::uint64_t kept = 0, dropped = 0;
   };
   Sessions sessions() const;
-  /// Returns when the first certificate ends that this end shows to its peers, in seconds since
-  /// 1970; 0 if it shows none. Counts the certificates of the type's options, and those of
-  /// endpoints that listeners or connections use now.
+  /// Returns the earliest expiry time of the certificates that this end presents to its peers, in
+  /// seconds since 1970; 0 if it presents none. Includes the certificates of the type's options,
+  /// and those of endpoints that listeners or connections use now.
   std::int64_t certificates_end() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a TlsType creates on a loop, connections and listeners, and its queries about data that
-// waits there.
+// The functions of TlsType that create connections and listeners on a loop, and those that handle
+// data which waits there.
 
 #include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
@@ -19,8 +19,9 @@ AcceptorPtr<Acceptor> make_acceptor(const TlsType& type, ae::EventLoop& loop,
       new Acceptor(type, LoopState::of(type, loop), std::move(contexts), std::move(accepted)));
 }
 
-/// Starts the acceptor. `open` opens the listener below, for a handler of connections. Once that
-/// has taken over the program's socket, nothing may fail.
+/// Starts the acceptor. `open` opens the listener below, which passes its connections to the
+/// handler that `open` is given. This is the last step: `open` may take over a socket of the
+/// program, and nothing may fail after that.
 template <class Open>
 void accept_over(Acceptor& to, Open open) {
   to.start();

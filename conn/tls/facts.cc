@@ -59,7 +59,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) 
   add_end("certificate-ends", SSL_get_certificate(ssl));
   const X509* const peer = SSL_get0_peer_certificate(ssl);
   add_end("peer-certificate-ends", peer);
-  // If a certificate is to be verified and that fails, there is no connection.
+  // If certificates are verified, there is a connection only if that has succeeded.
   if (peer != nullptr) add("verified", SSL_get_verify_mode(ssl) == SSL_VERIFY_NONE ? "no" : "yes");
   return facts;
 }

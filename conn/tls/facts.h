@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The facts of a TLS connection: what its engine says, and for the addresses what the connection
-// below says.
+// The facts of a TLS connection. The engine knows the TLS version, ciphers and certificates; the
+// connection below knows the addresses.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Returns TLS version, cipher, group, resumption, names, kernel TLS and the ends of both
+/// Returns TLS version, cipher, group, resumption, names, kernel TLS and the expiry times of both
 /// certificates, for Connection::info().
 std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine);
 /// Returns TLS version, cipher, group and kernel TLS of a connection in one line, for
@@ -23,10 +23,10 @@ std::string path_of(const Engine& engine);
 
 class Session;
 
-/// Facts that the connection below knows are unknown before there is one, and once it is closed.
+/// The facts that the connection below knows are empty before it exists and after it is closed.
 class TlsFacts final : public CarrierFacts {
  public:
-  /// `session` is that of `carrier`.
+  /// `session` must be the session of `carrier`.
   TlsFacts(const CarrierBase& carrier, const Session& session) noexcept
       : carrier_(carrier), session_(session) {}
 

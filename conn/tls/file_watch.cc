@@ -18,11 +18,12 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Events to watch of each folder on the way to a file: that the folder itself goes away.
+// Events that are watched for every folder on the path of a file: the folder itself is removed or
+// moved.
 constexpr std::uint32_t kSelf = IN_DELETE_SELF | IN_MOVE_SELF;
-// Events to watch of a folder that holds a file, a link, or nothing yet at the place of the next
-// part of the path. IN_MODIFY is not among them: a file that is written in place counts once its
-// writer closes it.
+// Events that are also watched for a folder in which the next part of the path is a file or a link,
+// or does not exist yet. IN_MODIFY is not among them: a file that is written in place counts as
+// changed once its writer closes it.
 constexpr std::uint32_t kEntries =
     IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB;
 // Most links that Linux follows on one path (path_resolution(7)).
@@ -74,9 +75,9 @@ void FileWatch::follow(const std::vector<std::string>& files) {
   watched_ = std::move(used);
 }
 
-/// Goes along the path of `file`, as the kernel does, and watches each folder before it looks into
-/// it, so that a change behind its back is announced. Returns false if a folder vanished before it
-/// was watched.
+/// Follows the path of `file`, as the kernel does. Watches each folder before looking up the next
+/// part of the path in it, so that a change after the look-up is announced. Returns false if a
+/// folder vanished before it was watched.
 bool FileWatch::follow_one(const std::string& file, std::set<int>& used) {
   std::deque<std::string> parts;
   push_front(parts, file);
@@ -89,7 +90,8 @@ bool FileWatch::follow_one(const std::string& file, std::set<int>& used) {
     struct stat info {};
     if (::lstat(name.c_str(), &info) != 0 || S_ISLNK(info.st_mode)) {
       if (!watch(folder, true, used)) return false;
-      if (::lstat(name.c_str(), &info) != 0) return true;  // its folder will announce its arrival
+      // An event of its folder will announce that it was created.
+      if (::lstat(name.c_str(), &info) != 0) return true;
     }
     if (!S_ISLNK(info.st_mode)) {
       if (parts.empty()) return !S_ISDIR(info.st_mode) || watch(name, true, used);
@@ -105,7 +107,9 @@ bool FileWatch::follow_one(const std::string& file, std::set<int>& used) {
   return true;
 }
 
-/// Returns false if there is no such folder.
+/// Watches `folder` for events of the folder itself, with `entries` also for changes of its
+/// entries. Adds inotify's number of the folder to `used`. Returns false if there is no such
+/// folder.
 bool FileWatch::watch(const std::string& folder, bool entries, std::set<int>& used) {
   const std::uint32_t mask = kSelf | (entries ? kEntries : 0);
   const int number = ::inotify_add_watch(fd_, folder.c_str(), mask | IN_ONLYDIR | IN_MASK_ADD);
@@ -114,8 +118,8 @@ bool FileWatch::watch(const std::string& folder, bool entries, std::set<int>& us
     return true;
   }
   if (errno == ENOENT || errno == ENOTDIR) return false;
-  // A folder that may be passed but not listed cannot be watched. That matters only where entries
-  // of it may change.
+  // EACCES: the process may pass through this folder but not list it, so it cannot be watched. That
+  // matters only if its entries must be watched.
   if (errno == EACCES && !entries) return true;
   refuse("watch the folder " + folder, errno,
          errno == ENOSPC ? "fs.inotify.max_user_watches" : nullptr);
@@ -130,7 +134,8 @@ bool FileWatch::drain() noexcept {
     for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
       inotify_event event;
       std::memcpy(&event, buffer.data() + at, sizeof event);
-      any = any || event.mask != IN_IGNORED;  // IN_IGNORED: a folder is watched no longer
+      // IN_IGNORED only reports that a folder is no longer watched.
+      any = any || event.mask != IN_IGNORED;
       at += sizeof event + event.len;
     }
   }

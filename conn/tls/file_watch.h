@@ -26,7 +26,7 @@ class FileWatch {
   /// paths may then lead to other folders. A change after this call is announced. Throws Error if
   /// a folder may not be watched.
   void follow(const std::vector<std::string>& files);
-  /// Takes all announcements. Returns false if there was none that a watched folder caused.
+  /// Reads all events. Returns false if no watched folder has caused any of them.
   bool drain() noexcept;
 
  private:

@@ -13,7 +13,8 @@ class LargeWrite {
  public:
   LargeWrite(Engine& engine, std::span<char> room) : engine_(engine), room_(room) {}
 
-  /// Encrypts bytes of at most one record. Returns how many were taken; 0: end() has the reason.
+  /// Encrypts bytes of at most one record. Returns how many were taken; 0: none, and end() must be
+  /// called, which returns the reason.
   std::size_t add(const char* bytes, std::size_t size) {
     engine_.gather(room_);
     const ssize_t n = engine_.write(bytes, size);
@@ -24,7 +25,7 @@ class LargeWrite {
     return static_cast<std::size_t>(n);
   }
   /// Sends what is gathered. Returns the result of the whole write. If the wire fails, records that
-  /// it was never offered are not counted.
+  /// were never passed to it are not counted.
   ssize_t end() {
     if (engine_.output().gathers()) {
       const int err = errno;
@@ -40,8 +41,8 @@ class LargeWrite {
   Engine& engine_;
   const std::span<char> room_;
   std::size_t taken_ = 0;
-  std::size_t offered_ = 0;  // bytes of records that the wire was offered
-  bool failed_ = false;      // whether the last record was not taken
+  std::size_t offered_ = 0;  // number of data bytes in the records that were passed to the wire
+  bool failed_ = false;      // true if the engine did not take the last record
 };
 
 }  // namespace

@@ -18,13 +18,14 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 // They return the number of bytes taken; if none were, what Engine::write() returned.
 
 ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size);
-/// For more than one record: gathers records in `room` and offers them to the wire together, since
-/// a system call and the peer's wake-up cost more than copying a record. Without room for a record
-/// this is encrypt().
+/// For data of more than one record: gathers records in `room` and passes them to the wire
+/// together, since a system call and the peer's wake-up cost more than copying a record. If `room`
+/// is too small for a record, does the same as encrypt().
 ssize_t encrypt_large(Engine& engine, const char* bytes, std::size_t size, std::span<char> room);
 /// Encrypts several pieces of memory. Copies pieces into a shared record, in `scratch`, if that
 /// saves a record, since a short record costs both sides as much as a full one. Other pieces are
-/// encrypted in place. Adds the number of bytes copied to `gathered`. `room`: as above.
+/// encrypted in place. Adds the number of bytes copied to `gathered`. `room` is used as in
+/// encrypt_large().
 ssize_t encrypt_gathered(Engine& engine, const iovec* vectors, int count,
                          std::array<char, Engine::kRecord>& scratch, std::uint64_t& gathered,
                          std::span<char> room = {});

@@ -40,7 +40,7 @@ void Handshake::move_to(Stage next) noexcept {
   stage_ = next;
 }
 
-// --- beginning -----------------------------------------------------------------------------------
+// --- starting the handshake ----------------------------------------------------------------------
 
 /// Reads the options and creates the connection below, which is not connected yet. Returns why
 /// that failed; an empty Failure means success.
@@ -119,7 +119,7 @@ void Handshake::start(Role role) {
   if (role == Role::kClient || session_.below().has_early_input()) proceed();
 }
 
-// --- going on ------------------------------------------------------------------------------------
+// --- the steps of the handshake ------------------------------------------------------------------
 
 ae::Mask Handshake::wanted() const noexcept {
   ae::Mask wanted = ae::kNone;
@@ -145,8 +145,8 @@ std::size_t Handshake::run_ready() {
   return 1;
 }
 
-/// Runs the next step of the handshake, gives it to a thread, or takes the result of one that a
-/// thread has run.
+/// Continues the handshake: takes the result of a step that a thread has run; or else gives the
+/// next step to a thread; or else runs it here.
 void Handshake::step() {
   Engine::Step result = Engine::Step::kFailed;
   bool lent = false;
@@ -163,13 +163,14 @@ void Handshake::step() {
   });
   if (why) return fail(std::move(why));
   if (!lent && result == Engine::Step::kDone) return client_.handshake_over({});
-  // Input that was read ahead is announced by no event.
+  // No event announces input that was read ahead, so the next step is queued here.
   if (!lent && session_.below().has_early_input()) proceed();
   client_.go_on();
 }
 
-/// Gives the next step to a thread, if there are threads and there is input. Returns whether it
-/// did.
+/// Lends the engine to a thread, which runs the next step. Returns false, and lends nothing, if
+/// there are no threads or the engine does not allow it, for example without input
+/// (Engine::begin_lent_step()).
 bool Handshake::lend_step() {
   if (session_.settings().handshake_threads == 0 || !session_.engine().begin_lent_step())
     return false;
@@ -179,22 +180,24 @@ bool Handshake::lend_step() {
     ++shared_.counters.thread_steps;
     return true;
   }
-  lent_->run_step();  // in a child of fork(), which has no threads yet
+  lent_->run_step();  // there is no thread, as in a child of fork(): runs the step here
   step_over();
   return true;
 }
 
 void Handshake::step_over() noexcept { shared_.steps().push(*this); }
 
-/// Takes the engine back after a step that a thread has run, or has not begun. Returns the result.
+/// Takes the engine back after a thread has run a step, or before any thread has begun it. Returns
+/// the result of the step.
 Engine::Step Handshake::take_back() {
   session_.give_back(std::move(lent_));
   move_to(Stage::kRunning);
   return session_.engine().end_step();
 }
 
-/// Takes the engine back to end the handshake; may wait until a thread has run the step. In a child
-/// of fork() there is no such thread, and nothing to wait for.
+/// If the engine is lent to a thread, takes it back, so that the handshake can end. If the thread
+/// is running the step, waits for its end. In a child of fork() the thread does not exist, and
+/// there is no wait.
 void Handshake::recall() noexcept {
   if (stage_ != Stage::kLent) return;
   shared_.threads().withdraw(*this);
@@ -222,13 +225,14 @@ void Handshake::evict() {
   }));
 }
 
-// --- the sentences -------------------------------------------------------------------------------
+// --- error texts ---------------------------------------------------------------------------------
 
 std::string Handshake::with_peer() const {
   return "TLS handshake with " + session_.below().carrier().facts().peer_address() + ": ";
 }
 
-/// Returns the failure that the result `step` of the engine stands for; empty if there is none.
+/// Returns the failure of the handshake if the engine's last step had the result `step`; empty if
+/// the handshake has not failed.
 Failure Handshake::result_of(Engine::Step step) const {
   if (step == Engine::Step::kWantRead) return {};
   if (step == Engine::Step::kDone) {
@@ -255,13 +259,13 @@ std::string Handshake::why_not_resumed() const {
 
 Failure Handshake::timeout_failure() const {
   if (session_.begun()) return {Errc::kTimeout, with_peer() + "not over in time"};
-  Endpoint to = target_;  // becomes the URL as the user wrote it, without options
+  Endpoint to = target_;  // is changed below to the endpoint that the user named, without options
   to.scheme = type_.name();
   to.options = {};
   return {Errc::kTimeout, "connect to " + to.to_string() + ": no answer in time"};
 }
 
-// --- blocking ------------------------------------------------------------------------------------
+// --- the handshake of a blocking connect ---------------------------------------------------------
 
 Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
   if (Failure why = prepare(to)) return why;

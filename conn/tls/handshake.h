@@ -9,13 +9,14 @@
 //   kRunning     kPostponed   the time for handshakes of this iteration is used up
 //   kPostponed   kRunning     a later iteration has time for it
 //   kRunning     kLent        a thread runs the next step (option handshake-threads)
-//   kLent        kRunning     the thread has run it, or the handshake is to end
+//   kLent        kRunning     the thread has run the step, or the handshake has to end
 //
 //   in stage     engine   time-out             input of the connection below
 //   kConnecting  no       connect-timeout      is not wanted
 //   kRunning     yes      handshake-timeout    queues the next step
 //   kPostponed   yes      handshake-timeout    is left there: the next step is queued already
-//   kLent        lent     handshake-timeout    is left there
+//   kLent        used by  handshake-timeout    is left there
+//                the thread
 
 #include <cstdint>
 #include <list>
@@ -45,8 +46,8 @@ struct OwnedHandshake {
   Handshake* handshake = nullptr;
 };
 
-/// Owns connections while their handshakes run. Is called when the handshake of the connection at
-/// `place` has succeeded or failed; both functions may close that connection.
+/// Owns connections while their handshakes run. Its functions are called when the handshake of the
+/// connection at `place` has succeeded or failed; both may close that connection.
 class HandshakeOwner {
  public:
   using Place = std::list<OwnedHandshake>::iterator;
@@ -152,12 +153,12 @@ class Handshake final : private ReadyItem, private ThreadStep {
   Keeper keeper_;
   Stage stage_ = Stage::kConnecting;
   std::unique_ptr<Engine> lent_;  // the session's engine while a thread runs a step; else null
-  // deadline for connecting the layer below and the handshake together
+  // Deadline for connecting the layer below and the handshake together.
   ae::TimePoint connect_by_{};
-  // when the TLS handshake began, after the layer below had connected; zero before that
+  // Time at which the TLS handshake began, after the layer below had connected; zero before that.
   ae::TimePoint began_{};
   ae::TimerId timer_ = 0;
-  // where connect() connects the layer below to, with that layer's scheme and options
+  // The endpoint to which the layer below is connected, with that layer's scheme and options.
   Endpoint target_;
   std::string peer_name_;  // name that a client checks the certificate against
 };

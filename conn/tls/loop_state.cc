@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each loop iteration
 // A connection's buffers are released once it was neither read nor written for this long.
 constexpr ae::Duration kIdleAfter = 1s;
-// Most connections that a sweep looks at in one iteration: to release the buffers of one takes one
-// to two microseconds.
+// A sweep looks at no more than this many connections in one iteration: releasing the buffers of
+// one takes one to two microseconds.
 constexpr int kSweptAtOnce = 256;
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
   /// Handshakes ended early to make room for others (option max-handshakes).
   std::uint64_t evicted = 0;
-  /// Files read again because they had changed (reload=auto), and failures of that.
+  /// How often changed files were read again (reload=auto), and how often that has failed.
   std::uint64_t reloads = 0, reload_failures = 0;
   /// Steps of handshakes that threads have run (option handshake-threads).
   std::uint64_t thread_steps = 0;
@@ -30,8 +30,8 @@ struct Counters {
   std::uint64_t message_floods = 0;
 };
 
-/// Base of a connection's entry in the loop's list of connections that hold buffers which an idle
-/// connection does not need.
+/// Base of a connection's entry in the loop's list of recently used connections. Each of them has
+/// buffers that the loop releases, by cool(), once the connection is idle.
 class Warm {
  public:
   Warm() = default;
@@ -51,7 +51,7 @@ class Warm {
     head.prev_ = this;
   }
   Warm* next() const noexcept { return next_; }
-  /// Whether the connection was used since the loop last looked for idle ones.
+  /// True if the connection was used since the loop last looked for idle ones.
   bool in_use = false;
 
  protected:
@@ -111,10 +111,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ConnectionSet& set_;
   StepThreads threads_{loop_};
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
-  // When the time for handshakes in this iteration ends; zero before the iteration's first step.
+  // The time from which no further handshake step runs in this iteration; zero before the
+  // iteration's first step.
   ae::TimePoint steps_end_{};
   Head warm_;
-  Head swept_;  // while a sweep goes on, the connections before this one are those it has not seen
+  Head swept_;  // while a sweep runs, it has not looked at the connections before this entry yet
   ae::TimerId sweeper_ = 0;
   std::array<char, Engine::kRecord> scratch_;
   std::array<char, Engine::kRoom> room_;

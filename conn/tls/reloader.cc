@@ -48,9 +48,11 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   if (watch_) check_at_once(*context);
 }
 
-/// A listener may open on a context that was kept, and learns of configure() from its next
-/// connection, perhaps long after. Until then nobody has watched the files: the first connections
-/// must not get old ones.
+/// Reads the files again at once if they have changed since `context` read them, unless they have
+/// changed within the last kQuiet. Called when watching begins, because nobody has watched the
+/// files until now: a listener may open with a context that was made earlier, and it learns of
+/// configure() only when its next connection arrives, perhaps long after. Without this its first
+/// connections would get old certificates.
 void Reloader::check_at_once(const Context& context) {
   try {
     FileStamps now(files_of(context.settings()));
@@ -87,7 +89,8 @@ void Reloader::stop() noexcept {
   watch_.reset();
 }
 
-/// Plans a check. Without memory for the time event it is dropped: the next change plans another.
+/// Plans a check after `time`. If there is no memory for the timer, no check is planned until the
+/// next change.
 void Reloader::check_in(ae::Duration time) {
   try {
     timer_ = shared_.loop().add_time_event(time, [this] {
@@ -106,8 +109,9 @@ void Reloader::check_soon() {
   check_in(ContextSource::kQuiet);
 }
 
-/// Reads the files again if they have changed and are the same since the last check, so that a
-/// certificate and its key, or a long file, are read once they are written completely.
+/// Reads the files again if they have changed, but not since the last check, so that a certificate
+/// and its key, or a long file, are read only once they are written completely. If they have
+/// changed since the last check, plans another one.
 void Reloader::check() {
   const std::shared_ptr<const Context> context = contexts_.get();
   if (context->settings().reload == Settings::Reload::kNo) return;
@@ -124,9 +128,9 @@ void Reloader::check() {
   }
 }
 
-/// Reads the files in their state seen_. Every loop that notices files which cannot be used tries
-/// again later, whether or not it was the one that read them: that loop may end. One loop reports
-/// them.
+/// Reads the files, whose state is seen_. If they cannot be used, each loop that notices it tries
+/// again later, not only the loop that has read them, because that loop may end first. Only one of
+/// the loops reports the failure.
 void Reloader::reload() {
   try {
     switch (contexts_.reload(seen_)) {
@@ -163,7 +167,7 @@ void Reloader::failed(const char* what, const std::exception& error) {
   report(std::move(text));
 }
 
-/// The handler that it is reported to may stop this object.
+/// Reports `text` to the acceptor's handler for refusals, which may stop this object.
 void Reloader::report(std::string text) {
   ++shared_.counters.reload_failures;
   acceptor_.refused({std::make_error_code(std::errc::invalid_argument), std::move(text)});

@@ -29,8 +29,8 @@ class Reloader {
   ~Reloader() { stop(); }
 
   /// Watches the files of `context`, the source's current one, if its option reload says so. Does
-  /// nothing if they are watched already. Throws Error if the files cannot be watched. A later
-  /// failure is followed by another attempt, after a pause that grows to a minute.
+  /// nothing if they are watched already. Throws Error if the files cannot be watched. If watching
+  /// or reading them fails later, tries again after a pause, which grows from a second to a minute.
   void follow(const std::shared_ptr<const Context>& context);
   /// Like follow(), and reads files again that have changed since `context` read them, unless they
   /// have changed within ContextSource::kQuiet.
@@ -57,10 +57,12 @@ class Reloader {
   std::weak_ptr<const Context> followed_;
   std::optional<FileWatch> watch_;
   FileStamps seen_;        // the state of the files at the last check
-  ae::TimerId timer_ = 0;  // of the next check
-  bool retries_ = false;   // whether that check comes after one that failed
-  ae::Duration pause_{};   // until the next check, after a failure
-  std::string reported_;   // the last failure of this loop alone, which is not reported twice
+  ae::TimerId timer_ = 0;  // timer for the next check; 0: none is planned
+  bool retries_ = false;   // true if the next check follows a failed one
+  ae::Duration pause_{};   // the pause after the last failed check; 0: the last check did not fail
+  // Text of the last failure that failed() has reported, so that it is not reported twice; "":
+  // none.
+  std::string reported_;
 };
 
 }}}  // namespace conn::tls

@@ -70,9 +70,9 @@ void Session::give_secret() noexcept {
       SSL_export_keying_material(engine_->ssl(), secret.data(), secret.size(), kLabel.data(),
                                  kLabel.size(), nullptr, 0, 0) != 1)
     return;
-  // Who has received the last message of the handshake knows that the peer is through. The client
-  // sends it in TLS 1.3 (RFC 8446, section 2) and where a session is resumed in TLS 1.2 (RFC 5246,
-  // section 7.3).
+  // The end that receives the last message of the handshake knows that the peer has completed the
+  // handshake. The client sends that message in TLS 1.3 (RFC 8446, section 2), and in TLS 1.2 if a
+  // session is resumed (RFC 5246, section 7.3).
   const SSL* const ssl = engine_->ssl();
   const bool client_sends_last = SSL_version(ssl) >= TLS1_3_VERSION || SSL_session_reused(ssl) == 1;
   below->take_secret(std::as_bytes(std::span(secret)),

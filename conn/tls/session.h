@@ -34,8 +34,9 @@ class Session {
   /// certificate against `peer_name`. Throws Error if the context cannot serve the role.
   void make_engine(Role role, const std::string& peer_name);
   /// Gives the connection below a secret of this TLS session, once the handshake has succeeded.
-  /// With it, only the peer of this session can give the connection a new path, and nobody who just
-  /// knows what went over the wire.
+  /// With this secret the connection below (rdma) can check that a request to continue over a new
+  /// path comes from the peer of this session: one who has only observed the network does not know
+  /// the secret.
   void give_secret() noexcept;
   bool has_context() const noexcept { return context_ != nullptr; }
   const Settings& settings() const noexcept { return context_->settings(); }
@@ -43,14 +44,14 @@ class Session {
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
   void drop_engine() noexcept { engine_.reset(); }
-  // Hand the engine to a step of the handshake that another thread runs, and back. In between this
-  // object has no engine.
+  // Lend the engine to a step of the handshake that another thread runs, and take it back. In
+  // between this object has no engine.
   std::unique_ptr<Engine> lend_engine() noexcept { return std::move(engine_); }
   void give_back(std::unique_ptr<Engine> engine) noexcept { engine_ = std::move(engine); }
   Below& below() noexcept { return below_; }
   const Below& below() const noexcept { return below_; }
 
-  // --- data --------------------------------------------------------------------------------------
+  // --- reading and writing data ------------------------------------------------------------------
   // Encrypt and send data; return the number of bytes taken. Return -1 with errno EAGAIN, or
   // with engine().failed() true.
   ssize_t write(const iovec* vectors, int count, LoopState& shared);
@@ -61,8 +62,8 @@ class Session {
   bool readable() const {
     return engine_->readable() && engine_->output().unsent() < Engine::kMostUnsent;
   }
-  /// Call only if readable() returned true. Confirms that, by reading the connection below if
-  /// necessary, which may hold data that no event announces.
+  /// To be called only if readable() returned true. Returns whether that is certain; to find out,
+  /// reads the connection below if necessary, which may have data that no event announces.
   bool ready_to_read();
   bool writable() const { return all_sent() && !engine_->write_needs_read(); }
   /// Whether nothing is left to do but to wait for input, for which events are requested.
@@ -78,12 +79,13 @@ class Session {
   bool flush(ae::TimePoint until);
 
   // --- failures ----------------------------------------------------------------------------------
-  /// Returns the failure of the connection below; null if that did not cause the end. Uses its
-  /// why_ended(), since a failed connection below reports its failure only after earlier input has
-  /// been read, and nothing reads it once this connection has failed.
+  /// Returns the failure of the connection below; null if that is not why this connection has
+  /// failed. Asks the carrier's why_ended(), since a failed connection below reports its failure
+  /// only after earlier input has been read, and nothing reads that input once this connection has
+  /// failed.
   const Failure* why_below() const noexcept;
-  /// Returns why the engine has failed. `what` begins the text, before the peer's address: "read
-  /// from ".
+  /// Returns why the engine has failed. `what` begins the text, before the peer's address; it is
+  /// "read from " or "write to ".
   Failure why_failed(const char* what) const noexcept;
 
  private:

@@ -24,7 +24,8 @@ class SessionStore {
   /// least recently used peer.
   void put(std::string_view peer, SessionPtr session);
   /// Returns the session to resume with `peer`, or null if there is none. A session of TLS 1.3 is
-  /// returned once only (RFC 8446 C.4: an observer must not be able to link connections by it).
+  /// returned once only (RFC 8446, appendix C.4: an observer must not be able to link connections
+  /// by it).
   SessionPtr take(std::string_view peer);
 
  private:

@@ -33,8 +33,8 @@ constexpr std::array kResumption{OptionWord{"tickets", Settings::Resumption::kTi
                                  OptionWord{"cache", Settings::Resumption::kCache},
                                  OptionWord{"no", Settings::Resumption::kNo}};
 
-// Returns whether `key` is an option of TLS and not of the layer below. Options of earlier versions
-// that no longer exist count, so that it is TLS that reports them.
+// Returns whether `key` is an option of TLS and not of the layer below. Returns true also for an
+// option that TLS had in an earlier version, so that TLS reports an error that explains it.
 bool is_ours(std::string_view key) {
   return !is_of_both(key) && (tls_options().has(key) || !tls_options().gone(key).empty());
 }

@@ -31,7 +31,8 @@ struct Settings {
   enum class Reload { kNo, kAuto };
   enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
 
-  /// Certificates of a server. The first is used for clients that request no known name.
+  /// The certificates of this end, with their keys. A client uses the first. A server chooses by
+  /// the name that the client requests, and uses the first if it has no certificate for that name.
   std::vector<Identity> identities;
   std::string key_pass_file;
   std::string ca, ca_dir, crl;

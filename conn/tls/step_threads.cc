@@ -58,7 +58,8 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
     changed_.notify_one();
   }
 
-  /// Keeps `pool` and its locks as they are until the process ends.
+  /// Called in a child of fork(): keeps the parent's `pool` and its locks as they are until the
+  /// process ends.
   static void abandon(std::shared_ptr<StepPool> pool) noexcept {
     StepPool& it = *pool;
     it.next_abandoned_ = std::exchange(abandoned, &it);
@@ -108,7 +109,8 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
       step.progress_ = Progress::kRunning;
       lock.unlock();
       {
-        // fork() waits until the step is over, so OpenSSL's locks are free also in the child.
+        // While this ae::Mutex is locked, fork() waits. So no step of OpenSSL is running during a
+        // fork(), and OpenSSL's locks are unlocked in the child.
         const std::lock_guard none_forks(stepping);
         step.run_step();
       }
@@ -121,7 +123,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
     }
   }
 
-  /// Posts deliver() to the loop. If there is no memory for that, tries again.
+  /// Posts deliver() to the loop. If there is no memory for that, tries again until there is.
   void tell(std::unique_lock<std::mutex>& lock) {
     while (!over_.empty() && !stopping_) {
       try {
@@ -153,11 +155,12 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
   std::condition_variable changed_, returned_;
   List waiting_, over_;
   bool stopping_ = false;
-  // One for each thread. They are not on the threads' stacks, which a child of fork() reuses.
+  // One mutex for each thread, locked while it runs a step. They are not on the threads' stacks,
+  // because a child of fork() may reuse that memory.
   std::deque<ae::Mutex> stepping_;
   std::vector<std::thread> threads_;
   ae::MadeHere made_;
-  static inline StepPool* abandoned = nullptr;  // head of a list, in a child of fork()
+  static inline StepPool* abandoned = nullptr;  // head of the list of all pools passed to abandon()
   StepPool* next_abandoned_ = nullptr;
   std::shared_ptr<StepPool> itself_;
 };
@@ -167,7 +170,8 @@ StepThreads::~StepThreads() {
   if (pool_ != nullptr) pool_->stop();
 }
 
-/// Called in a child of fork(): its parent's threads are missing, and their locks may be taken.
+/// In a child of fork(), gives up the parent's pool: its threads do not exist here, and its locks
+/// may be locked for ever. No effect otherwise.
 void StepThreads::forget_parent() noexcept {
   if (!made_.inherited()) return;
   if (pool_ != nullptr) StepPool::abandon(std::move(pool_));
@@ -196,7 +200,7 @@ bool StepThreads::push(ThreadStep& step) noexcept {
 }
 
 void StepThreads::withdraw(ThreadStep& step) noexcept {
-  // A step of the parent was given to threads that a child of fork() does not have.
+  // In a child of fork() there is nothing to withdraw: the step was given to threads of the parent.
   if (pool_ != nullptr && step.pool_ == pool_.get() && !made_.inherited()) pool_->withdraw(step);
 }
 

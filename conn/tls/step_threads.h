@@ -7,7 +7,7 @@
 //   kIdle      kWaiting   push()
 //   kWaiting   kRunning   a thread takes the step
 //   kRunning   kOver      the thread has run it
-//   kOver      kIdle      the loop's thread is told, by step_over()
+//   kOver      kIdle      step_over() is called on the loop's thread
 //   each       kIdle      withdraw()
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// What the loop's thread and the helping threads share.
+/// What the loop's thread shares with the threads that run steps.
 class StepPool;
 
 /// A step that a thread may run. Its owner must not touch what run_step() uses from push() until
@@ -41,12 +41,13 @@ class ThreadStep {
 
   Progress progress_ = Progress::kIdle;
   const StepPool* pool_ = nullptr;                    // the pool to which the step was given last
-  ThreadStep *next_ = nullptr, *previous_ = nullptr;  // neighbours in the list of its state
+  // Neighbours in the list of steps that have the same progress_.
+  ThreadStep *next_ = nullptr, *previous_ = nullptr;
 };
 
-/// The threads of one loop. All functions must be called on the loop's thread. In a child of
-/// fork(), where the threads are missing, an object is as new, and the steps of its parent are not
-/// run.
+/// The threads of one loop. All functions must be called on the loop's thread. In a child of fork()
+/// the threads do not exist: an object then behaves as if it were new, and steps that the parent
+/// has given to it are not run.
 class StepThreads {
  public:
   explicit StepThreads(ae::EventLoop& loop) noexcept : loop_(loop) {}
@@ -58,8 +59,8 @@ class StepThreads {
   void grow(unsigned count);
   /// Gives `step` to the next thread that is free. Returns false if there is no thread.
   bool push(ThreadStep& step) noexcept;
-  /// Takes `step` back. When this function returns, the step has been run or never will be; it may
-  /// have to wait for that. step_over() is not called.
+  /// Takes `step` back. If a thread is running it, waits until it has been run; otherwise the step
+  /// will not be run. step_over() is not called.
   void withdraw(ThreadStep& step) noexcept;
 
  private:

@@ -38,8 +38,8 @@ bool TicketKeys::rotate() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (before_.valid && now - before_.made >= 2 * rotation_) before_ = Key();
   if (now - now_.made < rotation_) return now_.valid;
-  // A key that is two rotation periods old is dropped instead of becoming the previous key: as such
-  // it would already have expired, so nothing decrypts its tickets any more.
+  // The current key becomes the previous key, which still decrypts tickets. If it is two rotation
+  // periods old or older, it has already expired for that purpose, too, and is dropped.
   before_ = now - now_.made < 2 * rotation_ ? now_ : Key();
   return refill(now_);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The keys that encrypt a server's session tickets (RFC 5077, RFC 8446 4.6.1). They are rotated, so
-// that a stolen key reveals little; the previous key still decrypts its tickets.
+// The keys that encrypt a server's session tickets (RFC 5077, RFC 8446, section 4.6.1). They are
+// rotated, so that a stolen key reveals little; the previous key still decrypts its tickets.
 
 #include <openssl/ssl.h>
 

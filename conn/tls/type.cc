@@ -23,7 +23,7 @@ class TlsType::Contexts {
     const std::lock_guard lock(mutex_);
     below_ = std::move(options);
   }
-  /// Keeps the files of `source` in memory for listeners to come.
+  /// Keeps `source`, with the files that it has read, for listeners that are opened later.
   void keep(std::shared_ptr<const ContextSource> source) {
     const std::lock_guard lock(mutex_);
     if (std::find(prepared_.begin(), prepared_.end(), source) == prepared_.end())
@@ -70,7 +70,7 @@ void TlsType::configure(const Options& options) {
     if (carries_path(probe.scheme)) {
       probe.path = "/";
     } else {
-      probe.hosts.push_back({"1", false});  // a host that vsock takes, too
+      probe.hosts.push_back({"1", false});  // a host that vsock accepts, too
       probe.port = 1;
     }
     probe.options = below;

@@ -96,7 +96,7 @@ class AECONN_API TlsType final : public Transport {
   /// Returns the context for a connection on the loop of `state`. With reload=auto reads files
   /// again that have changed.
   std::shared_ptr<const Context> context_for(const Options& endpoint, LoopState& state) const;
-  /// Returns the value of option server-name if `endpoint` has it, else `host`.
+  /// Returns the value of option server-name if `endpoint` or this type has it, else `host`.
   std::string peer_name(const Options& endpoint, const std::string& host) const;
   /// Returns the source of contexts for a listener, which must have a server certificate. Throws an
   /// Error whose text begins with `where`.

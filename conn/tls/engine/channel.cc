@@ -57,7 +57,8 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
   return received(wire.receive(buffer, size), size);
 }
 
-/// The receive() of a large read, between stage() and end_stage().
+/// The part of receive() for a large read, between stage() and end_stage(): one read of the wire
+/// may fetch many records into room_.
 ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
   const bool withhold = output.unsent() >= kMostUnsent;
   if (!left_.empty()) return supply.ask_for_left(withhold) ? take_left(buffer, size) : -1;
@@ -85,9 +86,10 @@ inline ssize_t Channel::received(ssize_t n, std::size_t asked) noexcept {
   return n == 0 ? 0 : -1;
 }
 
-/// Returns how many bytes one read of the wire may take if OpenSSL asks for `asked`. They hold no
-/// more data than is wanted, so that OpenSSL decrypts all of them within the program's read: the
-/// record that it asks for, or the rest of it, and full records for what is wanted beyond it.
+/// Returns how many bytes one read of the wire may fetch if OpenSSL asks for `asked` bytes: the
+/// record, or the rest of one, that OpenSSL asks for, and full records for the data that the
+/// program wants beyond that (see `wanted`). They hold no more data than the program wants, so that
+/// OpenSSL decrypts all of them within the program's read.
 std::size_t Channel::most_of_wire(std::size_t asked) const noexcept {
   constexpr std::size_t kRecord = 16384;
   const std::size_t more = wanted > kRecord ? wanted - kRecord : 0;
@@ -103,7 +105,7 @@ ssize_t Channel::take_left(char* buffer, std::size_t size) noexcept {
 }
 
 ssize_t Channel::receive_from_kernel(char* buffer, std::size_t size) {
-  // true in a forked child, for example, which must not use the connection
+  // reading is refused, for example, in a forked child, which must not use the connection
   if (wire.refuses_reads()) return -1;
   bool later = false;
   const int n = kernel.receive_record(buffer, size, later);
@@ -132,13 +134,14 @@ int Channel::write(BIO* bio, const char* bytes, int size) {
 }
 
 long Channel::control(BIO* bio, int command, long, void*) {
-  // OpenSSL asks ten times for each record whether the kernel encrypts or decrypts.
+  // Checked first, because OpenSSL asks about ten times for each record whether the kernel encrypts
+  // or decrypts.
   if (command == BIO_CTRL_GET_KTLS_SEND || command == BIO_CTRL_GET_KTLS_RECV) return 0;
   if (command == BIO_CTRL_EOF) return of(bio).wire.ended() ? 1 : 0;
   return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
 }
 
-/// The control() of a connection for which kernel TLS is possible.
+/// Takes the place of control() for a connection on which kernel TLS is possible.
 long Channel::control_kernel(BIO* bio, int command, long number, void* pointer) {
   Channel& channel = of(bio);
   switch (command) {

@@ -18,8 +18,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Channel {
-  /// Number of unsent bytes from which nothing more is read from the wire, since reading would only
-  /// cause more replies.
+  /// If at least this many bytes are unsent, nothing more is read from the wire, since reading
+  /// would only cause more replies.
   static constexpr std::size_t kMostUnsent = Output::kMostGathered + 32768;
 
   /// `to`: where ciphertext is sent and received. `socket`: with kernel TLS the descriptor that
@@ -31,11 +31,12 @@ struct Channel {
   /// Returns a new OpenSSL BIO that reads and writes through this Channel. Throws std::bad_alloc.
   BIO* make_bio();
 
-  /// OpenSSL asks for one record at a time, or for the rest of one. From now on, if more is
-  /// `wanted`, the wire may be read into `room`, from which OpenSSL's next questions are answered.
+  /// Begins a large read. OpenSSL asks the BIO for one record at a time, or for the rest of one.
+  /// Until end_stage(), if the program wants more data than that (see `wanted`), one read of the
+  /// wire may fetch many records into `room`, and OpenSSL's next requests are served from there.
   void stage(std::span<char> room) noexcept { room_ = room; }
-  /// Ends what stage() began. Returns those bytes in the room that OpenSSL has not taken; they must
-  /// be put back, into `unused`.
+  /// Ends what stage() began. Returns those bytes in the room that OpenSSL has not taken. The
+  /// caller must put them into `unused`.
   std::span<const char> end_stage() noexcept {
     room_ = {};
     return std::exchange(left_, {});
@@ -47,11 +48,12 @@ struct Channel {
   Supply supply;
   Output output{wire};
   KernelTls kernel;
-  /// Whether failed writes are hidden from OpenSSL. If it knew of one, it would return no more data
-  /// that the peer had sent. The engine checks the wire after a write instead.
+  /// True if failed writes are hidden from OpenSSL. After a failed write OpenSSL would no longer
+  /// return data that the peer had sent before. Instead, the engine itself checks the wire after
+  /// each write.
   bool hides_write_failures = false;
   std::size_t wanted = 0;    ///< bytes of data that the program's read still lacks; see stage()
-  std::size_t overhead = 0;  ///< fewest bytes of a record beside its data
+  std::size_t overhead = 0;  ///< smallest number of bytes that a record has besides its data
 
  private:
   static BIO_METHOD* make_method(bool with_kernel);

@@ -36,7 +36,7 @@ std::size_t least_overhead(const SSL* ssl) {
 /// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. A client that
 /// speaks another protocol can recognize the alert, and tell its user that the server expects TLS.
 void refuse_plain_text(const SSL* ssl, Output& output) {
-  // A TLS record that contains the fatal alert unexpected_message (RFC 8446 6).
+  // A TLS record that contains the fatal alert unexpected_message (RFC 8446, section 6).
   constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";
   if (SSL_is_server(ssl) == 0 || SSL_get_state(ssl) != TLS_ST_BEFORE) return;
   (void)output.put(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
@@ -44,7 +44,7 @@ void refuse_plain_text(const SSL* ssl, Output& output) {
 
 }  // namespace
 
-// --- birth and death -----------------------------------------------------------------------------
+// --- construction and destruction ----------------------------------------------------------------
 
 Engine::Engine(SSL_CTX* context, Role role, Wire& wire, int socket)
     : channel_(wire, socket), ssl_(SSL_new(context)) {
@@ -71,7 +71,7 @@ Engine& Engine::of(const SSL* ssl) {
   return *static_cast<Engine*>(SSL_get_ex_data(ssl, index_of_engine()));
 }
 
-// --- handshake -----------------------------------------------------------------------------------
+// --- the handshake -------------------------------------------------------------------------------
 
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
@@ -82,7 +82,8 @@ Engine::Step Engine::handshake() {
 
 bool Engine::begin_lent_step() {
   if (failed() || progress_.established() || channel_.kernel.possible()) return false;
-  // Otherwise the other thread would offer unsent output to the wire.
+  // No output may be unsent: the step would pass it to the wire, which the other thread must not
+  // use.
   if (channel_.output.state() != Output::State::kThrough) return false;
   if (!channel_.unused.lend()) return false;
   channel_.output.collect();
@@ -122,7 +123,7 @@ void Engine::settle() {
   (void)ahead_.room();
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- reading and writing data --------------------------------------------------------------------
 
 ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
   Supply& supply = channel_.supply;
@@ -135,8 +136,9 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
       return static_cast<ssize_t>(got);
     }
   }
-  // Limits how many bytes this call reads from the wire. After a failure it needs no limit, since
-  // nothing more arrives.
+  // Limits how many bytes this call reads from the wire, so that a fast peer does not keep the loop
+  // busy. After a failure there is no limit: only what arrived before the failure is left to read,
+  // and if the call ended early without data, that would be taken for the end of the data.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
   channel_.stage(room);
   for (int reads = 0; got < size && progress_.receiving() == Receiving::kOpen; ++reads) {
@@ -202,10 +204,11 @@ bool Engine::goes_on(int result) {
   }
 }
 
-/// Returns what SSL_get_error() would say about `result` if other code had left no errors in the
-/// thread's error queue. To empty that queue before each call of OpenSSL would cost more than all
-/// else that this class does for a message. So it is emptied after a call that returned no data. If
-/// that call failed, the last error in the queue is the reason, which fail() uses.
+/// Returns what SSL_get_error() would return for `result` if other code had left no errors in the
+/// thread's error queue. Emptying that queue before each call of OpenSSL would cost more than
+/// everything else that this class does for a message. So it is emptied here, after a call that
+/// returned no data. If that call has failed, the last error in the queue is the reason; it is kept
+/// in reason_ for fail().
 int Engine::error_of(int result) {
   reason_ = take_last_reason();
   const int error = SSL_get_error(ssl_.get(), result);
@@ -213,7 +216,8 @@ int Engine::error_of(int result) {
   const Supply& supply = channel_.supply;
   const bool waits = error == SSL_ERROR_WANT_READ ? supply.emptied() || supply.paused()
                                                   : error == SSL_ERROR_WANT_WRITE;
-  // A fatal alert looks like close_notify, but OpenSSL then leaves the established state.
+  // SSL_ERROR_ZERO_RETURN stands for close_notify or for a fatal alert, after which OpenSSL is no
+  // longer in the established state.
   const bool ends = error == SSL_ERROR_ZERO_RETURN && SSL_in_init(ssl_.get()) == 0;
   if (waits || ends) {
     reason_ = 0;
@@ -301,7 +305,8 @@ bool Engine::write_needs_read() const {
          !failed() && SSL_in_init(ssl_.get()) != 0;
 }
 
-/// The part of flush() for output that was kept, or for a write that has to wait for the peer.
+/// The slow part of flush(), for output that the wire did not take, and for a write or close_notify
+/// that had to wait for the peer.
 bool Engine::flush_rest() {
   switch (channel_.output.flush()) {
     case Output::Flushed::kFailed:
@@ -351,7 +356,7 @@ void Engine::release_buffers() {
   channel_.output.release_memory();
 }
 
-// --- failures ------------------------------------------------------------------------------------
+// --- messages after the handshake, and failures --------------------------------------------------
 
 void Engine::on_message(bool outgoing, int content_type,
                         std::span<const unsigned char> message) noexcept {

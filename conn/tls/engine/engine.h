@@ -31,13 +31,14 @@ class Engine {
  public:
   /// Maximum number of plaintext bytes in a TLS record.
   static constexpr std::size_t kRecord = 16384;
-  /// Number of unsent ciphertext bytes from which nothing more is read from the wire.
+  /// If at least this many ciphertext bytes are unsent, nothing more is read from the wire.
   static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
 
-  /// Size of the room that gather() and read() want: ciphertext of 256 KiB. gather() uses less.
+  /// Size in bytes of a room (buffer) for read() and gather(): the ciphertext of 256 KiB of data.
+  /// gather() uses only a part of it.
   static constexpr std::size_t kRoom = 16 * (kRecord + 64);
-  /// Most bytes that are gathered: ciphertext of 64 KiB and a little more. The engine keeps those
-  /// that the wire does not take.
+  /// The largest number of ciphertext bytes that are gathered: those of 64 KiB of data and a little
+  /// more. The engine keeps the bytes that the wire does not take.
   static constexpr std::size_t kMostGathered = Output::kMostGathered;
 
   /// `socket`: with kernel TLS the descriptor that `wire` uses, else -1. Throws std::bad_alloc.
@@ -49,10 +50,12 @@ class Engine {
   // --- handshake ---------------------------------------------------------------------------------
   enum class Step { kDone, kWantRead, kFailed };
   Step handshake();
-  /// Prepares a step of the handshake that another thread runs with run_step(), after which
-  /// end_step() must be called on this thread. In between no other function may be called. Reads
-  /// what the wire has now. Returns false if there is nothing to read, or with kernel TLS, whose
-  /// keys a step gives to the socket: handshake() must be called then. Throws std::bad_alloc.
+  /// Prepares a lent step: a step of the handshake that another thread runs. Reads what the wire
+  /// has now, because the other thread must not use the wire. After that run_step() must be called
+  /// on the other thread and then end_step() on this one; no other function may be called in
+  /// between. Returns false if handshake() must be called instead: there is nothing to read, output
+  /// is unsent, the handshake is over, or kernel TLS is possible (a step may then give keys to the
+  /// socket). Throws std::bad_alloc.
   bool begin_lent_step();
   void run_step() noexcept;  ///< calls OpenSSL; on any thread
   Step end_step();           ///< sends what the step wrote; returns what handshake() would return
@@ -61,21 +64,21 @@ class Engine {
   /// true. No effect with kernel TLS.
   void hold_last_flight() noexcept { may_hold_ = !channel_.kernel.possible(); }
 
-  // --- data --------------------------------------------------------------------------------------
+  // --- reading and writing data ------------------------------------------------------------------
   /// Reads decrypted data. Returns the number of bytes, 0 after the peer's close_notify, or -1:
   /// with errno EAGAIN, or with failed() true. If a write to the wire failed, data that the peer
-  /// had sent is returned first, as far as the wire has it.
-  /// If there is a `room`, a read of more than a record takes many records from the wire at once,
-  /// by way of the room.
+  /// had sent is returned first, as far as the wire has it. If `room` is not empty, a read of more
+  /// than one record fetches many records from the wire at once, into the room.
   ssize_t read(void* buffer, std::size_t size, std::span<char> room = {});
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. Returns the
   /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
   /// -1 with errno EAGAIN while output().unsent() is not 0 or write_needs_read(), or with failed()
   /// true.
   ssize_t write(const void* buffer, std::size_t size);
-  /// Makes the write()s that follow put their records into `room`, to be offered to the wire
-  /// together when it is full or by send_gathered(). To be called before each of them; no effect
-  /// while other output waits. Nothing else may be called before send_gathered().
+  /// Makes the next write() put its record into `room` instead of sending it. The records in the
+  /// room are sent together, when it is full or by send_gathered(). To be called before each
+  /// write(); no effect while other output waits. Between gather() and send_gathered() only
+  /// gather(), write() and output() may be called.
   void gather(std::span<char> room) noexcept { channel_.output.gather(room); }
   /// Writes the gathered TLS records to the connection below (the wire), and keeps what that does
   /// not take as unsent output. Returns false if the connection below or this engine has failed.
@@ -88,8 +91,8 @@ class Engine {
   /// Whether readable() is true only because read() or look() stopped early: read() may then return
   /// EAGAIN nevertheless.
   bool only_maybe() const { return maybe_more_ && !surely_readable(); }
-  /// Whether the engine is established and nothing is left to do: it can be written, nothing waits
-  /// to be read or sent, and no direction has ended or failed.
+  /// Whether the engine is established and nothing is left to do: write() is possible, nothing
+  /// waits to be read or sent, and no direction has ended or failed.
   bool is_quiet() const {
     return progress_.established() && progress_.receiving() == Receiving::kOpen &&
            progress_.sending() == Sending::kOpen &&
@@ -100,13 +103,13 @@ class Engine {
   bool write_needs_read() const;
   /// Sends close_notify as soon as possible. write() must not be called afterwards.
   void close_notify();
-  /// Offers the wire the bytes that it did not take before. Returns true if no bytes are left to
+  /// Passes to the wire the bytes that it did not take before. Returns true if no bytes are left to
   /// send.
   bool flush() {
     const bool through = channel_.output.state() == Output::State::kThrough;
     return (through && progress_.sending() == Sending::kOpen) || flush_rest();
   }
-  /// The ciphertext that the wire did not take yet, or was not offered.
+  /// Returns the ciphertext that the wire has not taken yet, or that is held back from it.
   const Output& output() const noexcept { return channel_.output; }
   /// Must be called when a write to the wire outside the engine (kernel TLS) has failed; errno must
   /// still hold the reason.
@@ -114,7 +117,7 @@ class Engine {
   /// Frees buffers that an idle connection does not need; they are allocated again on demand.
   void release_buffers();
 
-  // --- facts -------------------------------------------------------------------------------------
+  // --- the state of the connection ---------------------------------------------------------------
   /// How far the handshake and both directions have come.
   const Progress& progress() const noexcept { return progress_; }
   bool failed() const noexcept { return static_cast<bool>(failure_); }
@@ -125,7 +128,7 @@ class Engine {
   SSL* ssl() const noexcept { return ssl_.get(); }
   static Engine& of(const SSL* ssl);
 
-  // --- from OpenSSL's callbacks ------------------------------------------------------------------
+  // --- called by OpenSSL's callbacks -------------------------------------------------------------
   /// `message`: the whole message, not empty.
   void on_message(bool outgoing, int content_type, std::span<const unsigned char> message) noexcept;
   PeerCheck peer;  ///< what is known of the peer's certificate and messages
@@ -146,8 +149,8 @@ class Engine {
   SslPtr ssl_;  // OpenSSL's object for this connection; reads and writes through channel_
   Progress progress_;
   bool may_hold_ = false;
-  bool stepped_ = false;  // whether the last step completed the handshake
-  // Whether read() or look() stopped early, to leave time for other connections, so that there may
+  bool stepped_ = false;  // true if the last step completed the handshake
+  // True if read() or look() stopped early, to leave time for other connections, so that there may
   // be more data.
   bool maybe_more_ = false;
   ReadAheadBytes ahead_;  // the data that look() has read and read() has not returned yet

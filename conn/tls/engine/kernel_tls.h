@@ -17,8 +17,7 @@ class KernelTls {
   /// afterwards.
   enum class Share : std::uint8_t { kNone, kSends, kReceives, kBoth };
 
-  /// OpenSSL's control command that passes keys to the kernel, which bio.h lists in a comment
-  /// alone.
+  /// OpenSSL's control command that passes keys to the kernel, which bio.h lists only in a comment.
   static constexpr int kSetKeys = 72;
 
   /// `socket`: the descriptor of the connection's socket; -1 if kernel TLS is not used. Throws

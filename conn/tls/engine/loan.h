@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A wire with unused bytes in front of it, for an engine whose wire was read too early. When a
-// handshake step runs on another thread, what the connection below has is read in advance, since
-// that connection belongs to the loop's thread, and the step reads only that.
+// A Wire that returns bytes which were read from another wire earlier, before it reads that wire
+// again. It keeps ciphertext that was read but could not be used at once. It also serves a lent
+// step, a step of the handshake that another thread runs: only the loop's thread may use the
+// connection below, so it reads the available input into the Loan first, and the other thread reads
+// only the Loan.
 //
 //   in state    receive() returns                              transmit() may be called
-//   lent        what was read in advance, then EAGAIN          no: the engine collects its output
-//   not lent    what is left of that, then the wire's bytes    yes: passes on to the wire
+//   lent        the bytes read earlier, then EAGAIN            no: the engine collects its output
+//   not lent    the bytes read earlier, then the wire's        yes: passes bytes to the wire
 
 #include <cassert>
 #include <cstddef>
@@ -22,11 +24,13 @@ class Loan final : public Wire {
  public:
   explicit Loan(Wire& wire) noexcept : wire_(wire) {}
 
-  /// Reads the wire once in advance, up to 16 KiB in all. Returns whether there is anything to
-  /// read; if not, the wire is empty, has ended or has failed. Throws std::bad_alloc.
+  /// Reads the wire once, unless 16 KiB are unread in this object already. Returns whether this
+  /// object then has unread bytes; if not, the wire is empty, has ended or has failed. Throws
+  /// std::bad_alloc.
   bool fill();
   /// Puts bytes in front of those that are unread. Throws std::bad_alloc.
   void put_back(std::span<const char> bytes);
+  /// Sets whether this object is lent to another thread; see the table above.
   void lend(bool lent) noexcept { lent_ = lent; }
   Wire& wire() const noexcept { return wire_; }
   bool empty() const noexcept { return from_ == bytes_.size(); }
@@ -45,7 +49,7 @@ class Loan final : public Wire {
   Wire& wire_;
   bool lent_ = false;
   std::vector<char> bytes_;
-  std::size_t from_ = 0;  // where the unread bytes begin
+  std::size_t from_ = 0;  // index in bytes_ of the first unread byte
 };
 
 }}}  // namespace conn::tls

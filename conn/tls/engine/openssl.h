@@ -51,8 +51,8 @@ std::string subject_of(const X509* certificate);
 /// Returns at most `limit` alternative names of a certificate, such as "DNS:localhost,
 /// IP:127.0.0.1"; empty if it has none.
 std::string names_of(const X509* certificate, std::size_t limit);
-/// Returns when a certificate ends (notAfter), in seconds since 1970, UTC; 0 if it has no such time
-/// that OpenSSL can read, or if `certificate` is null.
+/// Returns the time at which a certificate expires (notAfter), in seconds since 1970, UTC; 0 if
+/// OpenSSL cannot read the time, or if `certificate` is null.
 std::int64_t end_of(const X509* certificate);
 /// Returns the earlier of two results of end_of(); 0 stands for no time.
 constexpr std::int64_t first_end(std::int64_t a, std::int64_t b) noexcept {

@@ -39,7 +39,8 @@ std::size_t Output::put(const char* bytes, std::size_t size) {
       if (unsent() == 0) forget();
       return size;
     case State::kUnsent:
-      // refuses the bytes, so that OpenSSL offers them again later
+      // A record for the kernel must not be mixed with other bytes: refuses it, so that OpenSSL
+      // writes it again later.
       if (next_type_ != 0 || type_ != 0) return 0;
       return keep(bytes, size) ? size : 0;
   }
@@ -70,7 +71,8 @@ Output::Flushed Output::flush() {
 }
 
 bool Output::keep(const char* bytes, std::size_t size) {
-  // Drops what was sent: with a wire that always leaves a few bytes, forget() is never due.
+  // Drops the bytes that were sent. forget() would do so only once all bytes are sent, which may
+  // never happen if the wire always leaves a few of them.
   if (sent_ > bytes_.size() / 2) {
     bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;

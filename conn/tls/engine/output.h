@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Passes ciphertext from OpenSSL to the wire. Bytes that the wire does not take are kept, in order,
-// so that OpenSSL never retries a half-written record. The last flight of a handshake can be held
-// back, to be sent together with the first data. Records of one large write can be gathered, to be
-// offered to the wire together.
+// Passes ciphertext from OpenSSL to the wire. The wire is offered bytes by a call of its
+// transmit(), which may take only some of them. Bytes that the wire does not take are kept, in
+// order, so that OpenSSL never retries a half-written record. The last flight of a handshake can be
+// held back, to be sent together with the first data. Records of one large write can be gathered,
+// to be offered to the wire together.
 //
 //   from          to            when
 //   kThrough      kUnsent       the wire did not take all
@@ -77,10 +78,10 @@ class Output {
   /// Whether the last messages of the handshake are held back.
   bool holds() const noexcept { return state_ == State::kHeld; }
 
-  /// The largest record, its header included (RFC 5246 6.2.3).
+  /// The largest record, its header included (RFC 5246, section 6.2.3).
   static constexpr std::size_t kLargestRecord = 5 + 16384 + 2048;
-  /// The records of 64 KiB of data and a header of the program, as OpenSSL writes them:
-  /// four full ones, and then as much as a record may have.
+  /// The largest number of bytes that are gathered. 64 KiB of data with a short header of the
+  /// program fit in: four full records, as OpenSSL writes them, and one more of any size.
   static constexpr std::size_t kMostGathered = 4 * (16384 + 64) + kLargestRecord;
   /// Makes put() gather up to kMostGathered bytes in `room`, which must remain until
   /// send_gathered(). No effect if bytes are kept already, or if the room is too small for a

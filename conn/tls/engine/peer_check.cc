@@ -10,8 +10,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-/// Whether a handshake message is a KeyUpdate that asks us to change our keys, too (RFC 8446
-/// 4.6.3). A malformed one is left to OpenSSL.
+/// Returns whether a handshake message is a KeyUpdate that asks this end to change its keys, too
+/// (RFC 8446, section 4.6.3). A malformed one is left to OpenSSL.
 bool requests_key_update(std::span<const unsigned char> message) {
   constexpr std::size_t kHeader = 4;
   return message[0] == SSL3_MT_KEY_UPDATE && message.size() > kHeader &&
@@ -32,8 +32,9 @@ void PeerCheck::on_message(std::span<const unsigned char> message, bool kernel_e
   if (limit_.count_message()) {
     objection_ = Objection::kTooManyMessages;
   } else if (kernel_encrypts && requests_key_update(message)) {
-    // OpenSSL would change its own key for sending and not the kernel's. The peer's keys may change
-    // at any time: in TLS 1.3 the kernel never decrypts (KernelTls::control).
+    // OpenSSL would change its own key for sending, but not the kernel's. The peer may change its
+    // own key for sending at any time, because in TLS 1.3 the kernel never decrypts
+    // (KernelTls::control()).
     objection_ = Objection::kKeyUpdate;
   }
 }

@@ -14,7 +14,7 @@
 //
 //   receiving       from           to             when
 //                   kOpen          kEnded         the peer's close_notify was received
-//                   kOpen          kOver          it failed, and earlier data is lost or was read
+//                   kOpen          kOver          a failure; earlier data was read or is lost
 //
 //   in state        read() returns
 //   kOpen           data; after a failure, as long as the wire has some
@@ -76,14 +76,14 @@ class Progress {
   Phase phase() const noexcept { return phase_; }
   Receiving receiving() const noexcept { return receiving_; }
   Sending sending() const noexcept { return sending_; }
-  /// Whether the handshake has succeeded. Before that nothing of the peer is proven.
+  /// Whether the handshake has succeeded. Before that nothing is known for certain about the peer.
   bool established() const noexcept { return phase_ == Phase::kEstablished; }
   /// Whether the peer's close_notify was received: it sends no more data.
   bool ended() const noexcept { return receiving_ == Receiving::kEnded; }
   /// Whether no more data can be read, not even data that arrived before a failure.
   bool reading_over() const noexcept { return receiving_ == Receiving::kOver; }
 
-  // Change one state, which must be allowed().
+  // Change one of the states; the change must be allowed().
   void move_to(Phase next) noexcept { change(phase_, next); }
   void move_to(Receiving next) noexcept { change(receiving_, next); }
   void move_to(Sending next) noexcept { change(sending_, next); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Data that was decrypted to find out whether there is any, before a read asked for it. With these
-// bytes a message takes one call of OpenSSL, where SSL_peek() and SSL_read() would be two.
+// Data that was decrypted before the program read it, to find out whether there is any. Because the
+// data is kept here, a message takes one call of OpenSSL (SSL_read()), where SSL_peek() and then
+// SSL_read() would be two calls.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,8 +21,8 @@ class ReadAheadBytes {
   static constexpr std::size_t kSize = 1024;  ///< most bytes that are read ahead
 
   bool empty() const noexcept { return from_ == to_; }
-  /// Returns memory of kSize bytes to read into, which the object allocates if it has none; an
-  /// empty span without memory for that. To be called only while empty().
+  /// Returns memory of kSize bytes to read into, which is allocated if necessary; an empty span if
+  /// memory runs out. To be called only while empty().
   std::span<char> room() noexcept {
     if (!bytes_) bytes_.reset(static_cast<char*>(OPENSSL_malloc(kSize)));
     return {bytes_.get(), bytes_ ? kSize : 0};
@@ -46,7 +47,7 @@ class ReadAheadBytes {
  private:
   // Allocated by OPENSSL_malloc(), like OpenSSL's own buffers, and freed together with these.
   std::unique_ptr<char, FreeBytes> bytes_;
-  std::uint16_t from_ = 0, to_ = 0;  // the bytes that were not taken yet
+  std::uint16_t from_ = 0, to_ = 0;  // the part of bytes_ that was not taken yet
 };
 
 }}}  // namespace conn::tls

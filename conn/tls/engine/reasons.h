@@ -19,7 +19,7 @@ struct Circumstances {
   unsigned long error;  ///< the OpenSSL error code from take_reason() or take_last_reason(), or 0
   int result;           ///< what SSL_get_error(3) returned; used only if `error` is 0
   bool in_handshake;
-  bool peer_ended;          ///< whether the peer's close_notify was received
+  bool peer_ended;          ///< true if the peer's close_notify was received
   const CheckedWire& wire;  ///< the connection below, with its error or end of stream
   /// Why a certificate was rejected, from describe_bad_certificate(); else empty.
   const std::string& bad_certificate;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Ciphertext that was read from the wire and not used yet: in advance, for a handshake step on
-// another thread, or by a read() that could not use all of it. While there is any, a Loan lies in
-// front of the wire, and no event of the wire announces these bytes.
+// Ciphertext that was read from the wire but not used yet: it was read for a handshake step on
+// another thread, or by a read() that could not use all of it. While there is any, the engine reads
+// a Loan (loan.h), which returns these bytes before it reads the wire. No event of the wire
+// announces them.
 
 #include <memory>
 #include <new>
@@ -19,9 +20,9 @@ class UnusedInput {
   /// `wire` is where the engine reads; it must outlive this object.
   explicit UnusedInput(CheckedWire& wire) noexcept : wire_(wire) {}
 
-  /// Reads what the wire has now. From then until take_back() the wire gives only these bytes, so
-  /// that another thread may read it. Returns false, and changes nothing else, if there are none.
-  /// Throws std::bad_alloc.
+  /// Reads what the wire has now. Until take_back() the engine can read only these bytes, so that
+  /// another thread may run it. Returns false, and changes nothing else, if there are none. Throws
+  /// std::bad_alloc.
   bool lend() {
     if (!loan().fill()) return false;
     loan_->lend(true);
@@ -41,7 +42,7 @@ class UnusedInput {
       return false;
     }
   }
-  /// Returns whether there are such bytes. If all are used, the engine reads its own wire again.
+  /// Returns whether unused bytes are left. If not, makes the engine read its own wire again.
   bool any() noexcept { return loan_ != nullptr && !end_if_empty(); }
 
  private:
@@ -58,7 +59,7 @@ class UnusedInput {
   }
 
   CheckedWire& wire_;
-  std::unique_ptr<Loan> loan_;  // null: there are no such bytes
+  std::unique_ptr<Loan> loan_;  // null: there are no unused bytes
 };
 
 }}}  // namespace conn::tls

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The interface through which an engine exchanges ciphertext, and what is known about its end.
+// The interface through which an engine exchanges ciphertext, and a record of how the exchange has
+// ended.
 
 #include <sys/types.h>
 
