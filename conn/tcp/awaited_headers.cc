@@ -19,8 +19,8 @@ namespace {
 // Number of bytes that one call looks at; headers that proxies really send are shorter.
 constexpr std::size_t kPiece = 512;
 constexpr std::string_view kUnreadable = "cannot be read";
-// If the program's handler runs (in a nested iteration) when a deadline passes, the sockets are
-// looked at again after this time.
+// A deadline may pass while a handler of the program runs, which itself runs the loop (a nested
+// iteration). The sockets are then checked again after this time.
 constexpr ae::Duration kWhileBusy = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -36,8 +36,8 @@ void AwaitedHeaders::add(Accepted socket) {
   } catch (const std::bad_alloc&) {
     return owner_.header_lost();
   }
-  // A handler that was told of the failure above may have paused the listener. Otherwise the header
-  // is read now, since most proxies send it at once.
+  // The handler that was called for the failure above may have paused the listener. Otherwise the
+  // header is read now, since most proxies send it at once.
   if (loop_ == nullptr || !read(place)) return;
   try {
     watch(place);
@@ -89,7 +89,7 @@ Accepted AwaitedHeaders::take(Place place) noexcept {
   return socket;
 }
 
-/// Closes the socket. `problem` continues the sentence "its PROXY protocol header".
+/// Closes the socket and reports why. `problem` continues the sentence "its PROXY protocol header".
 void AwaitedHeaders::fail(Place place, int err, std::string_view problem) {
   Accepted socket = take(place);
   socket.fd.reset();
@@ -102,8 +102,9 @@ void AwaitedHeaders::fail(Place place, int err, std::string_view problem) {
   }));
 }
 
-/// Reads what has arrived of a header, and nothing behind it. Returns whether the socket still
-/// waits; otherwise handlers may have run.
+/// Reads what has arrived of the socket's header, and no byte after the header. Returns whether the
+/// socket still waits for its header; if not, it was passed on or closed, and handlers may have
+/// run.
 bool AwaitedHeaders::read(Place place) {
   const int fd = place->socket.fd.get();
   ProxyHeaderReader& header = place->header;
@@ -113,8 +114,9 @@ bool AwaitedHeaders::read(Place place) {
   };
   std::array<std::byte, kPiece> bytes;
   for (;;) {
-    // Only the bytes themselves tell how many of them belong to the header. So the kernel keeps
-    // them until they have been seen.
+    // Only the bytes themselves tell how many of them belong to the header. So they are first
+    // looked at with MSG_PEEK, which leaves them in the socket; then only those of the header are
+    // read.
     bool came = false;
     const ssize_t seen = place->socket.fd.passes_descriptors()
                              ? peek_without(fd, bytes.data(), bytes.size(), came)

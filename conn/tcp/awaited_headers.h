@@ -22,7 +22,7 @@ class AwaitedHeaders {
   static constexpr ae::Duration kTimeout = std::chrono::seconds(10);
 
   /// Receives the sockets. Its functions may run handlers of the program, whose exceptions
-  /// propagate, and may call those of AwaitedHeaders, but must not destroy it.
+  /// propagate, and may call functions of AwaitedHeaders, but must not destroy it.
   class Owner {
    public:
     /// Called with a socket whose header was read; Accepted::client is the header's address.
@@ -38,7 +38,8 @@ class AwaitedHeaders {
     ~Owner() = default;
   };
 
-  /// At most `most` sockets wait for their headers; one more closes the one that waits longest.
+  /// At most `most` sockets wait for their headers: adding one more closes the socket that has
+  /// waited longest.
   AwaitedHeaders(Owner& owner, std::size_t most, ae::Duration timeout = kTimeout)
       : owner_(owner), most_(most), timeout_(timeout) {}
   AwaitedHeaders(const AwaitedHeaders&) = delete;

@@ -35,7 +35,8 @@ class ConnectedSocket : public CarrierFacts {
   Fd& descriptor() noexcept { return fd_; }
   bool is_unix() const noexcept { return peer_.family() == AF_UNIX; }
   bool is_vsock() const noexcept { return peer_.family() == AF_VSOCK; }
-  /// Whether this is a TCP socket. What other sockets have accepted is delivered by the kernel.
+  /// Whether this is a TCP socket. Only TCP sockets linger after close(): on others, the kernel
+  /// always delivers the bytes that the socket has accepted.
   bool is_inet() const noexcept { return !is_unix() && !is_vsock(); }
 
   std::string local_address() const override;
@@ -48,7 +49,7 @@ class ConnectedSocket : public CarrierFacts {
   std::optional<PeerCredentials> peer_credentials() const override;
 
   std::shared_ptr<const Settings> settings;  ///< the options of the connection
-  bool zero_copy_given_up = false;           ///< whether send() copies, despite option zero-copy
+  bool zero_copy_given_up = false;           ///< true if send() copies, despite option zero-copy
 
  private:
   std::string other_end() const;

@@ -8,14 +8,15 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// A failed socket stays readable and writable, so it is no longer watched. Instead, a timer runs
-/// the handlers until they have collected the error. So the loop does not spin if the program
-/// closes the connection late.
+/// A failed socket stays readable and writable, so watching it would make the loop spin until the
+/// program closes the connection. Instead, a timer runs the handlers until they have received the
+/// error.
 class FailureTimer {
  public:
-  /// Has the loop run the read and the write handler of the connection of `carrier`, as far as they
-  /// are due for its failure; no effect if none is, or after a call that was not carried out yet.
-  /// stop() must be called before `carrier` is destroyed or its loop ends. Throws std::bad_alloc.
+  /// Makes the loop run those handlers of `carrier`'s connection, for reading and writing, that
+  /// have not received its failure yet. No effect if there are none, or if they are due already
+  /// because of an earlier call. stop() must be called before `carrier` is destroyed or its loop
+  /// ends. Throws std::bad_alloc.
   void start(const Carrier& carrier);
   /// Cancels start().
   void stop(ae::EventLoop& loop) noexcept;

@@ -9,10 +9,10 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class FileEvents {
  public:
-  /// Has `loop` watch the descriptor `fd` for `wanted`, and for nothing else: kReadable calls
-  /// readable(), kWritable calls writable(), with kBarrier before readable(). stop() must be called
-  /// before the descriptor is closed or `loop` ends. Throws std::bad_alloc; `fd` is then watched
-  /// for some of what was and is wanted.
+  /// Makes `loop` watch the descriptor `fd` for `wanted`, and for nothing else. kReadable calls
+  /// readable(); kWritable calls writable(), with kBarrier before readable(). stop() must be called
+  /// before the descriptor is closed or `loop` ends. Throws std::bad_alloc; the loop then watches
+  /// `fd` for a part of the earlier and the new events.
   template <class Readable, class Writable>
   void watch(ae::EventLoop& loop, int fd, ae::Mask wanted, Readable readable, Writable writable) {
     constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;

@@ -21,7 +21,8 @@ using namespace std::chrono_literals;
 // kLastLook.
 constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
-// Time without input after which a peer whose input had to be discarded is taken to send no more.
+// If input of the peer had to be discarded, the peer is assumed to send no more once nothing has
+// arrived for this long.
 constexpr ae::Duration kQuiet = 100ms;
 // Maximum number of bytes discarded in one loop iteration, so that a peer that never stops sending
 // does not block the loop.
@@ -118,8 +119,9 @@ void Linger::readable() {
     last_arrival_ = std::chrono::steady_clock::now();
   }
   if (rest == Rest::kEnded && ledger_ != nullptr) {
-    // If the socket were closed now, the kernel would finish delivery by itself, but it would read
-    // lent memory for that long. So tick() waits until the peer has acknowledged everything.
+    // If the socket were closed now, the kernel would finish delivery by itself, but would still
+    // read lent memory (of zero-copy sends) meanwhile. So tick() waits until the peer has
+    // acknowledged everything.
     peer_ended_ = true;
     loop_.remove_file_event(fd_, ae::kReadable);
     return;

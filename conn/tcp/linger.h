@@ -21,9 +21,10 @@ bool closes_clean(int fd, bool peer_done) noexcept;
 
 /// Blocks until the peer's kernel has received everything that was written to the TCP socket `fd`
 /// or the peer is gone, at most until `until`. Discards input meanwhile, so that a subsequent
-/// close() provokes no reset. Returns true if waiting longer would change nothing. With a ledger,
-/// memory of the program is lent to the kernel: completions are read meanwhile, and the wait
-/// continues after the peer's end of stream, since the kernel still reads that memory.
+/// close() provokes no reset. Returns true if waiting longer would change nothing. `ledger` is not
+/// null if the kernel may still read memory of the program (zero-copy sends): their completions are
+/// then read meanwhile, and the wait continues after the peer's end of stream, since the kernel
+/// still reads that memory.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
 /// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. The
@@ -55,11 +56,11 @@ class Linger {
   Done done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
-  bool peer_sends_ = false;  // whether there was unread input of the peer, or input was discarded
-  // whether the peer's end of stream was read while the kernel still used lent memory
+  bool peer_sends_ = false;  // true if there was unread input of the peer, or input was discarded
+  // True if the peer's end of stream was read while the kernel still used lent memory.
   bool peer_ended_ = false;
-  bool over_ = false;           // whether `done` has been called
-  ae::TimePoint last_arrival_;  // when input was discarded last; at first, when lingering began
+  bool over_ = false;           // true if `done` has been called
+  ae::TimePoint last_arrival_;  // time at which input was last discarded, or lingering began
 };
 
 }}}  // namespace conn::tcp

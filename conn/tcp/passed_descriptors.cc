@@ -48,7 +48,7 @@ std::size_t descriptors_of(msghdr& message, int* out, std::size_t most) noexcept
   return count;
 }
 
-// --- the thread that closes ----------------------------------------------------------------------
+// --- the thread that closes descriptors ----------------------------------------------------------
 
 /// Prepares a descriptor to be closed: closing a socket will drop its unsent bytes instead of
 /// waiting for them. Returns whether closing the descriptor is certain not to block. No call in
@@ -126,7 +126,8 @@ class Closer {
   }
 
  private:
-  /// In a child of fork(), where the thread does not exist. What it was closing stays open there.
+  /// In a child of fork(), records that the thread does not exist. The descriptors that it was
+  /// closing at the time of fork() stay open in the child.
   void notice_fork() noexcept {
     if (!made_here_.inherited()) return;
     made_here_.renew();
@@ -173,7 +174,8 @@ class Closer {
   ae::Mutex mutex_;
   std::vector<int> passed_;            // descriptors of peers
   std::vector<int> sockets_;           // connections with unread messages that contain descriptors
-  std::atomic<std::size_t> count_{0};  // of both, and of what the thread closes now
+  // Number of descriptors in both lists, and of those that the thread is closing now.
+  std::atomic<std::size_t> count_{0};
   bool running_ = false;
   ae::MadeHere made_here_;
 };
@@ -183,7 +185,7 @@ class Closer {
 
 }  // namespace
 
-// --- sockets -------------------------------------------------------------------------------------
+// --- settings of sockets, and reading without descriptors ----------------------------------------
 
 void use_kernel_refusal(bool used) noexcept { kernel_refusal = used; }
 
@@ -212,7 +214,8 @@ bool refuses_descriptors(int socket) noexcept {
 
 Fd own_unix_socket(int socket) noexcept {
   if (refuses_descriptors(socket)) return {socket, Fd::Kind::kUnix};
-  // Otherwise a read would discard a message that was sent with MSG_OOB, with its descriptors.
+  // Without SO_OOBINLINE a read would discard a message that was sent with MSG_OOB, with its
+  // descriptors.
   const int yes = 1;
   (void)setsockopt(socket, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
   return {socket, Fd::Kind::kUnixPassing};
@@ -280,14 +283,14 @@ void close_aside(std::span<const int> descriptors) noexcept { Closer::get().add(
 bool closing_lags() noexcept { return Closer::get().lags(); }
 std::size_t closing_aside() noexcept { return Closer::get().count(); }
 
-// --- closing -------------------------------------------------------------------------------------
+// --- closing Unix sockets ------------------------------------------------------------------------
 
 void Fd::close_unix(bool reset) noexcept {
   const int fd = release();
   if (fd < 0) return;
   const bool passing = std::exchange(kind_, Kind::kPlain) == Kind::kUnixPassing;
-  // In a child of fork() the descriptor is a copy, and is only closed: shutdown() would act on the
-  // socket of the parent.
+  // In a child of fork() only closes its copy of the descriptor: shutdown() would act on the socket
+  // of the parent. For a reset, closing is enough if there can be no unread descriptors.
   if (made_here_.inherited() || (reset && !passing)) {
     ::close(fd);
     return;
@@ -308,7 +311,7 @@ void Fd::close_unix(bool reset) noexcept {
     }
     n = ::recv(fd, discarded.data(), passing ? static_cast<std::size_t>(n) : discarded.size(),
                MSG_DONTWAIT);
-    if (n <= 0 && passing) return Closer::get().add({}, fd);  // it is not known what is unread
+    if (n <= 0 && passing) return Closer::get().add({}, fd);  // there may be unread descriptors
     if (n == 0 || (n < 0 && errno != EINTR)) break;
   }
   ::close(fd);

@@ -62,7 +62,7 @@ struct Passed {
   /// Owned by the caller; the unread message still contains them, too.
   int descriptors[kMost] = {-1, -1};
   std::size_t count = 0;
-  bool more = false;  ///< whether there are more, or this process had too few free descriptors
+  bool more = false;  ///< true if there are more, or this process had too few free descriptors
 };
 /// Looks at unread bytes, and takes at most Passed::kMost descriptors, without waiting.
 ssize_t peek_with(int socket, void* into, std::size_t size, Passed& passed) noexcept;

@@ -115,7 +115,7 @@ std::optional<gid_t> parse_group(OptionReader& options) {
   gid_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
-  // chown(2) takes the largest number for "unchanged".
+  // The largest number is no group: chown(2) takes it for "unchanged".
   if (error == std::errc() && rest == end && number != static_cast<gid_t>(-1)) return number;
   std::optional<gid_t> found;
   if (!text.empty() && text.find('\0') == std::string::npos) found = look_up_group(text);

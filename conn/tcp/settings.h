@@ -55,7 +55,7 @@ struct Settings {
   std::uint64_t zero_copy = 0;
   SocketAddress source;  ///< local address to connect from; if its size is 0 the kernel chooses
   AddressOrder spread = AddressOrder::kFirst;
-  bool mptcp = false;       ///< whether sockets use Multipath TCP
+  bool mptcp = false;       ///< true if sockets use Multipath TCP
   std::uint32_t mark = 0;   ///< mark of the packets (SO_MARK) for the kernel's rules; 0: none
   int traffic_class = -1;   ///< traffic class of the packets, 0 to 255; -1: the kernel's default
   std::string bind_device;  ///< network device that the packets use; "": that of the route

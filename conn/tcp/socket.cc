@@ -57,7 +57,7 @@ Failure open_socket_for(const Settings& settings, int family, Fd& out) {
   Fd fd = open_socket(family, settings.mptcp);
   if (!fd) {
     const std::error_code code(errno, std::generic_category());
-    // EPROTONOSUPPORT: the kernel was built without it; ENOPROTOOPT: it is switched off.
+    // EPROTONOSUPPORT: the kernel was built without Multipath TCP; ENOPROTOOPT: it is switched off.
     if (settings.mptcp && (code.value() == EPROTONOSUPPORT || code.value() == ENOPROTOOPT)) {
       return {code,
               "option mptcp=yes: this kernel offers no Multipath TCP; set the sysctl "
@@ -80,8 +80,8 @@ bool speaks_mptcp(int fd) noexcept {
   socklen_t size = sizeof protocol;
   if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != kMptcp)
     return false;
-  // The beginning of the kernel's struct mptcp_info: six numbers of a byte, then the flags, of
-  // which the lowest says that the connection goes on as plain TCP.
+  // The beginning of the kernel's struct mptcp_info: six numbers of one byte each and two unused
+  // bytes, then the flags. The lowest flag says that the connection has fallen back to plain TCP.
   struct {
     std::array<std::uint8_t, 8> numbers;
     std::uint32_t flags;

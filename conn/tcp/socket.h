@@ -21,8 +21,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Owns a file descriptor and closes it on destruction. If it is a Unix socket, this does not drop
-/// descriptors that the peer has passed (conn/tcp/passed_descriptors.h).
+/// Owns a file descriptor and closes it on destruction. If it is a Unix socket with unread
+/// descriptors of the peer, another thread closes it (conn/tcp/passed_descriptors.h).
 class AECONN_API Fd {
  public:
   enum class Kind : std::uint8_t {

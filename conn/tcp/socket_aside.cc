@@ -61,7 +61,7 @@ bool SocketAside::take_completions() noexcept {
 void SocketAside::tell_done() noexcept {
   if (!sender_.active()) return;
   CarrierHost& host = carrier_.host();
-  // the rest of the reference will never be sent
+  // if a piece of memory was sent in part, the rest of it will never be sent
   if (host.state() != State::kConnected || host.closing()) sender_.stop();
   if (const std::size_t count = sender_.take_done(); count != 0) {
     std::error_code why;

@@ -20,9 +20,9 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketCarrier;
 
-/// Memory lent to the kernel comes back with the completions or when the socket is closed. In the
-/// latter case the socket must be reset, because the kernel would otherwise continue to read the
-/// memory.
+/// Zero-copy sending lends memory to the kernel: the kernel reads it until it reports a completion,
+/// or until the socket is reset. So a socket that is closed earlier must be reset, because the
+/// kernel would otherwise continue to read the memory.
 class SocketAside final : public SocketEvents::Item {
  public:
   /// `socket` is that of `carrier`; both must outlive this object.
@@ -34,17 +34,19 @@ class SocketAside final : public SocketEvents::Item {
   void watch();
 
   // --- zero-copy sending -------------------------------------------------------------------------
-  /// Whether the kernel may be sent memory to read; false if that is given up.
+  /// Begins zero-copy sending, unless it has begun. Returns false if zero-copy sending is
+  /// impossible or was given up; the bytes must then be copied.
   bool begin() noexcept;
   /// Whether send() has to continue a piece of memory that it has sent in part.
   bool goes_on() const noexcept { return sender_.goes_on(); }
-  /// Sends bytes after begin(), or if goes_on(). Returns what send(2) returns.
+  /// Sends bytes without a copy, if possible. To be called only after begin() has returned true, or
+  /// if goes_on(). Returns what send(2) returns.
   ssize_t send(std::span<const std::byte> bytes) noexcept;
   /// Reads the kernel's zero-copy completions, and reports them to the host. Returns true if there
   /// were any.
   bool take_completions() noexcept;
-  /// Reports the memory that the kernel does not need any more to the host. To be called when the
-  /// connection fails, too: the rest of a piece that was sent in part is then never sent.
+  /// Reports to the host the memory that the kernel does not read any more. Must also be called
+  /// when the connection fails: the rest of a piece that was sent in part is then never sent.
   void tell_done() noexcept;
   /// Whether the socket is really readable (POLLIN) or writable (POLLOUT), as its event says. A
   /// socket with zero-copy sending wakes the loop also for completions, as if it were both.

@@ -69,7 +69,7 @@ void SocketCarrier::connect(const Endpoint& to) {
 }
 
 void SocketCarrier::dialed(Dialed result) {
-  // Owns the Dial, which called this function, until this function returns.
+  // Keeps the Dial, which has called this function, until this function returns.
   const std::unique_ptr<Dial> dial = std::move(dial_);
   if (result.fd) {
     host().occupy(std::move(result.place));
@@ -103,7 +103,7 @@ void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline)
   interest_changed();
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- reading and writing -------------------------------------------------------------------------
 
 ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
   if (socket_.descriptor().passes_descriptors()) [[unlikely]] {
@@ -245,7 +245,7 @@ bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   return ready;
 }
 
-// --- zero-copy -----------------------------------------------------------------------------------
+// --- zero-copy sending ---------------------------------------------------------------------------
 
 bool SocketCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
   // Only with option linger: without it the kernel delivers output by itself after close(), and it
@@ -278,7 +278,7 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
   return -1;
 }
 
-// --- events --------------------------------------------------------------------------------------
+// --- events of the socket ------------------------------------------------------------------------
 
 void SocketCarrier::interest_changed() {
   switch (state()) {
@@ -355,8 +355,8 @@ void SocketCarrier::close() noexcept {
   dial_.reset();
   const bool lent = aside_ && aside_->is_lent();
   stop_watching();
-  // Whether there may be output to deliver or input to read. That is possible in state kClosed,
-  // too, after shutdown_both().
+  // True if there may be output to deliver or input to read, which is also possible in state
+  // kClosed, after shutdown_both().
   const bool stands = socket_.fd() >= 0 && (state() == State::kConnected ||
                                             (state() == State::kClosed && (lent || !read_ended_)));
   if (aborts()) {
@@ -374,8 +374,9 @@ void SocketCarrier::close() noexcept {
       if (aside_) aside_->end_linger();
     }
   }
-  // The peer has ended its stream, so no input can provoke a reset, and the kernel delivers the
-  // rest of the output by itself.
+  // Closes the socket at once: nothing is left to deliver; or the kernel delivers the rest by
+  // itself, because no input can provoke a reset; or lingering is off (linger=0) or impossible for
+  // lack of memory. No effect after abort(), where the socket has been closed above.
   close_socket();
   host().release();
 }
@@ -420,7 +421,8 @@ bool SocketCarrier::leave(ae::EventLoop*) {
 }
 
 int SocketCarrier::release_descriptor() noexcept {
-  // The kernel reports on lent memory through the socket; an idle time-out needs the loop.
+  // Refuses if memory was lent to the kernel, because the completions arrive on the socket, and if
+  // there is an idle time-out, because only the loop can enforce it.
   if (lends_ || socket_.settings->idle_timeout != ae::Duration::zero()) return -1;
   const int flags = ::fcntl(socket_.fd(), F_GETFL);
   if (flags < 0 || ::fcntl(socket_.fd(), F_SETFL, flags & ~O_NONBLOCK) != 0) return -1;

@@ -81,12 +81,12 @@ class SocketCarrier final : public Carrier {
 
   ConnectedSocket socket_;
   FileEvents events_;
-  bool read_ended_ = false;  // whether the peer's end of stream has been read from the socket
-  // whether shutdown() or shutdown_both() was called, so that no write may follow
+  bool read_ended_ = false;  // true if the peer's end of stream has been read from the socket
+  // True if shutdown() or shutdown_both() was called, so that no write may follow.
   bool write_ended_ = false;
-  // whether expect_no_more() was called: the protocol above knows that the peer sends no more
+  // True if expect_no_more() was called: the protocol above knows that the peer sends no more.
   bool peer_done_ = false;
-  bool lends_ = false;  // whether send() has tried to send without a copy
+  bool lends_ = false;  // true if send() has tried to send without a copy
   FailureTimer failure_timer_;
   std::unique_ptr<SocketAside> aside_;  // null unless a part of it was needed
   std::unique_ptr<Dial> dial_;          // the attempt to connect; null except while connecting

@@ -136,7 +136,7 @@ void SocketEvents::after_fork() noexcept {
   try {
     renew();
   } catch (const std::bad_alloc&) {
-    // If there is no memory for the timer, the next set() or ready() tries again.
+    // There is no memory to watch the new epoll instance: the timer again_ tries again.
   }
 }
 

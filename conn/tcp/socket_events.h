@@ -40,8 +40,8 @@ class SocketEvents final : public ae::LoopLocal {
     Item** link_ = nullptr;
     int fd_ = -1;
     unsigned what_ = kNothing;
-    bool added_ = false;  // whether this item is registered with the epoll instance
-    bool over_ = false;   // whether the event loop of this item has been destroyed
+    bool added_ = false;  // true if this item is registered with the epoll instance
+    bool over_ = false;   // true if the event loop of this item has been destroyed
   };
 
   /// Watches `fd` on `loop` for `what`, a bitwise OR of What; kNothing stops watching. Watching

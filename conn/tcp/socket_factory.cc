@@ -124,7 +124,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
   std::function<void()> restore;
-  struct Undo {  // of the setting below, if adopting fails
+  struct Undo {  // undoes the setting below if adopting fails
     ~Undo() {
       if (fd >= 0) refuse_descriptors(fd, refused);
     }
@@ -132,8 +132,8 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
     bool refused = false;
   } undo;
   if (family == AF_UNIX) {
-    // The sockets that it accepts inherit both settings. Another holder of the socket finds the
-    // first one as it was once listening ends.
+    // Accepted sockets inherit both settings. The first one is restored when listening ends,
+    // because other code or processes may share the listening socket.
     const bool refused = refuses_descriptors(copy.get());
     if (refused == takes_descriptors()) {
       restore = [shared = copy.get(), refused, made_here = ae::MadeHere()] {

@@ -207,7 +207,8 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     if (n != 0 && !loop_->has_time()) return;
     // Pending connections stay in the backlog until the handler returns.
     if (busy()) return;
-    // Only a Unix socket has no host.
+    // A Unix socket, the only kind without a host, accepts nothing while too many passed
+    // descriptors wait to be closed.
     if (sockets_[index].endpoint.hosts.empty() && closing_lags()) return retry_later();
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;

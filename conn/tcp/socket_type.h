@@ -55,10 +55,10 @@ class AECONN_API SocketType : public Transport {
   /// Returns the record of the addresses to which connections of this type lead. Option spread uses
   /// it to choose an address.
   AddressBook& addresses() const noexcept { return addresses_; }
-  /// Returns the transport in whose counters the listeners of this type count.
+  /// Returns the transport whose counters count the connections of this type's listeners.
   virtual const ConnectionType& counted_as() const noexcept { return *this; }
-  /// Returns the bytes that tell a client why it is refused before its connection is set up; none,
-  /// the default: it is not told.
+  /// Returns the bytes that tell a client why it is refused before its connection is set up; empty,
+  /// the default: the client is told nothing.
   virtual std::string refusal(std::string_view /*why*/) const { return {}; }
 
  protected:

@@ -11,8 +11,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Returns the address of a vsock endpoint, where "*" is any context ID; unset if it has no such
-/// host.
+/// Returns the address of a vsock endpoint, where "*" is any context ID; unset if the host is
+/// neither a number nor "*".
 SocketAddress vsock_address(const Endpoint& endpoint);
 
 /// Sets the context ID of this machine in `local`, the own address of a socket that is connected to

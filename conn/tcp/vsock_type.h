@@ -5,8 +5,8 @@
 // 65535.
 //
 // Options: backlog, accept-batch, max-connections (listening); connect-timeout (connecting);
-// idle-timeout.
-// Bytes that a socket accepted are delivered by the kernel.
+// idle-timeout (both). close() never lingers: the kernel delivers the bytes that a socket has
+// accepted.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"

@@ -64,8 +64,8 @@ class ZeroCopyLedger {
 
 /// What read_completions() found in the error queue of a socket.
 struct ZeroCopyNews {
-  bool any = false;     ///< whether the error queue held any message
-  bool copied = false;  ///< whether the kernel copied the bytes, although zero-copy was requested
+  bool any = false;     ///< true if the error queue held any message
+  bool copied = false;  ///< true if the kernel copied the bytes, although zero-copy was requested
 };
 /// Reads the error queue of the socket `fd` until it is empty, and records the zero-copy
 /// completions in `ledger`.

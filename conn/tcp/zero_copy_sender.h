@@ -24,22 +24,23 @@ bool is_cut(int fd) noexcept;
 
 class ZeroCopySender {
  public:
-  /// `given_up` is set when give_up() is called, or when the kernel has copied after all. It must
-  /// outlive this object.
+  /// `given_up` is set to true when zero-copy sending is given up: it is impossible on this socket,
+  /// a limit of the kernel is reached, the kernel has copied bytes after all, or give_up() was
+  /// called. The variable must outlive this object.
   explicit ZeroCopySender(bool& given_up) noexcept : given_up_(given_up) {}
   /// Enables zero-copy sending on `fd`, at the first call. Returns false if zero-copy sending is
   /// impossible; it is then impossible at later calls as well. Throws std::bad_alloc.
   bool begin(int fd);
   bool active() const noexcept { return ledger_ != nullptr; }
-  /// Whether give_up() was called: send() copies bytes from then on.
+  /// Whether zero-copy sending was given up: the kernel copies the bytes of send() from then on.
   bool given_up() const noexcept { return given_up_; }
   void give_up() noexcept { given_up_ = true; }
   /// Whether a reference (a piece of memory passed to send()) has been sent only in part, so that
   /// the next send() must continue it.
   bool goes_on() const noexcept { return active() && ledger_->open(); }
-  /// Sends bytes of the current reference and returns what send(2) returns. After give_up() the
-  /// kernel copies the bytes. Sets `all_done` if the kernel has accepted the whole reference and
-  /// reads no lent memory any more.
+  /// Sends bytes of the current reference and returns what send(2) returns. If zero-copy sending
+  /// was given up (given_up()), the kernel copies the bytes. Sets `all_done` if the kernel has
+  /// accepted the whole reference and reads no lent memory any more.
   ssize_t send(int fd, std::span<const std::byte> bytes, bool& all_done) noexcept;
   /// Reads zero-copy completions from the error queue of the socket `fd`. Returns true if there
   /// were any.
@@ -52,8 +53,8 @@ class ZeroCopySender {
   /// Returns how many references were completed since the last call of take_done(). They are always
   /// the oldest ones.
   std::size_t take_done() noexcept { return ledger_->take_done(); }
-  /// Ends zero-copy sending if give_up() was called and all references are completed. Returns true
-  /// if this call has ended it.
+  /// Ends zero-copy sending if it was given up (given_up()) and all references are completed.
+  /// Returns true if this call has ended it.
   bool end_if_idle() noexcept;
   /// Records that the peer has acknowledged all bytes, so that the kernel reads no more lent
   /// memory.
