@@ -81,7 +81,8 @@ void Acceptor::receive(Greetings::iterator client) {
   hand_over(std::move(made));
 }
 
-/// Waits for more of the hello, unless it waits already.
+/// Watches the client's socket for the rest of its hello, with a time-out; no effect if it is
+/// watched already.
 void Acceptor::watch(Greetings::iterator client) {
   if (client->watched) return;
   client->timer = loop().add_time_event(settings_->handshake_timeout, [this, client] {
@@ -109,13 +110,13 @@ Answer Acceptor::welcome(Greeting& client, ConnectionPtr& made) {
                                         client.hello.descriptor(1), hello.server_ring, why);
   if (!client.made.channel) return {Answer::kRule, why.text};
   client.hello.used();
-  // Made now, since nothing may fail once the connection exists.
+  // Encodes the answer now, since nothing may fail once the connection exists.
   const std::string answer = encode(Answer{});
   forget(client);  // the connection watches the socket from now on
   auto [owner, carrier] =
       make_connection<ShmCarrier>(loop(), static_cast<const ShmType&>(type()), shared_, settings_);
   const int socket = client.made.fd.get();
-  tcp::refuse_descriptors(socket);  // those that come from now on
+  tcp::refuse_descriptors(socket);  // the client has no reason to pass any more of them
   carrier.adopt(std::move(client.made));
   made = std::move(owner);
   // An error is ignored: if the client has gone, the connection learns that from the socket.
@@ -130,7 +131,7 @@ void Acceptor::forget(Greeting& client) noexcept {
   client.watched = false;
 }
 
-/// Drops a client in a child of fork(): the parent goes on with it.
+/// Drops a client in a child of fork(): the parent continues its set-up.
 void Acceptor::leave_to_parent(Greetings::iterator client) noexcept {
   forget(*client);
   greetings_.erase(client);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The listening side of shm: the Unix socket accepts (conn/tcp), then every client has to send a
-// good hello before the accept handler gets its connection.
+// The listening side of shm. A listener of conn/tcp accepts clients on a Unix socket. Each client
+// must then send a valid hello, before the accept handler receives its connection.
 
 #include <list>
 
@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 class ShmType;
 
-/// The acceptor of a listener of shm, or of one loop.
+/// Receives the hellos of a shm listener's clients on one loop.
 class Acceptor final : public AcceptorBase {
  public:
   Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, Served served,

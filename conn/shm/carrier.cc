@@ -29,7 +29,7 @@ ShmCarrier::ShmCarrier(const ShmType& type, LoopState& shared, SettingsPtr setti
 
 const ShmType& ShmCarrier::shm_type() const noexcept { return static_cast<const ShmType&>(type()); }
 
-// --- the beginning -------------------------------------------------------------------------------
+// --- connecting ----------------------------------------------------------------------------------
 
 void ShmCarrier::connect(const Endpoint& to) {
   settings_ = shm_type().settings_for(to.options);
@@ -70,10 +70,10 @@ void ShmCarrier::adopt(Made made) {
   update_ready();
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- reading and writing -------------------------------------------------------------------------
 
 ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
-  // A child of fork() does not have the memory.
+  // A child of fork() does not have the shared memory.
   if (inherited()) return refuse(EAGAIN);
   const bool failed = state() == State::kError;
   if (shared_ == nullptr || iteration_ != shared_->iteration_number()) {
@@ -81,7 +81,8 @@ ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
     budget_ = settings_->read_budget;
   }
   Reader& reader = link_.reader();
-  // After a failure only the bytes that had come before it are read: the peer may go on writing.
+  // After a failure only the bytes that had arrived before it are read, because the peer may go on
+  // writing.
   const std::size_t n =
       reader.get(buffer, std::min(size, failed ? reader.unread() : budget_), [this] { ring(); });
   if (reader.finished()) host().peer_gone();
@@ -143,15 +144,17 @@ int ShmCarrier::shutdown_both() {
   return 0;
 }
 
-// --- events --------------------------------------------------------------------------------------
+// --- events and bells ----------------------------------------------------------------------------
 
 std::size_t ShmCarrier::run_ready() {
-  if (is_open() && !inherited()) shared_->heat(*this);  // the loop looks for what comes later
+  // Makes the loop look for news of the peer by itself.
+  if (is_open() && !inherited()) shared_->heat(*this);
   return QueuedCarrier::run_ready();
 }
 
 void ShmCarrier::interest_changed() {
-  // A connection whose join() failed for lack of memory has no list. It needs one to report that.
+  // If join() has failed for lack of memory, the connection is in no loop's list. It needs a list
+  // so that its handlers learn of the failure.
   if (shared_ == nullptr && loop() != nullptr && !closing())
     attach_list(LoopState::of(type(), *loop()).ready());
   if (is_open() && !inherited()) shared_->heat(*this);
@@ -197,7 +200,7 @@ void ShmCarrier::ring() noexcept {
   if (link_.owes_bell()) shared_->heat(*this);  // the loop tries again
 }
 
-/// Looks what the peer has done. Returns whether a handler may be due now.
+/// Reads from the shared memory what the peer has done. Returns whether a handler may be due now.
 bool ShmCarrier::look() noexcept {
   if (!is_open() || inherited()) return false;
   if (link_.owes_bell()) ring();
@@ -237,8 +240,9 @@ bool ShmCarrier::look_now() noexcept {
   return (host().wants_read() || host().wants_write()) && look();
 }
 
-/// Asks the peer to ring when what the handlers wait for has come. Returns false if it has come
-/// already, or if a bell could not be sent for lack of memory.
+/// Asks the peer to send a bell once it has done what a handler waits for. Returns false if the
+/// loop must not sleep: the peer has done it already, or an earlier bell could not be sent to the
+/// peer for lack of memory.
 bool ShmCarrier::arm() noexcept {
   if (!is_open() || inherited()) return true;
   if (link_.owes_bell()) ring();
@@ -249,8 +253,8 @@ void ShmCarrier::disarm() noexcept {
   if (is_open() && !inherited()) link_.unwish();
 }
 
-/// Asks the peer to ring, then looks once more. Returns true, and asks the peer not to ring, if
-/// what is waited for has come already.
+/// Asks the peer to send a bell once there is input (`reading`) or room for output (`writing`),
+/// then looks once more. If there is some by then, takes the request back and returns true.
 bool ShmCarrier::wish(bool reading, bool writing) noexcept {
   link_.wish(reading && !readable(), writing && !writable());
   (void)look();
@@ -266,8 +270,9 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
     if (inherited() || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
-    // unwish() below takes back what a cold connection has asked of its peer, so the loop must ask
-    // again when it makes the connection cold.
+    // A cold connection has asked its peer for a bell, and unwish() below takes that request back.
+    // So the connection becomes hot: the loop then asks the peer again before it makes the
+    // connection cold.
     shared_->heat(*this);
     if (wish(reading, !reading) || !is_open()) return true;
     if (!poll_until(link_.descriptor().get(), POLLIN, deadline)) return false;
@@ -276,7 +281,7 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   }
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- closing -------------------------------------------------------------------------------------
 
 void ShmCarrier::close() noexcept {
   abandon();
@@ -286,7 +291,7 @@ void ShmCarrier::close() noexcept {
 void ShmCarrier::abandon() noexcept {
   setup_.reset();
   (void)leave(nullptr);
-  link_.end(is_open() && !aborts());  // after a failure, too, the peer sees an error
+  link_.end(is_open() && !aborts());  // after a failure or abort() the peer sees an error
 }
 
 // --- moving to another loop ----------------------------------------------------------------------

@@ -4,7 +4,8 @@
 //
 // Its parts: Setup exists while a client connects, Link has the memory and the socket and tells the
 // facts, and the LoopState looks at the link while the connection is hot. ShmCarrier joins them and
-// decides which handlers are due, and what the peer's words and bells mean.
+// decides which handlers are due, and what follows from the peer's bells and from its changes in
+// the memory.
 
 #include <memory>
 
@@ -73,9 +74,9 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   std::unique_ptr<Setup> setup_;  // null except while connecting
   std::uint64_t iteration_ = 0;   // number of the iteration that budget_ belongs to
   std::size_t budget_ = 0;        // bytes that read() may still return in that iteration
-  bool watched_ = false;          // whether the loop watches the socket
-  bool read_ended_ = false;       // whether read() has returned 0
-  bool write_ended_ = false;      // whether shutdown() or shutdown_both() was called
+  bool watched_ = false;          // true if the loop watches the socket
+  bool read_ended_ = false;       // true if read() has returned 0
+  bool write_ended_ = false;      // true if shutdown() or shutdown_both() was called
 };
 
 }}}  // namespace conn::shm

@@ -85,7 +85,7 @@ bool is_destination(std::string_view text) noexcept {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
-// --- the server ----------------------------------------------------------------------------------
+// --- the server: which destinations it serves ----------------------------------------------------
 
 Served::Served(const Endpoint& endpoint) {
   if (!endpoint.options.has("shm-path")) return;
@@ -134,7 +134,7 @@ bool Served::has(std::string_view text) const {
   }
 }
 
-// --- the client ----------------------------------------------------------------------------------
+// --- the client: the destination of its endpoint -------------------------------------------------
 
 Destination destination_of(const Endpoint& to, const std::vector<SocketAddress>& found,
                            Failure& why) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The destination of a client whose URL is a list with shm in it: the hosts and port, or the path,
-// that the other schemes lead to. The socket of option shm-path may be that of another server, so a
-// hello names its destination, and the server compares. docs/shm.md has the rules.
+// that the other schemes lead to. The socket of option shm-path may belong to another server. So
+// the client's hello names the destination, and a server refuses a destination that it does not
+// serve. docs/shm.md has the rules.
 
 #include <cstdint>
 #include <string>
@@ -35,8 +36,9 @@ class Served {
  public:
   Served() = default;  ///< serves none
   /// Serves the addresses and port, or the path, that the endpoint has beside option shm-path; none
-  /// without that option. The hosts are numeric. The network namespace is that of the calling
-  /// thread. A path must be listened on already. Throws std::bad_alloc.
+  /// without that option. The hosts must be numeric. The network namespace is that of the calling
+  /// thread. If the endpoint has a path, the server must listen on it already, since the socket's
+  /// file is part of the destination. Throws std::bad_alloc.
   explicit Served(const Endpoint& endpoint);
 
   /// Returns why a client with this destination is refused; empty if it is not. A client without a
@@ -47,13 +49,14 @@ class Served {
   bool has(std::string_view text) const;
 
   Destination own_;
-  std::vector<std::string> hosts_;  // of own_, each as in a URL
-  std::string port_;                // ":6379"; of a path empty
+  std::vector<std::string> hosts_;  // the hosts of own_, each as in a URL
+  std::string port_;                // ":6379"; "" if own_ is a path
 };
 
 /// Returns the destination of a client's endpoint: its path, or those of the `found` addresses of
-/// its hosts that belong to this machine. If there is none, the text is empty and `why` says why;
-/// without any address, `why` is left as it is if it is a failure. Throws std::bad_alloc.
+/// its hosts that belong to this machine. If there is none, the text is empty and `why` is set to
+/// the reason. If there are no addresses at all, a failure that is already in `why` (of the
+/// look-up) is kept as the reason. Throws std::bad_alloc.
 Destination destination_of(const Endpoint& to, const std::vector<SocketAddress>& found,
                            Failure& why);
 

@@ -11,7 +11,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-/// Makes a listener of one loop. `open` opens its socket, for a handler of pending connections.
+/// Makes a listener on one loop. `open` opens its listening socket, which passes pending
+/// connections to the handler that `open` is given.
 template <class Open>
 ListenerPtr listen_with(const ShmType& type, ae::EventLoop& loop, SettingsPtr settings,
                         Served served, AcceptHandler accepted, Open open) {

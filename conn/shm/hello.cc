@@ -20,7 +20,8 @@ constexpr std::uint32_t kLayout =
 // Offsets of the fields of a message, in bytes.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
                       kDevice = 32, kInode = 40, kHelloText = 48;
-// Features in kMust: the text of the hello is a destination, which the server must compare.
+// A feature in the field kMust: the text of the hello is a destination, which the server must
+// check.
 constexpr std::uint32_t kHasDestination = 1;
 constexpr std::size_t kStatus = 12, kRetryAfter = 20, kAnswerText = 24;
 
@@ -130,7 +131,8 @@ bool Receipt::keep(const tcp::Passed& passed) noexcept {
   bool all = true;
   for (std::size_t i = 0; i < passed.count; ++i) {
     const int fd = passed.descriptors[i];
-    // Only memory has seals. F_GET_SEALS calls no file system, which could be the peer's own.
+    // Only a memfd has seals. F_GET_SEALS calls no file system; one of the peer's own could block
+    // this thread.
     if (count_ < memories_.size() && fcntl(fd, F_GET_SEALS) >= 0) {
       memories_[count_++] = tcp::Fd(fd);
     } else {

@@ -53,8 +53,8 @@ Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello);
 bool decode(std::string_view message, Answer& answer);
 
 /// Receives one message from a socket, in as many pieces as it comes, and owns the descriptors that
-/// come with it. Descriptors that are no memory, or too many, are left in the socket or closed by
-/// another thread.
+/// come with it. Descriptors that are not memory, or are too many, are left in the socket or closed
+/// by another thread.
 class Receipt {
  public:
   Receipt() = default;
@@ -68,7 +68,7 @@ class Receipt {
     kDone,          ///< message() is complete
     kEnded,         ///< the peer has closed its socket
     kForeign,       ///< the bytes or descriptors are not those of this protocol
-    kNoDescriptors  ///< this process had no room for a descriptor
+    kNoDescriptors  ///< this process has no free descriptor
   };
   Step receive(int socket) noexcept;
   std::string_view message() const noexcept { return {bytes_.data(), size_}; }

@@ -28,8 +28,9 @@ class Link final : public tcp::ConnectedSocket {
   /// stream, else an error. In a child of fork() only closes the socket: the peer is not told.
   void end(bool properly) noexcept;
 
-  // Before set(), only the facts may be asked. A child of fork() does not have the memory: it may
-  // ask the facts, and the functions up to lost(), which use what this process knew before fork().
+  // Before set(), only the functions of CarrierFacts may be called. A child of fork() does not have
+  // the memory: of the functions below it may call only those up to lost(), which return what this
+  // process knew before fork().
 
   Reader& reader() const noexcept { return channel_->reader; }
   Writer& writer() const noexcept { return channel_->writer; }
@@ -51,17 +52,18 @@ class Link final : public tcp::ConnectedSocket {
   /// Names the rule that the peer has broken; null: none.
   const char* broken() const noexcept;
 
-  /// Sends a bell to wake the peer. Returns whether it was sent. If the socket's buffer is full, it
-  /// is not: the peer has not read the earlier bells yet, and wakes because of these.
+  /// Sends a bell to wake the peer. Returns whether it was sent. If the socket's buffer is full, no
+  /// bell is sent: the peer has not read the earlier bells yet, and will wake because of them.
   bool ring() noexcept;
   /// Whether the last bell could not be sent because the kernel had no memory: call ring() again.
   bool owes_bell() const noexcept { return owes_bell_; }
   /// Reads bells from the socket, and notes whether the peer has closed it (ended()). Returns the
   /// number of bells read.
   std::size_t take_bells() noexcept;
-  /// Asks the peer to ring when there is something to read, or room. look() must follow.
+  /// Asks the peer to send a bell once there is something to read (`reading`) or room to write
+  /// (`writing`). look() must follow, since that may be the case already.
   void wish(bool reading, bool writing) noexcept;
-  /// Asks the peer not to ring.
+  /// Takes back what wish() has asked of the peer.
   void unwish() noexcept;
 
   std::optional<bool> is_local() const override { return true; }
@@ -76,7 +78,7 @@ class Link final : public tcp::ConnectedSocket {
   ae::MadeHere made_here_;
   bool ended_ = false;
   bool owes_bell_ = false;
-  bool sends_descriptors_ = false;  // whether descriptors came among the peer's bells
+  bool sends_descriptors_ = false;  // true if descriptors came among the peer's bells
 };
 
 }}}  // namespace conn::shm

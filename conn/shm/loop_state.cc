@@ -12,9 +12,9 @@ namespace {
 
 // Most connections that one iteration looks at; the others follow in the next iterations.
 constexpr std::size_t kLooks = 64;
-// In a loop that does not sleep, because it is busy or spins, it goes on looking at all connections
-// while these are no more than kFew. If there are more, those become cold (loop_state.h) that had
-// no news in the last kMostIdle looks.
+// A busy loop, which does not sleep, keeps looking at all hot connections if they are at most kFew.
+// If they are more, each connection that had no news in kMostIdle successive looks becomes cold
+// (loop_state.h).
 constexpr std::size_t kFew = 16;
 constexpr unsigned kMostIdle = 16;
 
@@ -62,8 +62,8 @@ void LoopState::cool(HotItem& item) noexcept {
   item.place_ = HotItem::kCold;
 }
 
-/// Looks at up to kLooks hot connections, in turn. With `may_cool`, those that had no news in
-/// kMostIdle looks become cold (loop_state.h).
+/// Looks at up to kLooks hot connections, in turn. With `may_cool`, each of them that had no news
+/// in kMostIdle successive looks becomes cold (loop_state.h).
 void LoopState::look_at_some(bool may_cool) noexcept {
   for (std::size_t looks = std::min(hot_.size(), kLooks); looks != 0 && !hot_.empty(); --looks) {
     if (next_ >= hot_.size()) next_ = 0;

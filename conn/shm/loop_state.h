@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What shm keeps for one loop. A connection is hot while the loop looks at its words by itself, in
-// every iteration and while it spins. Before the loop sleeps, each hot connection asks its peer to
-// ring (arm()); once the loop is awake they all take that back (disarm()), so that one bell is
-// enough for many peers. A connection without news becomes cold after some iterations: its peer
-// has to ring, and it costs nothing until that happens.
+// What shm keeps for one loop. A connection is hot while the loop itself looks for its peer's
+// changes in the shared memory, in every iteration and while it spins. Before the loop sleeps, each
+// hot connection asks its peer to send a bell when it has news (arm()). The first bell wakes the
+// loop, and all hot connections take their requests back (disarm()), so that other peers need not
+// send theirs. A connection without news becomes cold after some iterations: its peer has to send a
+// bell, and the connection costs nothing until then.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,14 +19,15 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
-/// A connection, as the loop sees it.
+/// A connection whose shared memory the loop can look at.
 class HotItem {
  public:
   /// Looks for news without a system call; returns whether there are any. Runs no handler.
   virtual bool look_now() noexcept = 0;
-  /// Asks the peer to ring, then looks once more. Returns false if that found news.
+  /// Asks the peer to send a bell when it has news, then looks once more. Returns false if that
+  /// found news.
   virtual bool arm() noexcept = 0;
-  /// Asks the peer not to ring.
+  /// Takes back what arm() has asked of the peer.
   virtual void disarm() noexcept = 0;
 
  protected:
@@ -65,10 +67,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   }
   /// Makes the item hot: the loop looks at it in each iteration, without a system call.
   void heat(HotItem& item) noexcept;
-  /// Tells the hot connections that the loop is awake: they ask their peers not to ring.
+  /// Calls disarm() of the hot connections, because the loop is awake; no effect if arm() was not
+  /// called.
   void wake() noexcept;
-  /// Makes the item cold: the loop does not look at it any more. Does not ask its peer to ring;
-  /// that is arm().
+  /// Makes the item cold: the loop does not look at it any more. To be called only after arm() has
+  /// asked the peer to send a bell, or when the loop stops watching the connection.
   void cool(HotItem& item) noexcept;
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
@@ -89,7 +92,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<HotItem*> hot_;
   std::size_t users_ = 0, next_ = 0;  // number of connections; index of the next one to look at
   std::uint64_t iteration_ = 1;
-  bool armed_ = false;  // whether hot connections have asked their peers to ring
+  bool armed_ = false;  // true if hot connections have asked their peers to ring
   ae::Spin spin_;
 };
 

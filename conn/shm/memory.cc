@@ -33,7 +33,7 @@ Failure seal_failure() {
   return failed("seal shared memory");
 }
 
-/// Makes a memory whose pages all exist, so that nobody gets SIGBUS when they are touched.
+/// Makes a memory whose pages all exist, so that access to them never raises SIGBUS.
 Fd make_memory(std::size_t size, Failure& why) {
   rlimit limit{};
   // The kernel would not just refuse a larger file: it would kill the process with SIGXFSZ.
@@ -138,7 +138,7 @@ ChannelPtr accept_memories(const Fd& client, std::size_t client_ring, const Fd& 
   Mapping mine = Mapping::of(server.get(), server_ring, true);
   if (!theirs || !mine)
     why = failed("map shared memory");
-  else if (!seal(server.get(), kSealAll))  // also if the client has forbidden further seals
+  else if (!seal(server.get(), kSealAll))  // fails also if the client has forbidden further seals
     why = seal_failure();
   else
     why = check_pages(server, kPage + server_ring);

@@ -64,7 +64,8 @@ class Channel {
 };
 using ChannelPtr = std::unique_ptr<Channel>;
 
-/// What a client offers: the descriptors go to the server, the channel stays.
+/// What a client makes for a new connection: it sends the descriptors to the server and keeps the
+/// channel.
 struct Offer {
   Fd client, server;  ///< memory that the client writes, and memory that the server writes
   ChannelPtr channel;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One connection's shared memory: a ring of bytes in each direction, each with a page of words in
-// front of it. Both are written by the ring's writer alone; the other process can only read them.
-// This header knows no descriptor and no loop. A bell is a function of the caller that wakes the
-// peer.
+// One connection's shared memory: a ring of bytes in each direction, each with a page of words
+// (control fields) in front of it. Both are written by the ring's writer alone; the other process
+// can only read them. This header knows no descriptor and no loop. A bell is a function of the
+// caller that wakes the peer.
 //
 // The peer is not trusted: each of its words is read once and checked, positions are kept outside
 // of the shared memory, and nothing is read back from it. Once a word breaks a rule, broken() names
@@ -64,7 +64,8 @@ class Wish {
     if (stands_) word.store(0, std::memory_order_relaxed);
     stands_ = false;
   }
-  std::uint64_t count() const noexcept { return count_; }  ///< how often it was made, or a few more
+  /// Number of requests made, or a few more.
+  std::uint64_t count() const noexcept { return count_; }
 
  private:
   std::uint64_t count_ = 0;  // its lower half is the number of the wish
@@ -227,8 +228,9 @@ class BasicReader {
     mine_.head.store(head_, std::memory_order_seq_cst);
     const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
     if (wish == 0 || wish == rung_) return;
-    // If the peer has stored a new wish and `room_at` since then, it sees this head when it looks
-    // after that, or its new number is met by the next call.
+    // The peer may have stored a new wish and a new `room_at` since the load above. Then either the
+    // peer sees this head when it looks after that, or the next call of this function finds the new
+    // wish.
     const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
     if (static_cast<std::int64_t>(head_ - at) < 0) return;
     rung_ = wish;

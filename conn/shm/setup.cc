@@ -141,7 +141,7 @@ bool Setup::greet(tcp::Dialed result) {
   const std::string hello = encode(Hello{settings_->ring, settings_->ring, destination_});
   const int err = send_message(made_.fd.get(), hello, memories.data(), memories.size());
   if (err == 0) return false;
-  // A server that has closed the socket may have said why before.
+  // EPIPE: the server has closed the socket, but may have sent an answer with the reason before.
   return (err == EPIPE && receive_answer()) || fail(err, "send the hello");
 }
 
@@ -166,7 +166,7 @@ bool Setup::receive_answer() {
   return true;
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the result ----------------------------------------------------------------------------------
 
 bool Setup::out_of_time() {
   if (resolution_) return fail(ETIMEDOUT, "the lookup takes too long");

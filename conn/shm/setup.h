@@ -34,7 +34,7 @@ class Setup {
   /// For a client of `type`, with the settings for the endpoint `to`. `type` must outlive this
   /// object. Throws std::bad_alloc.
   Setup(const ShmType& type, SettingsPtr settings, const Endpoint& to);
-  /// Gives the set-up up.
+  /// Cancels the set-up if it is not over.
   ~Setup();
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
@@ -68,14 +68,14 @@ class Setup {
   const Endpoint to_, socket_;  // what the URL names, and the socket of shm
   ae::EventLoop* loop_ = nullptr;
   Done done_;
-  ae::TimerId timer_ = 0;  // ends the set-up, in whatever step it is then
+  ae::TimerId timer_ = 0;  // timer of option connect-timeout, for all steps together; 0: not set
   std::size_t host_ = 0;   // index in to_.hosts of the next host to resolve
   std::unique_ptr<Resolution> resolution_;
   std::vector<SocketAddress> found_;
   Destination destination_;
   std::unique_ptr<tcp::Dial> dial_;
   Made made_;
-  Fd server_memory_;  // which the server must have sealed when it answers
+  Fd server_memory_;  // memory that the server writes, and must have sealed when it answers
   Receipt answer_;
   bool watched_ = false;
   ae::MadeHere made_here_;
