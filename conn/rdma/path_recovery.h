@@ -111,8 +111,7 @@ class PathRecovery final : public HelloExchange, private SessionTable::User {
   // --- the loss of the path, and the new path ----------------------------------------------------
   /// Stops the queue pair and schedules reap(), which then leaves the path. Adds the peer's address
   /// to `failure`. Returns false if the connection cannot continue over another path: there is no
-  /// session, it was not handed over to the program yet, it is being aborted, its stream has
-  /// failed, or too many connections have no path.
+  /// session, it is being aborted, its stream has failed, or too many connections have no path.
   bool lose_path(Failure& failure) noexcept;
   /// Call instead of lose_path() while lost() is true: the attempt to find a new path has failed.
   /// It may be called from a function of `setup`, which is therefore destroyed later.

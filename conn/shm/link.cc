@@ -83,9 +83,11 @@ std::vector<std::pair<std::string, std::string>> Link::info() const {
   tcp::add_credentials(socket, facts);
   facts.emplace_back("ring-in", std::to_string(reader().size()));
   facts.emplace_back("ring-out", std::to_string(writer().size()));
-  facts.emplace_back("unsent", std::to_string(writer().unread()));
-  facts.emplace_back("unread", std::to_string(reader().unread()));
-  facts.emplace_back("room", std::to_string(writer().room()));
+  if (!made_here_.inherited()) {  // a child of fork() does not have the shared memory
+    facts.emplace_back("unsent", std::to_string(writer().unread()));
+    facts.emplace_back("unread", std::to_string(reader().unread()));
+    facts.emplace_back("room", std::to_string(writer().room()));
+  }
   facts.emplace_back("bells-sent", std::to_string(sent_));
   facts.emplace_back("bells-had", std::to_string(had_));
   return facts;

@@ -367,3 +367,30 @@ TEST_CASE("fork: what waited before it is sent by the parent alone, though a chi
     while (!in_time()) REQUIRE(++attempts <= 10);
   }
 }
+
+TEST_CASE("fork: a child may ask for every fact of its parent's connections",
+          "[conformance][fork]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const bool goes_on = GENERATE(false, true);
+    CAPTURE(goes_on);
+    const auto scene = std::make_unique<Scene>(transport);
+    const int status = in_child([&] {
+      if (goes_on) after_fork(*scene);
+      std::size_t facts = 0;
+      for (const Connection* each :
+           {scene->client.get(), scene->server.get(), scene->full.get(), scene->sends.get(),
+            scene->full_peer.get(), scene->closing_peer.get(), scene->connecting.get()}) {
+        sockaddr_storage address;
+        facts += each->info().size() + each->path().size() + each->last_error().size() +
+                 each->why_ended().text.size() + each->local_address().size() +
+                 each->peer_address().size() + each->local_sockaddr(address) +
+                 each->peer_sockaddr(address) + each->peer_certificate().size() +
+                 each->peer_user().size() + each->is_local().has_value() +
+                 each->peer_credentials().has_value() + static_cast<std::size_t>(each->fd() + 1);
+      }
+      (void)scene->registry.require(scene->type.name()).statistics(scene->loop);
+      return facts != 0 ? 0 : 1;
+    });
+    CHECK(status == 0);
+  }
+}
