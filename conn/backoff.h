@@ -15,9 +15,9 @@ namespace conn { inline namespace AECONN_ABI {
 /// Computes the pauses between the connection attempts of one client.
 class AECONN_API Backoff {
  public:
-  /// The first pause is at most `first`. The limit of each later one is twice the previous limit,
-  /// up to `most`. Each pause is chosen at random between half of its limit and its limit; `seed`
-  /// starts the random numbers.
+  /// Each pause has a limit: `first` for the first pause, then twice the previous limit, but never
+  /// more than `most`. Each pause is chosen at random between half of its limit and its limit;
+  /// `seed` starts the random numbers.
   Backoff(ae::Duration first, ae::Duration most, std::uint64_t seed);
 
   /// Returns the pause to make after one more failed attempt. `asked` is the time for which the
@@ -25,8 +25,8 @@ class AECONN_API Backoff {
   /// longer than the pause would be, the pause is between `asked` and one and a half times `asked`,
   /// because many clients may have been asked the same.
   ae::Duration next(ae::Duration asked = ae::Duration::zero());
-  /// Restarts the growth of the pauses: the next pause is as short as a client's first one. To be
-  /// called after a successful attempt.
+  /// Restarts the growth of the pauses: the next pause is as short as a client's first one. Call it
+  /// after a successful attempt.
   void reset() noexcept { limit_ = first_; }
 
  private:

@@ -32,7 +32,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// A function called when an event occurs. Its argument is the connection that it was set on.
   using Handler = std::function<void(Connection&)>;
 
-  // --- set-up ------------------------------------------------------------------------------------
+  // --- connecting --------------------------------------------------------------------------------
   /// Connects a connection that is in state kNone: tries every address that `to` resolves to,
   /// within option connect-timeout (5 s). `done` runs exactly once, from the loop, in state
   /// kConnected or kError; close() cancels it. In other states nothing happens and `done` never
@@ -40,11 +40,12 @@ class AECONN_API Connection : public ConnectionFacts {
   /// `done` does not run.
   void connect(const Endpoint& to, Handler done);
   /// Connects like connect(), but blocks until the attempt has ended, at most for `timeout`.
-  /// Returns whether the connection is established. If not, last_error() has the reason, except
-  /// that errno is EISCONN or EALREADY if the connection was not in state kNone.
+  /// Returns whether the attempt succeeded; if not, errno and last_error() say why. Outside state
+  /// kNone it does nothing and returns false with EISCONN (connected) or EALREADY (connecting).
+  /// Throws like connect().
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
 
-  // --- data --------------------------------------------------------------------------------------
+  // --- reading and writing -----------------------------------------------------------------------
   /// Reads like read(2). Returns the number of bytes; 0 at end of stream, after the last byte; or
   /// -1 with errno (EAGAIN: no data now). If `size` is 0, returns 0. Data that arrived before a
   /// failure is returned before the failure.
@@ -68,23 +69,23 @@ class AECONN_API Connection : public ConnectionFacts {
   /// View in conn/in_place.h. If fewer than `together` bytes have arrived, the read handler runs
   /// again when more arrive.
   View peek(std::size_t together = 1);
-  void consume(std::size_t size) noexcept;  ///< marks `size` bytes that peek() showed as read
+  void consume(std::size_t size) noexcept;  ///< discards the first `size` bytes that peek() showed
   /// Returns a buffer for at least `size` bytes of output (at most kMaxContiguous). Returns an
   /// empty span with errno on failure; EAGAIN if no buffer is available now, EPIPE after
-  /// shutdown(). The caller owns it until commit() or close(); until then write() fails with EBUSY.
+  /// shutdown(). Until commit() or close() the caller may fill it, and write() fails with EBUSY.
   std::span<std::byte> reserve(std::size_t size);
-  /// Writes the first `size` bytes of the buffer that reserve() returned (all of it if it is
-  /// smaller), like write() but never fewer; 0 returns the buffer unused. Data committed in one
-  /// iteration is sent together at the end of the iteration, or by flush().
+  /// Writes the first `size` bytes of the buffer that reserve() returned, at most all of it. Unlike
+  /// write(), it accepts all of them. 0 returns the buffer unused. Data committed in one iteration
+  /// is sent together at the end of the iteration, or by flush().
   void commit(std::size_t size) noexcept;
   /// Writes like write(), but directly from the caller's memory, which belongs to the library until
   /// Outgoing::release is called. Accepts all bytes, or none and returns -1 with EAGAIN or EPIPE.
   ssize_t send(const Outgoing& bytes);
 
   // --- handlers ----------------------------------------------------------------------------------
-  /// Sets the handler that runs while there is something to read; null removes it. A handler that
-  /// replaces itself takes effect with the next call. Throws std::bad_alloc, and sets no handler,
-  /// if it is the first and there is no memory to watch the connection.
+  /// Sets the handler that runs while there is something to read; null removes it. If it replaces
+  /// itself, the new handler runs from the next call on. Throws std::bad_alloc, with no handler
+  /// set, if there is no memory to watch the connection.
   void set_read_handler(Handler handler);
   /// Sets the handler that runs while the connection accepts data; null removes it. Throws like
   /// set_read_handler(). `barrier`: whether it runs before the read handler if both are due.
@@ -95,16 +96,16 @@ class AECONN_API Connection : public ConnectionFacts {
   /// in the next iteration. With CloseOn::kFailure it runs only after a failure, including a
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Sets a handler that runs, from the loop, after the path was lost and after the connection has
-  /// found another one; info() has "path-state". Only rdma with resume=yes survives a lost path.
+  /// Sets a handler that runs, from the loop, after the path was lost and after another one was
+  /// found; see "path-state" in info(). Only rdma with resume=yes survives a lost path.
   void set_path_handler(Handler handler);
   void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
 
-  // --- the end -----------------------------------------------------------------------------------
+  // --- closing -----------------------------------------------------------------------------------
   /// Half-closes the connection: the peer receives everything written, then end of stream. Reading
-  /// continues. Returns 0, or -1 with errno (EOPNOTSUPP if transport or peer cannot).
+  /// continues. Returns 0, or -1 with errno (EOPNOTSUPP: transport or peer cannot do it).
   int shutdown();
   /// Ends both directions, on every transport: the peer receives everything written, then end of
   /// stream. From now on read() returns end of stream (the read handler runs for it); unread and
@@ -112,9 +113,8 @@ class AECONN_API Connection : public ConnectionFacts {
   /// output is still pending). Returns 0, or -1 with errno ENOTCONN.
   int shutdown_both();
   /// Closes gracefully and releases ownership: no further handlers run; do not use the object
-  /// afterwards. Bytes accepted by write() are still delivered, for at most the time of option
-  /// linger (option end-linger if the loop ends), which never blocks the loop. Safe inside any
-  /// handler.
+  /// afterwards. The loop still delivers bytes that write() has accepted, without blocking, for at
+  /// most the time of option linger (end-linger if the loop ends). Safe inside any handler.
   void close() noexcept;
   /// Closes like close(), but delivers nothing more. With Capabilities::reset the peer's read()
   /// fails with ECONNRESET after the data that had already arrived; for other transports see
@@ -136,9 +136,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// most `timeout`. Returns size, or -1 with errno. A time-out that expires after all bytes have
   /// been accepted is not a failure.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
-  /// Reads a line of text up to a newline; the newline and a carriage return before it are removed,
-  /// and the text is NUL-terminated. Returns the length of the text; -1 with errno: EMSGSIZE if
-  /// size-1 bytes contain no newline, ECONNRESET if the stream ended first.
+  /// Reads a line of text within `timeout`; removes the newline and a carriage return before it,
+  /// and NUL-terminates the text. Returns the length of the text; -1 with errno: EMSGSIZE if size-1
+  /// bytes contain no newline, ECONNRESET if the stream ended first.
   ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
 
   // --- moving to another loop --------------------------------------------------------------------
@@ -149,8 +149,8 @@ class AECONN_API Connection : public ConnectionFacts {
   bool rebind(ae::EventLoop& loop);
   /// Moves the connection like rebind(), in two steps, if the new loop is not known yet: leave() on
   /// the old loop's thread, join() on the new one's. Between them only join() and close() may be
-  /// called; close() then acts as it does at the end of a loop. join() returns false with errno
-  /// ENOMEM if the connection failed in that step.
+  /// called; close() then destroys the connection at once. join() returns false with errno ENOMEM
+  /// if the connection has failed in that step.
   bool leave();
   bool join(ae::EventLoop& loop);       ///< completes the move to a new loop that leave() began
   void* private_data() const noexcept;  ///< the pointer that set_private_data() stored, or null
@@ -162,7 +162,7 @@ class AECONN_API Connection : public ConnectionFacts {
 
 /// The deleter of ConnectionPtr.
 struct ConnectionCloser {
-  void operator()(Connection* it) const noexcept { it->close(); }  ///< closes it gracefully
+  void operator()(Connection* it) const noexcept { it->close(); }  ///< closes `*it` gracefully
 };
 /// An owning pointer to a connection, which it closes gracefully when it is destroyed.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;

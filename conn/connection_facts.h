@@ -60,13 +60,13 @@ class AECONN_API ConnectionFacts {
   /// alone.
   std::size_t peer_sockaddr(sockaddr_storage& to) const noexcept;
   std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown
-  /// The way to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
+  /// The path to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
   /// connection was never established.
   std::string path() const;
   /// Details about the connection for logs, as pairs of a name and a value.
   std::vector<std::pair<std::string, std::string>> info() const;
   std::string peer_certificate() const;  ///< the peer's certificate in PEM format; "": none
-  /// The peer's user as option peer-user has determined it; "": none.
+  /// The user name of the peer, which option peer-user has determined; "": none.
   std::string peer_user() const;
   /// The process at the other end. Known only over Unix sockets and shm, while they are open;
   /// otherwise no value.

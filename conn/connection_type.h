@@ -78,8 +78,8 @@ class AECONN_API ConnectionType {
   /// options then reads no file, but configure() and reload=auto do. The type keeps what was read
   /// until it is destroyed, as if a listener used it: once these files cannot be read any more,
   /// each configure() of the type throws, even if nothing listens on `endpoint`; and statistic
-  /// certificates_end counts the certificates in them. Throws Error like listen(). Any thread for
-  /// types of tls.
+  /// certificates_end counts the certificates in them. Throws Error like listen(). For types of tls
+  /// it may be called on any thread.
   void prepare(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
@@ -115,8 +115,8 @@ class AECONN_API ConnectionType {
   [[nodiscard]] std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                         std::span<std::byte> bytes) const;
 
-  /// Whether there is work that no descriptor announces (like Redis's function of this name). For
-  /// hosts that poll for such work themselves; on an ae::EventLoop it is a source and runs
+  /// Whether there is work on `loop` that no descriptor announces (like Redis's function of this
+  /// name). For programs that poll for such work themselves; an ae::EventLoop polls for it
   /// automatically.
   bool has_pending_data(ae::EventLoop& loop) const;
   /// Runs handlers for the data that has_pending_data() announces. Returns how many handlers ran.

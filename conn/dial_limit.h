@@ -16,8 +16,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Limits how many connection attempts are in progress at once: a number of places, and a queue of
-/// clients that wait for a place. Thread-safe.
+/// Limits how many connection attempts are in progress at once. Each attempt needs a place, which
+/// is the permission to connect; a client that gets none waits in a queue. Thread-safe.
 class AECONN_API DialLimit {
  public:
   /// Creates a limit of `most` simultaneous connection attempts; 0 means 1.
@@ -28,33 +28,37 @@ class AECONN_API DialLimit {
   /// process.
   static DialLimit& of_process();
 
-  /// A client's place, or its position in the queue for a place. Use and destroy it on the client's
-  /// loop's thread. The DialLimit must outlive it.
+  /// A client's permission to connect, or its position in the queue for one. Use and destroy it on
+  /// the thread of the client's loop. The DialLimit must outlive it.
   class Place;
   /// Owns a client's Place; destroying it frees the place, or takes the client out of the queue.
   using PlacePtr = std::unique_ptr<Place>;
-  /// Requests a place; to be called on the loop's thread. If there is none, the result waits in the
-  /// queue, and `granted` runs from the loop when it gets one. That may be at once, so that holds()
-  /// is true already and `granted` runs nevertheless. Places are granted in the order of the
-  /// enter() calls.
+  /// Requests a place for a client of `loop`; call it on that loop's thread. If a place is free,
+  /// the client has it when this function returns (Place::holds() is true), and `granted` is not
+  /// called. Otherwise the client waits in the queue, and `granted` runs from the loop once the
+  /// client has a place. Another thread may free a place before the caller calls holds(): holds()
+  /// is then true, and `granted` runs nevertheless. Places are granted in the order of the enter()
+  /// calls.
   [[nodiscard]] PlacePtr enter(ae::EventLoop& loop, std::function<void()> granted);
 
-  /// Changes how many connection attempts may be in progress at once. Clients that already have a
-  /// place keep it. Thread-safe.
+  /// Changes how many connection attempts may be in progress at once. Connection attempts that are
+  /// already in progress continue. Thread-safe.
   void set_most(std::size_t most);
-  /// Number of connection attempts of this process that hold a place now; any thread. In a child of
-  /// fork() the number begins at 0: the parent's attempts do not count.
+  /// Number of clients of this process that have a place now; may be called on any thread. In a
+  /// child of fork() the number begins at 0: the parent's attempts do not count.
   std::size_t taken() const;
-  /// Number of clients that wait in the queue for a place; any thread.
+  /// Number of clients that wait in the queue for a place; may be called on any thread.
   std::size_t waiting() const;
 
  private:
   struct Entry {
     ae::Poster poster;
-    // The client's callback for its place; called and destroyed on the loop's thread.
+    // Called when the client gets its place; called and destroyed on the loop's thread.
     std::function<void()> granted;
-    bool holds = false;  // whether the client has a place; guarded by the DialLimit's mutex
-    ae::MadeHere made_here;  // tells whether the place belongs to the parent of this process
+    // Whether the client has a place, as opposed to waiting for one; guarded by mutex_.
+    bool holds = false;
+    // Says whether the parent of this process (before fork()) created this entry.
+    ae::MadeHere made_here;
   };
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;
@@ -66,8 +70,8 @@ class AECONN_API DialLimit {
   std::deque<std::shared_ptr<Entry>> line_;
 };
 
-/// One client's place, or its position in the queue for a place. It lasts from enter() until this
-/// object is destroyed.
+/// One client's permission to connect (its place), or its position in the queue for a place. It
+/// begins with enter() and ends when this object is destroyed.
 class DialLimit::Place {
  public:
   /// Called by DialLimit::enter(), which programs use instead of this constructor.

@@ -3,7 +3,7 @@
 // Endpoint: where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379,
 // unix:///run/kv, `unix:@kv`, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
 // list of schemes, the preferred one first, names one place that several transports can reach:
-// rdma|tcp://10.0.0.1:6379. shm in a list has a path of its own, which is an option:
+// rdma|tcp://10.0.0.1:6379. In a list that contains shm, an option names the path that shm uses:
 // shm|tcp://10.0.0.1:6379?shm-path=/run/kv.shm. Any byte of a path, an option or a host, and the
 // commas between hosts, may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and
 // '%' itself must be written so.
@@ -20,8 +20,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// Whether URLs of this scheme always have a path instead of hosts and a port. True for unix, shm,
 /// tls over these, and lists of only such schemes; false for a list of shm and schemes that have
-/// hosts. A URL of another scheme has a path if that follows `//` at once, as in pipe:///run/kv;
-/// check() decides whether its transport takes it.
+/// hosts. A URL of another scheme has a path if the path follows `//` immediately, as in
+/// pipe:///run/kv; check() decides whether its transport takes it.
 AECONN_API bool carries_path(std::string_view scheme) noexcept;
 
 /// The parts of a URL: scheme, hosts, port or path, and options.

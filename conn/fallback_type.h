@@ -48,7 +48,7 @@ class AECONN_API FallbackType final : public Transport {
   /// there is none.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
-  /// Prepares each scheme of the list that is available.
+  /// Calls ConnectionType::prepare() of each scheme of the list that is available.
   void prepare(const Endpoint& endpoint) const override;
   /// Listens on all available schemes. Throws Error if none is available; if only some are,
   /// Listener::not_served() reports the others. For port 0 all schemes use the same port.
@@ -86,12 +86,13 @@ class AECONN_API FallbackType final : public Transport {
   /// Returns the fallback-delay and the connect-timeout for `endpoint`: the values of its options,
   /// or else the defaults of this type. Throws Error if a value is invalid.
   Times times(const Endpoint& endpoint) const;
-  /// Calls `open` for each available scheme with the endpoint to listen on; it returns the
-  /// addresses that are listened on. For port 0, the port that the first call returns is passed to
-  /// the others. If that port is not free for all schemes, calls `close` to undo the calls, and
-  /// starts again. A scheme with a socket of its own (shm with shm-path) comes last: `open` gets
-  /// the addresses that the other schemes listen on, and is not called if there are none. Returns
-  /// the schemes for which `open` was not called or threw Error; throws Error if these are all.
+  /// Calls `open` for each available scheme with the endpoint to listen on; `open` returns the
+  /// addresses on which it listens. For port 0, the port that the first call returns is passed to
+  /// the others. If that port is not free for all schemes, calls `close`, which must undo all calls
+  /// of `open`, and starts again. A scheme with a socket of its own (shm with shm-path) comes last:
+  /// `open` gets the addresses that the other schemes listen on, and is not called if there are
+  /// none. Returns the schemes for which `open` was not called or threw Error; throws Error if no
+  /// scheme is left.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
       const std::function<std::vector<Endpoint>(const Candidate&, const Endpoint&)>& open,

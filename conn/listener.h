@@ -16,8 +16,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A function called with each new connection once it is ready for data. To refuse the connection,
-/// it destroys it.
+/// A function called with each new connection once it is ready for data. To refuse a connection,
+/// the function destroys it.
 using AcceptHandler = std::function<void(ConnectionPtr)>;
 /// A function called when a peer's attempt to connect to a listener was refused or failed. The text
 /// of the `Failure` is a sentence that names the peer.
@@ -42,12 +42,12 @@ class AECONN_API Listener {
   /// pause() or resume() have no effect.
   virtual void pause() = 0;
   virtual void resume() = 0;  ///< starts accepting again after pause(); no effect if not paused
-  /// Sets a handler that is called for each pending connection beyond max-connections, and for each
-  /// failed TLS handshake, reload or PROXY header. Null removes it. It may do what an accept
-  /// handler may do.
+  /// Sets a handler that is called for each pending connection beyond max-connections, each failed
+  /// TLS handshake, each failed reload of TLS files, and each invalid PROXY header. Null removes
+  /// the handler. The handler may do whatever an accept handler may do.
   virtual void on_refused(const RefusedHandler&) {}
-  /// Returns, for a list of schemes, those on which it could not listen, each with the reason; a
-  /// program should report them once. Empty for a single scheme.
+  /// For a list of schemes, returns those schemes for which listening failed, each with the reason;
+  /// a program should report them once. Empty for a single scheme.
   virtual std::vector<Skipped> not_served() const { return {}; }
 };
 

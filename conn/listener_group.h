@@ -44,8 +44,9 @@ class AECONN_API ListenerGroup final : public Listener {
   /// Called by listen() for a list of schemes, with one GroupCore for each available scheme.
   ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
                 std::vector<Skipped> not_served);
-  /// Stops and destroys all accept handlers. If called on the thread of one of the loops, this is
-  /// complete for that loop on return, and for the others soon after.
+  /// Stops listening, and destroys the accept handlers of all loops. If it runs on the thread of
+  /// one of the loops, this is complete for that loop on return, and for the other loops soon
+  /// after.
   ~ListenerGroup() override;
 
   /// The transport whose connections the group accepts.
@@ -94,9 +95,9 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
                                                  const Endpoint& endpoint,
                                                  const MakeAcceptHandler& make,
                                                  Spread spread = Spread::fewest());
-/// Takes a socket that is already listening (see ConnectionType::adopt_listener()) and serves it
-/// with all loops. Supports every spread except Spread::kernel(), which needs one socket for each
-/// loop.
+/// Takes over a socket that is already listening (see ConnectionType::adopt_listener()) and serves
+/// it with all loops. Supports every spread except Spread::kernel(), which needs one socket for
+/// each loop.
 [[nodiscard]] AECONN_API ListenerGroupPtr adopt_listener(const ConnectionType& type,
                                                          ae::Loops& loops, int fd,
                                                          const MakeAcceptHandler& make,
@@ -104,7 +105,7 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
                                                          const Options& options = {});
 
 /// Calls ConnectionType::statistics() for each loop on its thread and waits, like
-/// ae::Loops::ask_each(). Any thread, also those of the loops.
+/// ae::Loops::ask_each(). May be called on any thread, also on those of the loops.
 [[nodiscard]] AECONN_API std::vector<Statistics> statistics(const ConnectionType& type,
                                                             ae::Loops& loops);
 

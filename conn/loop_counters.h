@@ -27,7 +27,8 @@ struct LoopCounters {
   /// Number of pending connections that were lost, or were not accepted yet because the process had
   /// no free file descriptors.
   std::uint64_t accept_errors = 0;
-  /// Number of pending connections refused for max-connections, or (tls) by the listener below.
+  /// Number of pending connections that were refused because of option max-connections or, for tls,
+  /// by the listener of the transport below.
   std::uint64_t refused = 0;
   /// For a list of schemes: number of connections that use another scheme than the list's first.
   std::uint64_t fallbacks = 0;

@@ -28,9 +28,10 @@ inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0
 
 /// Writes each statistic with HELP and TYPE, then one line for each scheme (label `scheme`) and,
 /// for statistics of devices, for each device (label `device`). If a scheme occurs several times,
-/// as with several loops, its values are added, except those that belong to the process. Counters
-/// end in _total and never fall while the loops live. Times are histograms in seconds:
-/// aeconn_connect_seconds_bucket{le="0.001"}, _sum and _count.
+/// as with several loops, its values are added; of a statistic of the whole process, which each
+/// loop reports, the largest value is used instead. Counters end in _total and never fall while the
+/// loops live. Times are histograms in seconds: aeconn_connect_seconds_bucket{le="0.001"}, _sum and
+/// _count.
 AECONN_API std::string metrics(std::span<const SchemeStatistics> all);
 /// Collects the input of metrics() on `loop`: the statistics of all transports of `registry`, and
 /// of the lists of schemes already in use. To be called on the loop's thread.
@@ -41,12 +42,13 @@ AECONN_API std::vector<SchemeStatistics> scheme_statistics(const Registry& regis
 AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
 /// Writes the metrics of all transports, summed over `loops`. The statistics of each loop are read
 /// on its own thread, between two handlers; this function waits for them, like
-/// ae::Loops::ask_each(). Any thread, also those of the loops. Throws ae::LoopError if a loop has
-/// ended.
+/// ae::Loops::ask_each(). May be called on any thread, also on those of the loops. Throws
+/// ae::LoopError if a loop has ended.
 AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 
 /// Writes Prometheus's text format and produces only valid output: an invalid name of a metric or
-/// label throws Error, and so does what occurs twice; label values and help texts are escaped.
+/// label throws Error, and so does a metric or a sample that occurs twice; label values and help
+/// texts are escaped.
 class AECONN_API MetricsText {
  public:
   /// The type of a metric, as the text format's line "# TYPE" names it.
@@ -60,11 +62,12 @@ class AECONN_API MetricsText {
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
   /// Starts a new metric, to which the samples added next belong. Throws Error if a metric of this
-  /// name was already written. A histogram also has the names that end in _bucket, _sum and _count.
+  /// name was already written. A histogram also occupies its name with the endings _bucket, _sum
+  /// and _count.
   void begin(std::string_view name, Type type, std::string_view help);
   /// Adds a histogram. `up_to` has, for each of Histogram::kBounds, the number of values up to that
   /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample(), and
-  /// Error for a label `le`, which is that of the bounds.
+  /// also throws Error for a label named `le`, which is the label of the bounds.
   void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
                  std::uint64_t sum_ns);
   /// Adds one value, with its labels, to the metric that begin() started. Throws Error if begin()

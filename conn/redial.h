@@ -44,7 +44,7 @@ class AECONN_API Redial {
   /// What a Redial is doing at present, from waiting to connected.
   enum class Phase : std::uint8_t {
     kWaiting,   ///< the Redial waits until the pause before the next attempt has ended
-    kInLine,    ///< the Redial waits in the queue of its DialLimit, for a place to connect
+    kInLine,    ///< the Redial waits in the queue of its DialLimit for the permission to connect
     kDialling,  ///< a connection attempt is in progress
     kProving,   ///< connected; the program's probe (Handlers::prove) is in progress
     kUp,        ///< connected: connection() returns a connection that the program can use
@@ -57,8 +57,8 @@ class AECONN_API Redial {
     /// Number of bytes written to the connection that the program has not confirmed with confirm().
     /// The peer may have processed all, some or none of them.
     std::uint64_t unconfirmed = 0;
-    /// Whether the connection is replaced because the preferred scheme works again. up() runs next,
-    /// with a connection over that scheme.
+    /// Whether the connection is replaced because the preferred scheme works again. Handlers::up
+    /// runs next, with a connection over that scheme.
     bool moved = false;
   };
   /// To be called with true when the probe was answered, or with false if the connection cannot be
@@ -76,8 +76,8 @@ class AECONN_API Redial {
     /// handler; the connection is closed afterwards. Inside the handler, phase() is kWaiting.
     std::function<void(Connection&, const Loss&)> down = nullptr;
     /// A probe of a new connection: sends a request and waits for its answer, then calls Proved. It
-    /// runs before up(). Without this handler, it is enough that the connection accepts data. The
-    /// handlers that it sets on the connection must be removed before it calls Proved.
+    /// runs before `up`. Without this handler, it is enough that the connection accepts data. The
+    /// probe must remove the handlers that it has set on the connection before it calls Proved.
     std::function<void(Connection&, Proved)> prove = nullptr;
     /// Called whenever the result of phase() or last_failure() has changed.
     std::function<void()> changed = nullptr;
@@ -96,8 +96,8 @@ class AECONN_API Redial {
     ae::Duration attempt = std::chrono::seconds(1);
     /// Time-out of the program's probe, Handlers::prove.
     ae::Duration proof = std::chrono::seconds(2);
-    /// How long a connection must last to count as a success. After a success, the pauses between
-    /// attempts start again with first_pause.
+    /// How long a connection must last so that the Redial considers the attempt a success. After a
+    /// success, the pauses between attempts start again with first_pause.
     ae::Duration stable = std::chrono::seconds(5);
     /// While another scheme of the list is in use, how often to try to return to the preferred one;
     /// 0: never.
@@ -134,9 +134,11 @@ class AECONN_API Redial {
   /// Returns a description of phase() for logs: "up", "waiting 120 ms after: connect to ...".
   std::string describe() const;
 
-  /// Confirms that the peer has answered for `bytes` more of the bytes written since up().
+  /// Tells the Redial that the peer has processed `bytes` more of the bytes written since
+  /// Handlers::up ran.
   void confirm(std::uint64_t bytes);
-  /// Returns how many of the bytes written since up() were not confirmed with confirm().
+  /// Returns how many of the bytes written since Handlers::up ran were not yet confirmed with
+  /// confirm().
   std::uint64_t unconfirmed() const noexcept;
 
   /// Closes the current connection or attempt, and starts again after a pause. `why` becomes the
@@ -155,8 +157,8 @@ class AECONN_API Redial {
   /// Gives back the connection that take() released. If `connection` is established, and its peer
   /// is not known to have closed, the Redial owns it again, and unconfirmed() is 0. Otherwise it
   /// counts as lost, and the Redial starts again after a pause; if `connection` is null, `why`
-  /// becomes the reason of the loss. No handler runs inside this call. Unless phase() is kTaken it
-  /// only closes `connection`.
+  /// becomes the reason of the loss. No handler runs inside this call. If phase() is not kTaken,
+  /// this function only closes `connection`.
   void give_back(ConnectionPtr connection, Failure why = {}) noexcept;
 
   /// Numbers of attempts and connections since the Redial was created.
@@ -172,11 +174,11 @@ class AECONN_API Redial {
 
  private:
   class Attempt;
-  /// Shared by this Redial and by those of its functions that are on the stack, which may have to
-  /// find out that a handler has destroyed the Redial.
+  /// Shared by this Redial and by those of its member functions that are executing: after each call
+  /// of a handler they check whether the handler has destroyed the Redial.
   struct Life {
     bool alive = true;
-    unsigned steps = 0;  // number of member functions of this Redial that are on the stack
+    unsigned steps = 0;  // number of calls of enter() that are executing, which may be nested
     // Exception that a handler of the program threw. It is kept until the Redial's functions that
     // are on the stack have finished, and then rethrown.
     std::exception_ptr thrown;
@@ -224,8 +226,9 @@ class AECONN_API Redial {
   Failure dropped_;  // reason that drop() was called with, kept until drop() takes effect
   std::uint64_t written_before_ = 0, confirmed_ = 0;
   ae::TimePoint since_{};
-  // They expire at the end of the pause before the next attempt, when the preferred scheme is to be
-  // tried again, and when the loop is to carry out drop() or the move to better_.
+  // Timers: pause_end_ expires at the end of the pause before the next attempt, prefer_again_ when
+  // the preferred scheme is to be tried again, and soon_ when the loop is to carry out drop() or
+  // the move to better_.
   const std::unique_ptr<OneShotTimer> pause_end_, prefer_again_, soon_;
   Counters counters_;
 };

@@ -33,7 +33,7 @@ class AECONN_API SetupTrace {
   /// The steps recorded so far, in the order in which they began.
   const std::vector<Step>& steps() const noexcept { return steps_; }
 
-  // --- for transports: no effect if this thread has no trace ---
+  // --- for transports: no effect if this thread has no SetupTrace --------------------------------
   /// Completes the previous step and starts a new one. `name` must be a string literal.
   static void begin(std::string_view name);
   static void end() noexcept;  ///< records that the step which begin() started is completed

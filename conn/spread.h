@@ -16,8 +16,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// A pending connection, as described to a program's own rule (Spread::by()).
 struct Arriving {
   std::string_view peer;  ///< address of the peer, "10.0.0.1:40112"; valid during the call
-  /// For each loop, the number of connections assigned to it that have not ended. The maximum value
-  /// for a loop that has ended.
+  /// For each loop, the number of connections assigned to it that have not ended. A loop that has
+  /// ended has the maximum value of the type.
   std::span<const std::uint64_t> connections;
 };
 

@@ -9,10 +9,11 @@
 //   loop.run();
 //   return stop.status();
 //
-// At the first signal the Stop destroys the listeners and tells the sessions, which must end when
-// they have answered the request under way. When the last of their connections has ended, the Stop
-// ends the loops. At a second signal, or when its time limit has passed, it aborts the connections
-// that are left. It does not wait for connections that the program dialled.
+// At the first signal the Stop destroys the listeners and notifies the sessions, each of which must
+// end once it has answered the request in progress. When the last of their connections has ended,
+// the Stop ends the loops. At a second signal, or when its time limit has passed, it aborts the
+// connections that are left. It does not wait for connections that the program itself has opened
+// with connect().
 //
 // Sessions learn of the stop by co::Stream::next_request(), by a StopHook, or by Stopping::begun()
 // (conn/stopping.h). docs/server.md shows how.
@@ -87,18 +88,19 @@ class AECONN_API Stop {
   ~Stop();
 
   /// Takes ownership of a listener, and destroys it when the stop begins, or at once if the stop
-  /// has begun. This also destroys its accept handler: if that owns the sessions, pass it through
-  /// keep(). Connections whose set-up is not complete end with the listener, and are not counted. A
-  /// listener of one loop must be added on the loop's thread, and only to the Stop of that loop; a
-  /// ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on one of the loops need
-  /// not be added: it closes by itself.
+  /// has begun. This also destroys the listener's accept handler: if the handler owns the sessions,
+  /// pass it through keep(). Connections whose set-up is not complete end with the listener, and
+  /// are not counted. A listener of one loop must be added on the loop's thread, and only to the
+  /// Stop of that loop; a ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on
+  /// one of the loops need not be added: it closes by itself when the stop begins.
   void add(ListenerPtr listener);
   /// Returns an accept handler, for a listener on a loop of this thread, that calls `handler`.
   /// `handler`, and with it the sessions that it owns, lives as long as this object. Throws
   /// ae::LoopError for a server on several loops.
   AcceptHandler keep(AcceptHandler handler);
-  /// Does the same for conn::listen() on several loops: the handler that `make` returns for a loop
-  /// lives until this object or the loop is destroyed; it is destroyed on the loop's thread.
+  /// Returns a function for conn::listen() on several loops that calls `make`. The handler that
+  /// `make` returns for a loop lives until this object or the loop is destroyed; it is destroyed on
+  /// the loop's thread.
   std::function<AcceptHandler(ae::EventLoop&, std::size_t)> keep(
       std::function<AcceptHandler(ae::EventLoop&, std::size_t)> make);
 

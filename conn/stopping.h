@@ -27,9 +27,9 @@ class AECONN_API StopWatcher {
   StopWatcher(const StopWatcher&) = delete;
   StopWatcher& operator=(const StopWatcher&) = delete;
   /// Called when the server begins to stop. The watcher is no longer registered, and may destroy
-  /// itself or other watchers. If it throws, the other watchers are called all the same; then the
-  /// exception leaves the loop's run() like that of any handler. Of several exceptions only the
-  /// first does.
+  /// itself or other watchers. If it throws, the other watchers are still called; afterwards the
+  /// exception leaves the loop's run(), like an exception of any handler. If several watchers
+  /// throw, only the first exception does so.
   virtual void on_stop() = 0;
   void stop_watching() noexcept;  ///< cancels the notification that Stopping::add() requested
 
@@ -46,9 +46,9 @@ class AECONN_API StopWatcher {
 class AECONN_API StopHook final : private StopWatcher {
  public:
   /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; if the stop has
-  /// begun already, in the loop's next iteration. An exception of it is treated like that of
-  /// StopWatcher::on_stop(). To be created and destroyed on that thread, before the loop's end.
-  /// Throws std::bad_alloc.
+  /// begun already, in the loop's next iteration. An exception that `begins` throws is treated like
+  /// one of StopWatcher::on_stop(). Create and destroy this object on that thread, before the loop
+  /// ends. Throws std::bad_alloc.
   StopHook(ae::EventLoop& loop, std::function<void()> begins);
 
  private:
@@ -65,11 +65,11 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   Stopping(ae::EventLoop& loop, ConnectionSet& connections);  ///< called by of(), not by programs
   ~Stopping() override;
 
-  /// Whether the server has begun to stop: a session should end when it has answered the request
-  /// under way. False again soon after the Stop is destroyed.
+  /// Whether the server has begun to stop: a session should end once it has answered the request in
+  /// progress. False again soon after the Stop is destroyed.
   bool begun() const noexcept { return begun_; }
-  /// Whether half of the limit of the stop is over: a session should then end after the request
-  /// under way even if the next one has arrived.
+  /// Whether half of the stop's time limit (Stop::Settings::limit) has passed: a session should
+  /// then end after the request in progress, even if the next request has already arrived.
   bool hurries() const noexcept { return begun_ && loop_.now() >= hurries_from_; }
   /// Adds a watcher without owning it. It remains added until it is notified or destroyed, and must
   /// not be in any Stopping yet. If the stop has begun, the watcher is notified in the loop's next
@@ -84,10 +84,12 @@ class AECONN_API Stopping final : public ae::LoopLocal {
     std::uint64_t bytes = 0;      ///< number of bytes
   };
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
-  /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc, in which case
-  /// nothing has begun, or, after all watchers were notified, the first exception of one.
+  /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc if there is no
+  /// memory; nothing has begun then. If watchers throw, throws the first of these exceptions after
+  /// all watchers have been notified.
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
-  /// Aborts the served connections that are left. For their handlers the connections have failed.
+  /// Aborts the served connections that are left. The program's handlers see these connections as
+  /// failed.
   Left cut() noexcept;
   /// Called when the Stop that called begin() is destroyed: begun() is false again, and `drained`
   /// is not called.
@@ -105,7 +107,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   bool begun_ = false;
   ae::TimePoint hurries_from_{};
   StopWatcher* watchers_ = nullptr;
-  std::function<void()> drained_;  // passed to begin(); empty after the call
+  std::function<void()> drained_;  // the function passed to begin(); empty once it was called
   ae::TimerId timer_ = 0;          // checks whether a served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
   std::unique_ptr<End> end_;  // destroys the kept handlers while the loop still works
