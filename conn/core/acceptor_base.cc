@@ -26,8 +26,8 @@ void AcceptorBase::stop(bool loop_ends) noexcept {
   port_.reset();
   arrivals_.clear();
   done_.clear();
-  // Destroyed last, when the slots are no longer used: destroying a handler may run any code, which
-  // may destroy the listener and, if the loop has ended, this object with it.
+  // The handlers are destroyed last, when their slots are no longer used: destroying a handler may
+  // run any code, which may destroy the listener and, if the loop has ended, this object with it.
   const auto refused_handler = refused_.take();
   const auto accepted_handler = accepted_.take();
 }
@@ -37,7 +37,7 @@ std::vector<Endpoint> AcceptorBase::endpoints() const {
   if (port_) all = port_->endpoints();
   for (Endpoint& endpoint : all) {
     endpoint.scheme = type_.name();
-    endpoint.options = {};  // those of the port alone would be misleading
+    endpoint.options = {};  // the options of the port alone would be incomplete
   }
   return all;
 }
@@ -58,11 +58,12 @@ void AcceptorBase::pause() {
 void AcceptorBase::resume() {
   paused_ = false;
   if (stopped_) return;
-  go_on();  // first, since it cannot fail
+  go_on();  // called first, because it cannot throw, unlike set_listening()
   set_listening(true);
 }
 
-/// Does nothing while paused or while a handler runs: it is called again after that.
+/// Has run_ready() called if pending or established connections wait. Does nothing while the
+/// acceptor is paused or one of its handlers runs: this function is called again after that.
 void AcceptorBase::go_on() noexcept {
   if (!stopped_ && !busy() && !(done_.empty() && arrivals_.empty())) run_soon();
 }
@@ -70,7 +71,7 @@ void AcceptorBase::go_on() noexcept {
 std::size_t AcceptorBase::run_ready() {
   const Then then{*this};
   std::size_t begun = 0, handed = 0;
-  // busy() is true if a handler runs this iteration of the loop nested in another.
+  // busy() is true if this is a nested iteration of the loop, run by one of the handlers.
   while (!stopped_ && !busy()) {
     if (begun + handed != 0 && !loop_.has_time()) break;
     if (!done_.empty() && handed < batch_) {
@@ -143,7 +144,7 @@ void AcceptorBase::admit(PendingConnectionPtr arrival) {
   begin(std::move(arrival));
 }
 
-// --- the listener --------------------------------------------------------------------------------
+// --- stopping and destroying an acceptor ---------------------------------------------------------
 
 void StopAcceptor::operator()(AcceptorBase* acceptor) const noexcept {
   std::unique_ptr<ae::Deferred> owner(acceptor);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// AcceptorBase: what the listeners of all transports do alike. It keeps the program's handlers, the
-// limit of connections, pending connections whose set-up has not begun, and connections that wait
-// for the accept handler. An AcceptingListener is the object that the program owns.
+// AcceptorBase: what the listeners of all transports have in common. It stores the program's
+// handlers, the limit on the number of connections, pending connections whose set-up has not begun,
+// and established connections that wait for the accept handler. An AcceptingListener is the object
+// that the program owns.
 
 #include <deque>
 #include <memory>
@@ -21,28 +22,30 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Hands connections over to the accept handler of a listener, or of the acceptor of one loop. No
-/// handler of it runs while it is paused, nor inside another of its handlers (in a nested
-/// iteration). A handler may destroy the listener: this object then lives on until the handler has
-/// returned. To be used on the loop's thread.
+/// Passes connections to the accept handler of a listener, or of the acceptor of one loop. None of
+/// its handlers runs while it is paused, nor inside another of its handlers (in a nested iteration
+/// of the loop). A handler may destroy the listener: this object then lives on until the handler
+/// has returned. To be used on the loop's thread.
 class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private LoopEndWatcher {
  public:
   /// Accepts connections of `type` on the loop of `ready`, a list that exists until the end of the
-  /// loop. In one iteration it begins the set-up of at most `batch` pending connections, and hands
-  /// over at most as many that have waited. `type` must outlive this object. Throws std::bad_alloc.
+  /// loop. In one iteration it begins the set-up of at most `batch` pending connections, and passes
+  /// at most `batch` waiting established connections to the accept handler. `type` must outlive
+  /// this object. Throws std::bad_alloc.
   AcceptorBase(const ConnectionType& type, ReadyList& ready, unsigned batch,
                AcceptHandler accepted);
   /// Sets option max-connections, for a listener of one loop. Throws std::bad_alloc.
   void limit(std::uint64_t most) { quota_.emplace(most); }
-  /// Takes over the listener from which the connections come.
+  /// Takes ownership of the listener on the port from which the connections come.
   void listen_on(ListenerPtr port) { port_ = std::move(port); }
   /// Ends everything that is not established yet; no handler runs afterwards. The end of the loop
-  /// does the same. Must be called before this object is destroyed: AcceptorPtr does.
+  /// does the same. Must be called before this object is destroyed; AcceptorPtr does so.
   void stop() noexcept { stop(false); }
   bool stopped() const noexcept { return stopped_; }  ///< whether stop() was called
 
-  const ConnectionType& type() const noexcept { return type_; }  ///< of the connections
-  ae::EventLoop& loop() const noexcept { return loop_; }         ///< not to be used once stopped
+  const ConnectionType& type() const noexcept { return type_; }  ///< transport of the connections
+  /// The loop; not to be called after stop().
+  ae::EventLoop& loop() const noexcept { return loop_; }
   /// Returns the addresses on which this object listens.
   virtual std::vector<Endpoint> endpoints() const;
   void pause();   ///< see Listener::pause()
@@ -52,30 +55,32 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   /// Runs the handler for refused connections.
   void refused(const Failure& why);
   virtual void count_rejected() noexcept {}  ///< see LoopAcceptor::count_rejected()
-  /// Begins the set-up of a pending connection, or keeps it while a handler runs or this object is
-  /// paused. Handlers may run.
+  /// Begins the set-up of a pending connection; if a handler runs or this object is paused, queues
+  /// the connection until later. The program's handlers may run inside this call.
   void arrive(PendingConnectionPtr arrival);
-  /// Does the same in the next iteration. No handler runs in the call.
+  /// Queues a pending connection, whose set-up begins in the loop's next iteration. No handler runs
+  /// inside this call.
   void arrive_later(PendingConnectionPtr arrival);
   PendingConnectionPtr give_back() noexcept;  ///< see LoopAcceptor::give_back()
 
  protected:
-  /// Begins the set-up of a pending connection, which has its place in the quota. Ends in a call of
-  /// hand_over(), refused() or lost(), at once or later; destroys `arrival` before, in which a
-  /// group counts those that wait. If memory is missing, must call lost() instead of throwing
-  /// std::bad_alloc.
+  /// Begins the set-up of a pending connection, which already counts in the quota. The set-up must
+  /// end with a call of hand_over(), refused() or lost(), at once or later. `arrival` must be
+  /// destroyed before that call, because a listener group counts the PendingConnection objects of
+  /// each loop as waiting. If there is no memory, this function must call lost() instead of
+  /// throwing std::bad_alloc.
   virtual void begin(PendingConnectionPtr /*arrival*/) {}
   /// Frees what the transport has for this listener, while the loop still works. `loop_ends`: the
   /// end of the loop is the reason. The pending connections are destroyed after that.
   virtual void on_stop(bool /*loop_ends*/) noexcept {}
-  /// Begins to accept, or stops that, for resume() and pause().
+  /// Starts accepting if `wanted` is true, otherwise stops. Called by resume() and pause().
   virtual void set_listening(bool wanted);
   std::size_t run_ready() override;
 
-  /// Runs the accept handler, or queues the connection while that must not run. Without memory for
-  /// that, the connection is lost.
+  /// Runs the accept handler with an established connection. If the handler must not run now,
+  /// queues the connection; if there is no memory for that, closes the connection and calls lost().
   void hand_over(ConnectionPtr connection);
-  /// Counts a pending connection that cannot become one.
+  /// Counts a pending connection that was lost before the accept handler got it.
   void lost() noexcept { ++counters_.accept_errors; }
   /// Has run_ready() called in the next iteration.
   void run_soon() noexcept { ready_.push(*this); }
@@ -84,10 +89,11 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   bool paused() const noexcept { return paused_; }  ///< whether pause() was called last
   /// Returns the counters of this transport on this loop.
   LoopCounters& counters() noexcept { return counters_; }
-  Listener* port() const noexcept { return port_.get(); }  ///< null: listen_on() was not called
+  /// The listener on the port; null: listen_on() was not called.
+  Listener* port() const noexcept { return port_.get(); }
 
  private:
-  struct Then {  // its destructor, which continues with what waits, runs even if a handler throws
+  struct Then {  // calls go_on() at the end of a scope, even if a handler throws
     AcceptorBase& acceptor;
     ~Then() { acceptor.go_on(); }
   };
@@ -105,12 +111,13 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   ListenerPtr port_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;
-  std::deque<PendingConnectionPtr> arrivals_;  // their set-up has not begun
-  std::deque<ConnectionPtr> done_;             // established, they wait for the accept handler
+  std::deque<PendingConnectionPtr> arrivals_;  // pending connections whose set-up has not begun
+  // Established connections that wait for the accept handler.
+  std::deque<ConnectionPtr> done_;
   bool paused_ = false, stopped_ = false;
 };
 
-/// Stops an acceptor, and destroys it once none of its handlers is on the stack.
+/// Stops an acceptor, and destroys it once none of its handlers is executing.
 struct AECONN_API StopAcceptor {
   /// Takes ownership of `acceptor`.
   void operator()(AcceptorBase* acceptor) const noexcept;
@@ -122,7 +129,7 @@ using AcceptorPtr = std::unique_ptr<A, StopAcceptor>;
 /// The listener, or the acceptor of one loop, that an AcceptorBase works for.
 class AECONN_API AcceptingListener : public LoopAcceptor {
  public:
-  /// Takes ownership of what accepts.
+  /// Takes ownership of `acceptor`, which does the work.
   explicit AcceptingListener(AcceptorPtr<> acceptor) noexcept : acceptor_(std::move(acceptor)) {}
 
   const ConnectionType& type() const noexcept override { return acceptor_->type(); }

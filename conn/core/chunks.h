@@ -43,7 +43,7 @@ class ChunkPool {
   /// ran out.
   Chunk* acquire(std::size_t size) noexcept;
   void release(Chunk* chunk) noexcept;
-  /// Frees the memory of a chunk that does not return to a pool.
+  /// Frees the memory of a chunk, instead of returning it to a pool.
   static void destroy(Chunk* chunk) noexcept { ::operator delete(chunk); }
 
  private:

@@ -28,17 +28,19 @@ std::string usual_path(const Carrier& carrier) {
 
 }  // namespace
 
-// --- the carrier ---------------------------------------------------------------------------------
+// --- changing the carrier, and connecting --------------------------------------------------------
 
 void ConnectionBase::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionBase&>(other);
-  // This change of state still counts for the type that created the connection.
+  // The state changes before counters_ does, so that the connection counts as established for the
+  // type that created it.
   move_to(State::kConnected);
   exchange_carriers(from);
   place_ = std::move(from.place_);
   peer_gone_ = from.peer_gone_;
   leave_counters();
-  // The connection of `from` stays counted as open, now for this object.
+  // The type of the new carrier has counted `from` as open. That count now stands for this
+  // connection.
   counters_ = std::exchange(from.counters_, nullptr);
   carrier_changed();
   from.carrier_changed();
@@ -102,7 +104,7 @@ void ConnectionBase::count_close() noexcept {
   AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- results of reads and writes -----------------------------------------------------------------
 
 /// The part of finish_read() for a read that returned no bytes. Returns `n`.
 ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {

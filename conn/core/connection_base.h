@@ -53,7 +53,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   inline void count_read(std::size_t size) noexcept;
   inline void count_written(std::size_t size) noexcept;
 
-  // To be called with the result `n` of each read or write of the carrier. Return `n`.
+  // To be called with the result `n` of each read or write of the carrier. Both functions return
+  // `n`.
   inline ssize_t finish_read(ssize_t n) noexcept;
   inline ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
   void refused_write() noexcept;  ///< to be called when a write has failed with EAGAIN
@@ -73,10 +74,10 @@ class AECONN_API ConnectionBase : public CarrierHost {
       look_at_run(reads, before);
   }
 
-  // The loop's counters for the carrier's type; null between two loops, and after the loop has
-  // ended.
+  // The loop's counters for the carrier's type; null while the connection moves from one loop to
+  // another, and after the loop has ended.
   LoopCounters* counters_ = nullptr;
-  ae::TimePoint began_{};  // time at which this side began to connect or to accept
+  ae::TimePoint began_{};  // when this side began to connect, or to set up an accepted connection
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   SpuriousWakeups vain_;
 

@@ -36,7 +36,7 @@ void ConnectionCore::set_connect_handler(Handler done) {
     put(rare_->on_connect, wanted_.connected);
 }
 
-// --- birth and death -----------------------------------------------------------------------------
+// --- creating, closing and destroying a connection -----------------------------------------------
 
 ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop)
     : ConnectionBase(std::move(carrier), loop), type_(carrier_->type()) {
@@ -80,7 +80,8 @@ void ConnectionCore::give_up() noexcept {
   close_watch_.reset();
   follow_idle(*this);
   reserved_ = 0;
-  // This is a call from inside abandon(), which completes the end of the connection itself.
+  // abandon() is executing, and one of the functions that it calls has closed the connection.
+  // abandon() destroys it.
   if (abandoned_ && loop_ != nullptr) return;
   if (aborts_) {
     if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
@@ -89,7 +90,7 @@ void ConnectionCore::give_up() noexcept {
   }
   ending_ = Ending::kClosing;
   if (loop_ == nullptr) {
-    delete this;  // a connection without a loop has no handler on the stack
+    delete this;  // none of its handlers is executing, because it has no loop
   } else if (inherited()) {
     leave_to_parent();
   } else {
@@ -117,7 +118,7 @@ void ConnectionCore::abandon() noexcept {
   if (!given_up()) fail(loop_gone());
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  // A connection that the program has closed has no owner but itself.
+  // The program no longer owns a connection that it has closed, so the connection destroys itself.
   if (ending_ != Ending::kReleased && given_up()) delete this;
 }
 
@@ -132,9 +133,10 @@ void ConnectionCore::carrier_changed() noexcept {
   queue_close();
 }
 
-// Ends the connection by an abort. If the program still owns it, the connection fails, and the
-// program's close() then acts like abort(). If the program has closed it already, it delivers
-// nothing more, and the loop destroys it once no handler is on the stack.
+// Aborts the connection when a server stops (conn/stop.h). If the program still owns it, the
+// connection fails, and the program's close() then acts like abort(). If the program has closed it
+// already, it delivers nothing more, and the loop destroys it once none of its handlers is
+// executing.
 void ConnectionCore::cut(const Failure& why) noexcept {
   if (inherited() || ending_ == Ending::kReleased) return;
   aborts_ = true;
@@ -142,7 +144,7 @@ void ConnectionCore::cut(const Failure& why) noexcept {
     carrier_->abandon();
     return release();
   }
-  // When no output is left above the carrier, InPlace closes the carrier from the loop.
+  // in_place_ discards its output here, and later, from the loop, closes the carrier.
   if (given_up()) {
     if (in_place_ != nullptr) in_place_->drop(why.code);
     return;
@@ -191,7 +193,7 @@ void ConnectionCore::set_origin(Origin origin) {
   rare().origin = std::make_unique<const Origin>(std::move(origin));
 }
 
-// --- states --------------------------------------------------------------------------------------
+// --- changes of the state ------------------------------------------------------------------------
 
 void ConnectionCore::state_changed(State from) noexcept {
   count_state(from);
@@ -225,7 +227,7 @@ void ConnectionCore::state_changed(State from) noexcept {
   queue_close();
 }
 
-// --- handlers ------------------------------------------------------------------------------------
+// --- running the program's handlers --------------------------------------------------------------
 
 CarrierHost::Alive ConnectionCore::run_connect_handler() {
   // The handler is taken out of its slot before it runs, so that it does not run again even if it
@@ -268,7 +270,7 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (in_place_ != nullptr) in_place_->handler_changed();
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- sending and shutting down -------------------------------------------------------------------
 
 /// Whether write() may call the carrier now. Data that was committed or sent in place before must
 /// be handed to the carrier first.
@@ -292,8 +294,8 @@ bool ConnectionCore::may_send() noexcept {
   return false;
 }
 
-/// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that waits above the
-/// carrier goes first. Returns 0, or -1 with errno.
+/// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that the carrier has
+/// not accepted yet is sent first. Returns 0, or -1 with errno.
 int ConnectionCore::end_output(bool both) {
   if (state_ == State::kClosed) return 0;
   if (state_ != State::kConnected || given_up()) {

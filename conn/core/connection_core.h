@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ConnectionCore: what every connection has, whatever carries it. This is the program's handlers,
-// closing, data read ahead, output that waits, and its place in the loop. The sources of this
-// folder implement the operations of conn::Connection on it; a transport only creates it, with its
-// carrier.
+// ConnectionCore: the part of a connection that is the same for all transports: the program's
+// handlers, closing, data that was read ahead, output that the carrier has not accepted yet, and
+// the connection's entry in the loop's ConnectionSet. The sources of this folder implement the
+// operations of conn::Connection on it; a transport only creates it, with its carrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -72,7 +72,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool move(ae::EventLoop* to);
   /// Moves everything from `connection` to `layer` (ConnectionBase::become()), and destroys the
   /// connection with its handlers. Returns the bytes that were read ahead. Throws Error if output
-  /// waits to be sent, or std::bad_alloc; the connection is then closed.
+  /// is still pending, or std::bad_alloc; the connection is then closed.
   static std::string hand_over(ConnectionPtr connection, ConnectionBase& layer);
 
   /// Takes the descriptor out of an established connection, see Carrier::release_descriptor(). On
@@ -90,12 +90,13 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
 
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
-  /// State of the post that moves a connection to another loop. It outlives a connection that is
-  /// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
-  /// post may run immediately, until the connection has left its old loop.
+  /// Shared by a connection that moves to another loop and the function that is posted to that loop
+  /// to complete the move. It outlives a connection that is closed before the function runs, or
+  /// that cannot leave its loop. The function may run immediately, on the other loop's thread;
+  /// `leaving` makes it wait until the connection has left its old loop.
   struct Moving {
     ae::Mutex leaving;
-    // The connection to move; null: none arrives, or it has arrived.
+    // The connection to move; null: it did not leave its old loop, was closed, or has arrived.
     ConnectionCore* connection = nullptr;
   };
   struct Rare {       // the members that an established connection hardly ever needs
@@ -107,7 +108,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     std::unique_ptr<PathWatch, DropPathWatch> path;  // null unless a path handler was set
     std::unique_ptr<IdleWatch, DropIdleWatch> idle;  // null without option idle-timeout
   };
-  struct Running {  // while it exists, a handler of this connection counts as being on the stack
+  struct Running {  // counts a handler of this connection as executing while it exists
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
     Running(const Running&) = delete;
@@ -174,16 +175,17 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   InPlace* borrow() noexcept;
 
   const ConnectionType& type_;  // the type that the program used to create the connection
-  // The ConnectionSet of the loop; null between two loops, and after the loop has ended.
+  // The ConnectionSet of the loop; null while the connection moves from one loop to another, and
+  // after the loop has ended.
   ConnectionSet* set_;
   InPlace* in_place_ = nullptr;  // null unless data is read ahead or in-place output is pending
   std::unique_ptr<CloseWatch, DropCloseWatch> close_watch_;  // null unless a close handler is set
   Slot on_read_, on_write_;
   std::unique_ptr<Rare> rare_;
-  std::uint8_t running_ = 0;  // number of this connection's handlers on the stack
+  std::uint8_t running_ = 0;  // number of this connection's handlers that are executing
   bool reads_fill_ = false;
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
-  bool served_ = false;     // whether a peer opened it, see ConnectionSet::served()
+  bool served_ = false;     // whether the peer opened this connection, see ConnectionSet::served()
   bool drains_ = false;     // whether ConnectionSet::drain() waits for this connection's output
   bool output_ended_ = false;  // whether the carrier has been shut down
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Every SetEntry in the lists is that of a ConnectionCore.
+// Every SetEntry in the lists is the base-class part of a ConnectionCore.
 ConnectionCore* first_of(SetEntry* head) noexcept { return static_cast<ConnectionCore*>(head); }
 ConnectionCore* next_of(const ConnectionCore& connection) noexcept {
   return static_cast<ConnectionCore*>(connection.next());
@@ -29,7 +29,8 @@ ConnectionCore* next_of(const ConnectionCore& connection) noexcept {
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
 /// Sends what the connection has not sent yet, like Carrier::drain(), beginning with output that
-/// waits above the carrier. Returns true if further waiting would make no difference.
+/// the carrier has not accepted yet. Returns true if the connection has nothing more to send, or
+/// can send nothing more.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
     try {
@@ -45,7 +46,7 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
 }
 
 /// Returns the number of output bytes that have not left this machine, as far as it is known: those
-/// that wait above the carrier, and those that the kernel holds for a socket.
+/// that the carrier has not accepted yet, and those in the kernel's send buffer of a socket.
 std::size_t output_here(const ConnectionCore& connection) noexcept {
   std::size_t size = connection.in_place_ != nullptr ? connection.in_place_->output().waiting() : 0;
   int queued = 0;
@@ -145,8 +146,8 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-        // There is no memory to change what the carrier watches for. It keeps watching, and its
-        // events find nothing to do.
+        // There is no memory to change the events that the carrier watches for. It keeps watching
+        // for the old ones, which then find no output to send.
       } catch (const std::exception&) {
       }
     }
@@ -174,7 +175,7 @@ void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   // soon.
   drain();
   for (auto& [each, kind] : kinds_) {
-    // Without connections, the type may already have been destroyed.
+    // A type without connections may already have been destroyed, so it is not accessed.
     const bool any = kind.head != nullptr;
     if (any && (each == &type || Transport::of(*each).is_over(type))) (void)abandon(kind);
   }
@@ -182,8 +183,8 @@ void ConnectionSet::abandon(const ConnectionType& type) noexcept {
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {
   const bool any = kind.head != nullptr;
-  // Each round begins at the head of the list: abandoning one connection may destroy others, which
-  // its handlers own.
+  // Each round begins at the head of the list, because abandoning one connection may destroy other
+  // connections, which its handlers own.
   while (kind.head != nullptr) first_of(kind.head)->abandon();
   return any;
 }

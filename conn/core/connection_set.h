@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ConnectionSet: the state of conn/ for one loop. It lists the loop's live connections, so that
-// they can be closed when the loop is destroyed, and counts for each type. Used by the core and by
-// transports; host programs do not need it.
+// ConnectionSet: the state of conn/ for one loop. It lists the loop's connections, so that they can
+// be closed when the loop is destroyed, and has the counters of each transport. Used by the core
+// and by transports; host programs do not need it.
 
 #include <cstddef>
 #include <cstdint>
@@ -64,15 +64,16 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Adds a watcher, without owning it, until it is notified or destroyed. The watcher must not be
   /// in any ConnectionSet.
   void add(LoopEndWatcher& watcher) noexcept;
-  /// Does the same, but the watcher is notified after all others: a listener, which others move to
-  /// another loop or take pending connections from when they are notified.
+  /// Adds a watcher like add(), but it is notified after all others. For listeners: when other
+  /// watchers are notified, they may still move a listener to another loop, or take its pending
+  /// connections.
   void add_last(LoopEndWatcher& watcher) noexcept;
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
   /// call it first, because that state may be destroyed before this set.
   void loop_ends() noexcept;
-  /// Called when the loop ends: lets output that write() has accepted leave, for at most the time
-  /// of option end-linger. This is done for all connections of all types together, except those
-  /// that a child of fork() has inherited. Only the first call has an effect.
+  /// Called when the loop ends: sends the output that write() has accepted, and blocks for at most
+  /// the time of option end-linger. Serves all connections of all types together, except those that
+  /// a child of fork() has inherited. Only the first call has an effect.
   void drain() noexcept;
   /// Returns the list of the handlers that are due on `loop`, the loop of this set, and that belong
   /// to no transport's list: close handlers, accept handlers, and connect handlers of attempts that
@@ -98,10 +99,11 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Aborts all served connections for the reason `why`. Their peers see the same as after
   /// Connection::abort(); for the program each connection has failed, and the program closes it.
   /// Adds their number to `connections`, and to `bytes` the output that had not left this machine,
-  /// as far as it is known: what waits above the transport, and what the kernel holds for a socket.
+  /// as far as it is known: bytes that the transport has not accepted yet, and those in the
+  /// kernel's send buffer of a socket.
   void cut_served(const Failure& why, std::size_t& connections, std::uint64_t& bytes) noexcept;
 
-  /// Calls drain(), then ends the connections of `type`, and those that run over it
+  /// Calls drain(), then ends the connections of `type`, and those that may use carriers of `type`
   /// (Transport::is_over()), as the end of the loop does. For a transport whose per-loop state may
   /// be destroyed before this set: the loop destroys its locals in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The inline functions of ConnectionBase, by which each read and write of a connection is counted.
-// For the library's own sources; the header is not installed, since it contains probes.
+// The inline functions of ConnectionBase, which count the bytes of each read and write of a
+// connection. For the library's own sources; the header is not installed, since it contains probes.
 
 #include <cstddef>
 

@@ -45,15 +45,15 @@ std::uint64_t IdleWatch::bytes() const noexcept {
   return connection_.bytes_read_ + connection_.bytes_written_;
 }
 
-/// Called when a step has seen no byte. The last such step fails the connection. Returns the time
-/// until the next step.
+/// Called at the end of each step. Fails the connection after kSteps steps in a row without a byte.
+/// Returns the time until the end of the next step.
 ae::Duration IdleWatch::look() {
   const std::uint64_t now = bytes();
   if (now != std::exchange(seen_, now))
     quiet_ = 0;
   else if (++quiet_ == kSteps) {
     timer_ = 0;
-    fail();  // destroys this object
+    fail();  // usually destroys this object
     return ae::kNoMore;
   }
   return step_;
@@ -80,8 +80,8 @@ void IdleWatch::follow(ConnectionCore& c) noexcept {
     c.rare().idle.reset();
     c.rare().idle.reset(new IdleWatch(c, time));
   } catch (const std::bad_alloc&) {
-    // There is no memory to watch the connection. It might then stay for ever, contrary to its
-    // option.
+    // There is no memory to watch the connection. It fails, because without the watch it might stay
+    // open forever, contrary to its option.
     c.fail(out_of_memory());
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Fails a connection on which nothing is read or written for the time of option idle-timeout. It is
-// allocated only for connections with that option. Reading and writing do not notify it: instead a
-// timer compares the connection's byte counters four times within each idle-timeout.
+// IdleWatch: fails a connection on which nothing is read or written for the time of option
+// idle-timeout. An IdleWatch is allocated only for connections with that option. Reading and
+// writing do not notify it: instead a timer compares the connection's byte counters four times
+// within each idle-timeout.
 
 #include <cstdint>
 
@@ -22,9 +23,9 @@ class IdleWatch {
   IdleWatch(const IdleWatch&) = delete;
   IdleWatch& operator=(const IdleWatch&) = delete;
 
-  /// Begins or ends to watch `connection`, as its option and its state ask for. To be called after
-  /// the state, the carrier or the loop has changed. Without memory for the watch the connection
-  /// fails.
+  /// Starts or stops watching `connection`, depending on its option and its state. To be called
+  /// after the state, the carrier or the loop has changed. If there is no memory for the watch, the
+  /// connection fails.
   static void follow(ConnectionCore& connection) noexcept;
 
  private:
@@ -36,7 +37,7 @@ class IdleWatch {
   ae::EventLoop& loop_;
   const ae::Duration time_, step_;
   std::uint64_t seen_;
-  unsigned quiet_ = 0;  // number of steps in which no byte was read or written
+  unsigned quiet_ = 0;  // number of steps in a row in which no byte was read or written
   ae::TimerId timer_;
 };
 

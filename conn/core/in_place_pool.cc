@@ -10,7 +10,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-// --- the pool ------------------------------------------------------------------------------------
+// --- InPlacePool ---------------------------------------------------------------------------------
 
 InPlacePool::InPlacePool(ae::EventLoop& loop) : loop_(loop) {
   idle_.reserve(kKept);
@@ -36,7 +36,7 @@ void InPlacePool::release(InPlace* state) noexcept {
   if (idle_.size() < kKept) idle_.push_back(std::move(owned));
 }
 
-// --- both ----------------------------------------------------------------------------------------
+// --- InPlace: returning to the pool, and moving to another loop ----------------------------------
 
 InPlace::InPlace(InPlacePool& pool) : pool_(&pool) { output_.set_pool(&pool.chunks()); }
 
@@ -44,7 +44,8 @@ void InPlace::settle() noexcept {
   if (busy_ || !read_ahead.idle() || !output_.idle() || shutdown_due_ || timer_ != 0 ||
       pool_ == nullptr)
     return;
-  // Once the output of a closed connection is sent or given up, run_telling() closes the carrier.
+  // A closed connection still needs this object: once its output is sent or discarded,
+  // run_telling() closes the carrier.
   if (connection_->given_up() && !connection_->closing()) return;
   read_ahead.reset();
   sending_.unqueue();

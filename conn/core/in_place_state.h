@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // InPlace: the state of a connection's in-place reads and sends if its carrier gives no access to
-// memory of its own. It holds bytes that were read ahead, and pending output in order. It is
-// borrowed from the loop's pool; an idle connection has none. For the sources of this folder.
+// memory of its own. It contains bytes that were read ahead, and pending output in order. A
+// connection borrows one from the loop's pool when it needs it, and returns it when it is empty.
+// For the sources of this folder.
 
 #include <array>
 #include <cstddef>
@@ -79,7 +80,7 @@ class InPlace {
   /// Called by close(). Returns true if pending output must be sent before the carrier is closed.
   bool begin_drain() noexcept;
 
-  // --- both --------------------------------------------------------------------------------------
+  // --- reading and sending -----------------------------------------------------------------------
   /// Returns this object to the pool if it holds no data and has nothing left to do.
   void settle() noexcept;
   /// Releases all data and output, which ends with `error`, because the connection is being
@@ -120,7 +121,7 @@ class InPlace {
   // timer.
   ae::TimerId timer_ = 0;
   bool shutdown_due_ = false;
-  // Whether functions of this object are on the stack, so that it must not return to the pool yet.
+  // Whether functions of this object are executing, so that it must not return to the pool yet.
   bool busy_ = false;
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};

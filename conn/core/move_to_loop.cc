@@ -80,12 +80,13 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   // A posted function that has not run yet must do nothing.
   rare_->moving->connection = nullptr;
-  // If a posted function has called this one, it holds another reference; join() needs none.
+  // A posted function that has called arrive() owns another reference to the Moving object; join()
+  // does not use the object.
   rare_->moving.reset();
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
-    // Comes before all that may throw, because abandon() undoes it.
+    // This comes before all calls that may throw, because abandon() subtracts the connection again.
     if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->ready(loop);

@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// The operations of conn::Connection. Each checks the state, and then uses the data that was read
-// ahead, the output that waits, or the carrier. The operations for data in place are in
-// operations_in_place.cc, the blocking ones in operations_blocking.cc.
+// SPDX-License-Identifier: BSD-3-Clause The operations of conn::Connection. Each checks the state,
+// and then uses the data that was read ahead, the pending output, or the carrier. The operations
+// for data in place are in operations_in_place.cc, the blocking ones in operations_blocking.cc.
 
 #include "conn/connection.h"
 
@@ -37,8 +36,8 @@ bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   return fit;
 }
 
-/// Whether readv() or writev() was called with one vector that read() or write() could handle,
-/// which have less to do.
+/// Whether readv() or writev() was called with a single valid vector, which read() or write() can
+/// handle faster.
 bool is_one_piece(const iovec* vectors, int count) noexcept {
   return count == 1 && vectors != nullptr && vectors->iov_base != nullptr;
 }
@@ -50,7 +49,8 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
 }
 
 /// Runs the connect handler of a connection that failed inside connect(), from the loop's list. The
-/// handler itself owns this object, so that it leaves the list when the handler is removed.
+/// handler itself owns this object, so that removing the handler also removes the object from the
+/// list.
 class RefusedAttempt final : public ReadyItem {
  public:
   static void report(ConnectionCore& connection, ReadyList& list) {
@@ -135,8 +135,8 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
 
 // --- data ----------------------------------------------------------------------------------------
 
-// Connection::read() and write() contain only the usual case; these two functions contain all
-// cases.
+// Connection::read() and write() handle only the usual case, for speed; read_in_full() and
+// write_in_full() handle all cases.
 namespace {
 
 [[gnu::noinline]] ssize_t read_in_full(ConnectionCore& c, void* buffer, std::size_t size) {
@@ -166,8 +166,8 @@ namespace {
   return c.finish_write(c.carrier_->write(buffer, size), size);
 }
 
-/// Whether an operation can use the carrier at once, because nothing waits above it, and its buffer
-/// is valid.
+/// Whether read() or write() can call the carrier directly: the connection is established, it has
+/// neither data read ahead nor pending output, and the arguments are valid.
 bool is_usual(const ConnectionCore& c, const void* buffer, std::size_t size) noexcept {
   return c.state_ == State::kConnected && c.in_place_ == nullptr && buffer != nullptr &&
          size - 1 < SSIZE_MAX;
@@ -230,7 +230,7 @@ void Connection::flush() noexcept {
     try {
       (void)c.in_place_->flush();
     } catch (const std::bad_alloc&) {
-      // There is no memory: the event loop flushes again at the end of the iteration.
+      // There is no memory to flush now. The event loop flushes again at the end of the iteration.
     }
   }
   if (c.state_ == State::kConnected || c.state_ == State::kClosed)
@@ -294,8 +294,8 @@ void Connection::clear_handlers() noexcept {
   try {
     c.carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // There is no memory to change what the carrier watches for. At its next event it finds no
-    // handler to run.
+    // There is no memory to change the events that the carrier watches for. At the next event no
+    // handler is set, so none runs.
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();
 }
@@ -333,7 +333,7 @@ void Connection::abort() noexcept {
   c.give_up();
 }
 
-// --- for the program -----------------------------------------------------------------------------
+// --- the program's private pointer ---------------------------------------------------------------
 
 void* Connection::private_data() const noexcept { return ConnectionCore::of(*this).private_data_; }
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// The part of InPlace that sends, for any carrier. Committed data and data sent from the program's
-// memory wait in order, and are handed to the carrier at the end of the iteration.
+// SPDX-License-Identifier: BSD-3-Clause The part of InPlace that sends, for any carrier. Output
+// from commit() and send() is queued in order, and is passed to the carrier at the end of the
+// iteration.
 
 #include <algorithm>
 #include <cassert>
@@ -19,7 +19,7 @@ constexpr int kDiscards = 16;
 
 std::error_code code_of(int err) { return {err, std::generic_category()}; }
 
-/// Keeps an InPlace object from returning to the pool while one of its functions is on the stack.
+/// Keeps an InPlace object from returning to the pool while one of its functions is executing.
 class Busy {
  public:
   explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -34,7 +34,7 @@ class Busy {
 
 }  // namespace
 
-// --- taking --------------------------------------------------------------------------------------
+// --- queueing output of the program --------------------------------------------------------------
 
 void InPlace::commit(std::size_t size) noexcept {
   if (output_.commit(size))
@@ -49,7 +49,7 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
   return true;
 }
 
-// --- handing on ----------------------------------------------------------------------------------
+// --- passing output to the carrier ---------------------------------------------------------------
 
 /// Offers the next segment to the carrier without copying it. Returns true if the carrier took it,
 /// or refused it for good, so that it will be written instead; false if the carrier takes nothing
@@ -135,7 +135,7 @@ void InPlace::ask_carrier(bool for_an_event) {
 }
 
 /// Disables the write handler while all segments are in use, even if the carrier accepts data: a
-/// segment that was handed on stays in use until the peer has read it.
+/// segment that was passed to the carrier stays in use until the carrier no longer needs it.
 void InPlace::look_at_room() {
   const bool is_full = output_.full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->wanted_.full) return;
@@ -143,7 +143,7 @@ void InPlace::look_at_room() {
   if (connection_->wanted_.write) ask_carrier(!is_full);
 }
 
-// --- done ----------------------------------------------------------------------------------------
+// --- output that is no longer needed: release functions ------------------------------------------
 
 void InPlace::references_done(std::size_t count, std::error_code error) noexcept {
   output_.given_back(count, error);

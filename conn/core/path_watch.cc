@@ -40,8 +40,8 @@ void ConnectionCore::path_changed() noexcept {
 /// Runs the path handler. Returns 1; or 0 if it may not run now.
 std::size_t PathWatch::run_ready() {
   ConnectionCore& connection = connection_;
-  // The connect handler must run first. That may be long from now (during a handshake of TLS), so
-  // this does not wait in the list, where it would keep the loop from sleeping.
+  // The connect handler must run first. That may take long (during a TLS handshake), so the path
+  // handler does not wait in the list, where it would keep the loop from sleeping.
   waits_ = connection.connect_due();
   if (waits_) return 0;
   if (!handler || handler.running()) return 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection's path handler: runs from a list of the loop after the path was lost and after
-// another was found. It is allocated on demand, since most connections have none.
+// PathWatch: a connection's path handler. It runs from a list of the loop after the path to the
+// peer was lost, and after another path was found. It is allocated on demand, since most
+// connections have none.
 
 #include <utility>
 
@@ -24,8 +25,8 @@ class PathWatch final : public ReadyItem {
     waits_ = false;
     handler.clear();
   }
-  /// Returns whether the handler is due but has to wait until the connect handler has run; from now
-  /// on it no longer waits.
+  /// Returns whether the path handler is due, but was postponed because the connect handler had not
+  /// run yet. Resets that state.
   bool take_waiting() noexcept { return std::exchange(waits_, false); }
 
  private:

@@ -36,10 +36,11 @@ class AECONN_API PendingConnection {
   /// object next.
   virtual void refuse(std::string_view /*why*/) noexcept {}
 
-  /// The connection's place in the listener's quota (option max-connections). CarrierHost::occupy()
-  /// passes it on to the connection.
+  /// Counts this connection in the listener's quota (option max-connections). The transport passes
+  /// it on to the connection with CarrierHost::occupy().
   Quota::Place place;
-  /// The connection's place among the pending connections that wait for a loop; null: none.
+  /// Counts this connection among those that wait for their loop, until it is destroyed; null: not
+  /// counted.
   std::shared_ptr<const void> slot;
 };
 /// Owns a pending connection; destroying it refuses the peer.
@@ -48,8 +49,8 @@ using PendingConnectionPtr = std::unique_ptr<PendingConnection>;
 /// of the program must not run.
 using PendingHandler = std::function<void(PendingConnectionPtr)>;
 
-/// Prepares pending connections for the thread of one acceptor. Any thread may hold it; it may
-/// outlive the acceptor and its loop.
+/// Prepares pending connections for the thread of one acceptor. References to it may be kept on any
+/// thread; it may outlive the acceptor and its loop.
 class AECONN_API Handoff {
  public:
   Handoff() = default;
@@ -57,7 +58,7 @@ class AECONN_API Handoff {
   Handoff& operator=(const Handoff&) = delete;
   virtual ~Handoff() = default;
   /// Prepares the pending connection for another thread. To be called on the thread that owns it.
-  /// Returns false, and leaves it unchanged, if it cannot be moved.
+  /// Returns false, and leaves the pending connection unchanged, if it cannot be moved.
   virtual bool pass(PendingConnection&) const noexcept { return true; }
 };
 
@@ -65,12 +66,12 @@ class AECONN_API Handoff {
 /// the port listener is.
 class AECONN_API LoopAcceptor : public Listener {
  public:
-  /// Starts the set-up of a pending connection, or keeps it while paused. Called on the loop's
-  /// thread. If there is no memory for the set-up, the connection is counted as lost. Throws the
-  /// exceptions of an accept handler.
+  /// Starts the set-up of a pending connection; while the acceptor is paused, queues the connection
+  /// instead. Called on the loop's thread. If there is no memory for the set-up, the connection is
+  /// counted as lost. Throws the exceptions of an accept handler.
   virtual void arrive(PendingConnectionPtr arrival) = 0;
-  /// Called when the loop is about to end. Returns one of the pending connections that were kept
-  /// while paused; null if there are no more.
+  /// Called when the loop is about to end. Returns one of the pending connections whose set-up has
+  /// not begun; null if there are no more.
   virtual PendingConnectionPtr give_back() noexcept = 0;
   /// Runs the handler of on_refused() for a pending connection that the port listener has refused.
   /// Called at a point where handlers may run.
@@ -93,14 +94,16 @@ class AECONN_API PortListener : public Listener {
   /// limit; the object that uses the listener does.
   virtual std::uint64_t max_connections() const = 0;
   /// Detaches the listener from its loop, which is about to end; it then does nothing until
-  /// arrive(). Called again, for another loop, if the target loop has ended meanwhile. Called on
-  /// the old loop's thread. Returns false if it cannot move.
+  /// arrive(). `to` is the handoff() of the new loop's acceptor. Called again, for another loop, if
+  /// the target loop has ended meanwhile. Called on the old loop's thread. Returns false if the
+  /// listener cannot move.
   virtual bool leave(const Handoff* to) noexcept = 0;
-  /// Continues on another loop. Called on the new loop's thread. If it throws Error or
-  /// std::bad_alloc, it no longer listens.
+  /// Continues on another loop. Called on the new loop's thread. If this function throws Error or
+  /// std::bad_alloc, the listener no longer listens.
   virtual void arrive(ae::EventLoop& loop) = 0;
-  /// The processors (numbered as for sched_setaffinity(2)) near the device on which it listens.
-  /// Empty if they are unknown or there is no device; contains -1 if there are several devices.
+  /// The processors (numbered as for sched_setaffinity(2)) near the device on which this object
+  /// listens. Empty if they are unknown or there is no device; contains -1 if there are several
+  /// devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
 /// Owns a port listener; destroying it stops listening.

@@ -7,7 +7,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-// --- taking --------------------------------------------------------------------------------------
+// --- queueing output of the program --------------------------------------------------------------
 
 std::span<std::byte> PendingOutput::reserve(std::size_t size) noexcept {
   if (full() || held_ >= kMostHeld) {
@@ -65,7 +65,7 @@ bool PendingOutput::push(const Outgoing& bytes, bool by_reference) noexcept {
   return true;
 }
 
-// --- handing on ----------------------------------------------------------------------------------
+// --- passing output to the carrier ---------------------------------------------------------------
 
 Outgoing PendingOutput::offer() const noexcept {
   const Segment& segment = at(next_);
@@ -104,7 +104,7 @@ void PendingOutput::written(std::size_t size) noexcept {
   if (segment.chunk != nullptr) held_ -= size;
 }
 
-// --- done ----------------------------------------------------------------------------------------
+// --- output that is no longer needed -------------------------------------------------------------
 
 void PendingOutput::unuse(Chunk* chunk) noexcept {
   if (chunk == nullptr || --chunk->users != 0) return;
@@ -119,7 +119,7 @@ void PendingOutput::done(Segment& segment, std::error_code error) noexcept {
   segment.stage = Stage::kDone;
   if (!segment.error) segment.error = error;
   if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 && !reserved_)
-    stop_filling();  // the chunk is no longer filled, because all its data has been sent
+    stop_filling();  // all data in the chunk has been sent, so it can return to the pool
   unuse(std::exchange(segment.chunk, nullptr));
 }
 
@@ -129,7 +129,8 @@ void PendingOutput::given_back(std::size_t count, std::error_code error) noexcep
     done(at(i), error);
     --count;
   }
-  // The rest of `count` belongs to the segment that the carrier is about to take.
+  // The rest of `count` belongs to a segment that the carrier is taking in the present call of
+  // Carrier::send(), for which lent() was not called yet.
   given_back_early_ = count;
 }
 

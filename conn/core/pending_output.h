@@ -4,9 +4,10 @@
 // bytes that were copied into chunks, and memory of the program that was passed to send(). It knows
 // neither the connection nor the loop.
 //
-// The segments form a queue with three parts, in this order: segments that were handed to the
-// carrier (which may still use their memory), segments that wait, and free places. A segment leaves
-// the first part once the program has been notified that it may use the memory again.
+// The segments form a queue with three parts, in this order: segments that were passed to the
+// carrier (which may still use their memory), segments that were not, and unused elements. A
+// segment leaves the first part once the program has been notified that it may use the memory
+// again.
 
 #include <sys/uio.h>
 
@@ -60,40 +61,40 @@ class PendingOutput {
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }
 
-  // --- taking ------------------------------------------------------------------------------------
+  // --- queueing output of the program ------------------------------------------------------------
   /// Returns a buffer like Connection::reserve(); an empty span with errno EAGAIN or ENOMEM on
   /// failure.
   std::span<std::byte> reserve(std::size_t size) noexcept;
   /// Queues the first `size` bytes of the buffer that reserve() returned last. Returns false if
   /// `size` is 0.
   bool commit(std::size_t size) noexcept;
-  /// Stops using the chunk in which reserve() returns buffers. A buffer that was not committed is
-  /// given back unused.
+  /// Stops using the chunk in which reserve() returns buffers. A reserved buffer that was not
+  /// committed must not be used any more.
   void stop_filling() noexcept;
   /// Queues memory of the program. `by_reference`: whether the carrier may send it without copying,
   /// so that it is offered first. Returns false if all segments are in use.
   bool push(const Outgoing& bytes, bool by_reference) noexcept;
 
-  // --- handing on --------------------------------------------------------------------------------
+  // --- passing output to the carrier -------------------------------------------------------------
   /// Whether the next segment is to be offered to the carrier without copying. offer() then returns
   /// it.
   bool next_is_reference() const noexcept { return at(next_).stage == Stage::kWaiting; }
   Outgoing offer() const noexcept;
-  /// Records that the carrier took `size` bytes of the segment from offer(), and reads them from
-  /// the program's memory.
+  /// Records that the carrier has taken `size` bytes of the segment from offer(), which it reads
+  /// from the program's memory.
   void lent(std::size_t size) noexcept;
   /// Records that the carrier cannot send the segment from offer() without copying it.
   void refused() noexcept { at(next_).stage = Stage::kRefused; }
-  /// Stores the segments that are to be written together in `vectors`, which has kSegments places.
-  /// Returns how many there are.
+  /// Stores the segments that are to be written together in `vectors`, an array of kSegments
+  /// elements. Returns the number of segments stored.
   int gather(iovec* vectors) const noexcept;
   /// Records that the carrier accepted `size` bytes of the segments from gather().
   void written(std::size_t size) noexcept;
 
-  // --- done --------------------------------------------------------------------------------------
+  // --- output that is no longer needed -----------------------------------------------------------
   /// Records that the carrier no longer needs the oldest `count` segments that were lent to it.
   void given_back(std::size_t count, std::error_code error) noexcept;
-  /// Discards the segments that wait to be handed to the carrier. A segment that the carrier has
+  /// Discards the segments that were not passed to the carrier. A segment that the carrier has
   /// taken in part ends when the carrier no longer needs it.
   void drop(std::error_code error) noexcept;
   /// Ends all segments, including those whose memory the carrier uses.
@@ -134,10 +135,12 @@ class PendingOutput {
   bool reserved_ = false;     // whether a buffer that reserve() returned was not committed yet
   std::size_t held_ = 0;      // number of copied bytes that wait to be sent
   std::array<Segment, kSegments> segments_;
-  // Indexes into segments_, modulo its size: of the oldest segment that was not released, of the
-  // first that was not handed on, and of the first free place.
+  // Indexes into segments_, modulo its size. first_: the oldest segment whose release function was
+  // not called yet. next_: the first segment that was not passed to the carrier completely. last_:
+  // the first unused element.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  // Number of segments that the carrier gave back before lent() was called for them.
+  // Number of segments that the carrier returned inside Carrier::send(), before lent() was called
+  // for them.
   std::size_t given_back_early_ = 0;
 };
 

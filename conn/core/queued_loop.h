@@ -14,8 +14,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// The ReadyList of a transport's carriers on one loop, and an `Own`: what else the transport keeps
-/// for the loop. The loop owns this object. When it ends, listeners that are a LoopEndWatcher are
-/// told, and then the transport's connections are abandoned; all members still exist.
+/// for the loop. The loop owns this object. When the loop ends, each LoopEndWatcher is notified,
+/// and then the transport's connections are abandoned; all members still exist at that time.
 template <class Own = std::monostate>
 class QueuedLoop final : public ae::LoopLocal {
  public:

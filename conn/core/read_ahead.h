@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ReadAhead: reading in place for any carrier. It reads input into a chunk and shows it there.
-// Unread bytes in the chunk always come before all bytes that the carrier still has.
+// ReadAhead: implements peek() and consume() for carriers that cannot show their own memory. It
+// reads input into a chunk of memory and shows the bytes there. Unread bytes in the chunk always
+// come before all bytes that the carrier still has.
 
 #include <cstddef>
 
@@ -34,7 +35,7 @@ class ReadAhead final : public ReadyItem {
   void end() noexcept;
   bool ended() const noexcept { return ended_; }
   void drop() noexcept;   ///< discards the bytes that the program has not read
-  void reset() noexcept;  ///< prepares this object for use by another connection
+  void reset() noexcept;  ///< prepares this object for another connection
 
  private:
   std::size_t run_ready() override;

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// Implements ReadAhead: data that was read ahead for one connection.
+// SPDX-License-Identifier: BSD-3-Clause Implements ReadAhead: input that was read for peek() before
+// the program consumed it.
 
 #include "conn/core/read_ahead.h"
 
@@ -14,8 +14,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Makes sure that `together` bytes fit in one piece with the unread bytes at its beginning.
-/// Returns false if memory ran out.
+/// Makes sure that the chunk can hold `together` contiguous bytes, which begin with the unread
+/// bytes. Returns false if memory ran out.
 bool ReadAhead::make_room(std::size_t together) noexcept {
   // There is no pool while the connection moves between loops.
   if (its_.pool() == nullptr) return false;

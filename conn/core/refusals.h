@@ -22,7 +22,8 @@ class Refusals {
   void set(const RefusedHandler& handler) { handler_.set(handler); }
   /// Removes the handler, and drops the refusals that wait for it.
   void clear() { (void)take(); }
-  /// Does the same, but leaves it to the caller to destroy the handler, which may run any code.
+  /// Like clear(), but returns the handler, so that the caller can choose when to destroy it: its
+  /// destructor may run any code.
   [[nodiscard]] RefusedHandler take() {
     waiting_.clear();
     return handler_.take();
@@ -30,8 +31,8 @@ class Refusals {
   /// Whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
   bool running() const noexcept { return handler_.running(); }  ///< whether the handler runs now
-  /// Calls the handler for a refusal. If the handler is already running, the refusal waits until it
-  /// has returned.
+  /// Calls the handler for a refusal. If the handler is already running, queues the refusal until
+  /// it has returned; if 64 refusals are queued already, drops it.
   void tell(const Failure& why) {
     if (handler_.running()) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(why);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection's place in the list that a ConnectionSet keeps of the connections of one type. The
-// list owns nothing, and a connection can leave it without knowing which list it is in.
+// SetEntry: a connection's entry in the list of one type's connections, which a ConnectionSet
+// keeps. The list does not own the connections, and a connection can leave it without knowing which
+// list it is in.
 
 #include "ae/abi.h"
 
@@ -37,7 +38,8 @@ class SetEntry {
 
  private:
   SetEntry* next_ = nullptr;
-  SetEntry** link_ = nullptr;  // what points to this entry: the head, or the entry before it
+  // The pointer to this entry: the list's head, or next_ of the entry before.
+  SetEntry** link_ = nullptr;
 };
 
 }}  // namespace conn

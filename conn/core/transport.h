@@ -41,7 +41,7 @@ class AECONN_API Transport : public ConnectionType {
   /// Creates a connection in state kNone; see ConnectionType::create().
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
-  // --- what it may implement ---------------------------------------------------------------------
+  // --- what a transport may implement ------------------------------------------------------------
   virtual const OptionTable* option_table() const noexcept {
     return nullptr;
   }  ///< the table of the transport's options; null: it has none
@@ -50,11 +50,11 @@ class AECONN_API Transport : public ConnectionType {
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
   /// Reads the files of a listener; see ConnectionType::prepare(). The default calls check().
   virtual void prepare(const Endpoint& endpoint) const;
-  /// Makes a connection of a socket; see ConnectionType::adopt(). The default throws Error: the
-  /// transport has no connections with a descriptor.
+  /// Turns a connected socket into a connection; see ConnectionType::adopt(). The default throws
+  /// Error: the transport has no connections with a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
-  /// Makes a listener of a socket; see ConnectionType::adopt_listener(). The default throws Error:
-  /// the transport has no listeners with a descriptor.
+  /// Turns a listening socket into a listener; see ConnectionType::adopt_listener(). The default
+  /// throws Error: the transport has no listeners with a descriptor.
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
@@ -85,8 +85,8 @@ class AECONN_API Transport : public ConnectionType {
   [[nodiscard]] virtual PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                                   PendingHandler arrived) const;
   /// Serves a socket that is already listening like adopt_listener(), but hands out pending
-  /// connections like open_port(). The port listener uses a duplicate of `fd`: the caller closes
-  /// `fd`, once nothing else can fail. The default throws Error.
+  /// connections like open_port(). The port listener uses a duplicate of `fd`: `fd` stays the
+  /// caller's, who closes it once the set-up has succeeded. The default throws Error.
   [[nodiscard]] virtual PortListenerPtr adopt_port(ae::EventLoop& loop, int fd,
                                                    PendingHandler arrived,
                                                    const Options& options = {}) const;
