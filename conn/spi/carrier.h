@@ -51,7 +51,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
  public:
   /// Says whether the connection still exists after one of its handlers has run.
   enum class [[nodiscard]] Alive : bool{
-      kGone,  ///< the handler closed it: return without accessing the connection or the carrier
+      kGone,  ///< the handler closed the connection: return without accessing it or the carrier
       kYes,   ///< the connection still exists: the handler has not closed it
   };
 
@@ -97,9 +97,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   // --- what the carrier reports ------------------------------------------------------------------
-  /// Changes the state; there is no other way. The order is kNone, then kConnecting (set by the
-  /// core) or kAccepting, then kConnected, then kClosed; kNone may also become kConnected directly.
-  /// Runs no handler.
+  /// Changes the state. The order of states is kNone, then kConnecting (set by the core) or
+  /// kAccepting, then kConnected, then kClosed; kNone may also become kConnected directly. Runs no
+  /// handler.
   void move_to(State next);
   /// Changes the state to kError, from any state but kClosed, and records the reason. Only the
   /// first failure is recorded. Runs no handler, but makes the handlers due.
@@ -119,11 +119,12 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// To be called when the connection has lost its path and goes on without one, or has found
   /// another path: the path handler is then due. Runs no handler.
   virtual void path_changed() noexcept = 0;
-  /// Keeps a place until the connection is destroyed: in the quota (max-connections) of the
-  /// listener that accepted it, or among the connections to the address that it connects to.
+  /// Counts the connection in a quota, by keeping `place`, until the connection is destroyed: in
+  /// the quota of the listener that accepted it (option max-connections), or in the count of
+  /// connections to the peer's address (option spread). Releases an earlier place.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
-  /// Frees the connection together with its carrier once no handler is on the stack. Must be the
-  /// last step of Carrier::close().
+  /// Frees the connection together with its carrier once none of its handlers is executing. Must be
+  /// the last step of Carrier::close().
   void release() noexcept;
   /// Calls Carrier::interest_changed() for a caller that cannot repeat the call. If memory runs
   /// out, the connection fails, and a second call lets waiting handlers learn of the failure. If
@@ -171,7 +172,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   ssize_t refuse(ae::Mask direction) noexcept;
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
-  /// Moves the connection to `loop`, after leave(), and informs the place that occupy() has stored.
+  /// Moves the connection to `loop`, after leave(), and informs the place that was passed to
+  /// occupy(), because a listener group counts the connections of each loop.
   void enter_loop(ae::EventLoop& loop) noexcept;
   /// Whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
@@ -179,9 +181,9 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// How far the connection's close has come. The value only increases, and may skip steps.
   enum class Ending : std::uint8_t {
     kOpen,     ///< the program owns the connection and has not closed it
-    kGivenUp,  ///< close() or abort() was called; output that waits above the carrier is sent first
-    kClosing,  ///< Carrier::close() was called; no output waits above the carrier any more
-    kReleased  ///< the loop will destroy the connection once no handler is on the stack
+    kGivenUp,  ///< close() or abort() was called; pending output is passed to the carrier first
+    kClosing,  ///< Carrier::close() was called; no pending output is left above the carrier
+    kReleased  ///< the loop will destroy the connection once none of its handlers is executing
   };
   /// The events that the carrier must watch for.
   struct Wanted {
@@ -214,22 +216,22 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Whether it is known that the peer sends nothing more, though the program may not have read
   /// everything yet.
   bool peer_gone_ = false;
-  const ae::MadeHere made_here_;  ///< tells whether the process is a child of fork()
+  /// Tells whether the connection was created before fork(), in the parent process.
+  const ae::MadeHere made_here_;
   std::uint64_t id_;              ///< see id()
   Failure failure_;               ///< see failure()
-  Quota::Place place_;            ///< the connection's slot of a quota, see occupy()
+  Quota::Place place_;            ///< counts the connection in a quota, see occupy()
 };
 
-/// What can be told about a connection; conn::ConnectionFacts has a function for each fact. A
-/// carrier hands it out with Carrier::facts(). The functions may be called in any state.
+/// The facts about a connection that its carrier knows; conn::ConnectionFacts has a function for
+/// each of them. Carrier::facts() returns this object. The functions may be called in any state.
 class AECONN_API CarrierFacts {
  public:
   virtual ~CarrierFacts();
   /// Address of this end of the connection; "", the default: unknown.
   virtual std::string local_address() const { return {}; }
   virtual std::string peer_address() const { return {}; }  ///< address of the peer; "": unknown
-  /// The addresses of both ends for socket calls (conn/kit/resolver.h); unset, the default:
-  /// unknown.
+  /// Address of this end for socket calls (conn/kit/resolver.h); unset, the default: unknown.
   virtual SocketAddress local_sockaddr() const noexcept;
   /// Address of the peer for socket calls; unset: unknown.
   virtual SocketAddress peer_sockaddr() const noexcept;
@@ -258,7 +260,7 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   CarrierBase& operator=(const CarrierBase&) = delete;
   ~CarrierBase() override;
   // make_connection() (conn/core/make_connection.h) creates a carrier together with its connection,
-  // in one block of memory.
+  // in one block of memory, and is the only way to create one.
   static void* operator new(std::size_t) = delete;
   /// Frees the block once the connection has been freed, too.
   static void operator delete(void* carrier) noexcept;
@@ -333,25 +335,28 @@ class AECONN_API Carrier : public CarrierBase {
   /// Begins to close the connection, in any state; the program's handlers are already cleared. The
   /// carrier must call release(), at once or later: when the bytes accepted by writev() are
   /// delivered, or the time linger() has passed. The peer then reads end of stream, not an error,
-  /// even if this end has left bytes unread. If aborts() is true, it delivers nothing more, and the
-  /// peer should see an error if the transport can signal one.
+  /// even if this end has left bytes unread. If aborts() is true, the carrier delivers nothing
+  /// more, and the peer should see an error if the transport can signal one.
   virtual void close() noexcept = 0;
   /// Frees everything that depends on the loop, without waiting, because the loop is being
   /// destroyed. The peer should see the same as after close(). If inherited() is true, the process
-  /// is a child of fork(), and the connection goes on in its parent: neither read nor write. The
-  /// core fails the connection. Called before close() or between close() and release(), but not
-  /// after release(); facts may still be asked afterwards. The destructor of a carrier may still
-  /// ask its host, for example aborts(), but must report nothing.
+  /// is a child of fork(), and the connection continues in the parent process: the carrier must
+  /// neither read nor write. The core fails the connection. Called before close() or between
+  /// close() and release(), but not after release(); functions of facts() may still be called
+  /// afterwards. The destructor of a carrier may still call functions of its host that only answer,
+  /// such as aborts(), but must not report anything to it.
   virtual void abandon() noexcept = 0;
-  /// Blocks until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN: also for
-  /// an end, a failure, or EPIPE after shutdown(). `direction` is one of the two. Runs no handler.
-  /// Returns false if the deadline has passed, or if Interruption::came() is true after EINTR.
+  /// Blocks until read() (`direction` is kReadable) or writev() (kWritable) would not fail with
+  /// EAGAIN. It would not either at the end of the stream, after a failure, or after shutdown()
+  /// (EPIPE). Runs no handler. Returns false if the deadline has passed, or if Interruption::came()
+  /// is true after EINTR.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
-  // --- what it may implement: the defaults are right, and maybe slow -----------------------------
-  /// The object that tells the facts of the connection. The default is this carrier, which then
-  /// overrides the functions of CarrierFacts. A carrier with many facts may have an object for
-  /// them, which must be the same one, and must exist, as long as the carrier does.
+  // --- what a carrier may implement: the defaults are correct, but may be slow -------------------
+  /// Returns the object that knows the facts of the connection. The default is this carrier, which
+  /// then overrides functions of CarrierFacts. A carrier with many facts may have a separate object
+  /// for them; it must return the same object in each call, and the object must live as long as the
+  /// carrier.
   virtual const CarrierFacts& facts() const noexcept { return *this; }
   /// Writes one piece of at least one byte, as writev() does. The default calls writev().
   virtual ssize_t write(const void* buffer, std::size_t size);
@@ -382,8 +387,9 @@ class AECONN_API Carrier : public CarrierBase {
   virtual void expect_no_more() noexcept {}
   /// Called by a protocol above (such as TLS) once it has a secret that only both ends know. From
   /// then on, whatever the carrier uses to recognize its peer must depend on this secret, too.
-  /// `peer_has_it`: whether the peer certainly has the secret by now. If not, it does once it has
-  /// received what the protocol above has written so far, and it writes nothing before.
+  /// `peer_has_it`: whether the peer certainly has the secret by now. If false, the peer has the
+  /// secret once it has received everything that the protocol above has written so far, and the
+  /// peer writes nothing before that.
   virtual void take_secret(std::span<const std::byte> /*secret*/, bool /*peer_has_it*/) noexcept {}
   /// Leaves the old loop, for the loop `to`; null: the new loop is not known yet. Not called in the
   /// states kConnecting and kAccepting, nor while a connect handler is due. Returns false with
@@ -418,8 +424,8 @@ class AECONN_API Carrier : public CarrierBase {
   /// Forgets how many bytes peek() asked for, so that the read handler runs for any number of
   /// bytes.
   virtual void peek_anything() noexcept {}
-  /// Marks the first `size` bytes that peek() showed as read. Returns how many that are: at most as
-  /// many as were shown.
+  /// Discards the first `size` bytes that peek() showed, or all that it showed if there are fewer.
+  /// Returns the number of bytes discarded.
   virtual std::size_t consume(std::size_t /*size*/) noexcept { return 0; }
   /// Whether the carrier implements reserve() and commit(). reserve() may still return an empty
   /// span with EOPNOTSUPP; the core then provides a buffer for this call.
@@ -435,12 +441,12 @@ class AECONN_API Carrier : public CarrierBase {
   /// references_done() when they are no longer needed. If it takes fewer, the rest is passed to the
   /// next call, before any other data; if the rest never comes because the connection ends, the
   /// segment ends with the bytes taken. Otherwise it returns -1: with EAGAIN if it takes none now
-  /// (the host is called when a retry is worthwhile, as for writev()), or with EOPNOTSUPP if the
-  /// core must write all of them with writev().
+  /// (the carrier calls run_write_handler() when a retry is worthwhile, as for writev()), or with
+  /// EOPNOTSUPP if the core must write all of them with writev().
   virtual ssize_t send(const Outgoing& bytes);
 
-  /// The reason why the connection has ended, as far as it is known. It may be known before the
-  /// connection fails; empty: none.
+  /// The reason why the connection has ended or is about to end; it may be known before the
+  /// connection fails. Empty: none is known.
   virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
   /// Called when another connection has become the carrier's host, see CarrierHost::take_over().

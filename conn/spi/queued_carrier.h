@@ -40,8 +40,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   void update_ready() noexcept {
     if (!queued()) look_if_ready();
   }
-  /// Does what update_ready() does if readable() is true: a short cut for the usual connection,
-  /// which has a read handler.
+  /// To be called instead of update_ready() if readable() is known to be true. Faster for the usual
+  /// connection, which is established and has a read handler.
   void update_readable() noexcept {
     if (queued()) return;
     if (state() == State::kConnected && host().wants_read() && !host().connect_due() &&
