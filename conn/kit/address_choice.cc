@@ -20,7 +20,8 @@ namespace {
 constexpr ae::Duration kMemory = std::chrono::minutes(10);
 constexpr unsigned kAllBits = 128;
 
-/// Returns the bytes of an IPv4 or IPv6 address; empty for any other address family.
+/// Returns the bytes of an IPv4 or IPv6 address in network byte order; empty for any other address
+/// family.
 std::span<const std::uint8_t> bytes_of(const sockaddr* address) noexcept {
   if (address->sa_family == AF_INET) {
     const auto* four = reinterpret_cast<const sockaddr_in*>(address);
@@ -108,7 +109,8 @@ Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noex
 // --- AddressBook ---------------------------------------------------------------------------------
 
 struct AddressBook::Rank {
-  // Time until which the address is tried only after all others; the minimum: it is tried normally.
+  // Until this time the address is tried only after all others, because it has failed; zero: it has
+  // not.
   ae::TimePoint rests_until;
   Distance distance;
   std::uint64_t connections;
@@ -126,8 +128,8 @@ AddressBook::Rank AddressBook::rank(const SocketAddress& address, Distance far, 
 }
 
 // Forgets addresses that are not in use, which limits the memory of a process that has used
-// thousands of them. The number of addresses at which this is done doubles, so that each entry is
-// examined about once in as many connects.
+// thousands of them. The next call does this only once the number of addresses has doubled, so that
+// the cost for each new address is constant on average.
 void AddressBook::forget_idle(ae::TimePoint now) {
   if (known_.size() < forget_at_) return;
   std::erase_if(known_, [&](const auto& each) {
@@ -183,7 +185,7 @@ void AddressBook::report(AddressOrder order, const SocketAddress& address,
     found->second.failed = static_cast<bool>(why);
     found->second.until = std::chrono::steady_clock::now() + kRest;
   } catch (const std::exception&) {
-    // There is no memory to record the failure: the next attempt will report it again.
+    // There is no memory to record the result. The next attempt will report its result again.
   }
 }
 

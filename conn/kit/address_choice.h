@@ -65,8 +65,8 @@ class AECONN_API AddressBook {
   /// For this time an address that has failed is tried only after the other addresses. Then one
   /// connection tries it, and the others use it again once that connection is established.
   static constexpr ae::Duration kRest = std::chrono::seconds(10);
-  /// If an attempt is abandoned after at least this time, the address counts as silent, and the
-  /// caller reports a failure with report().
+  /// If an attempt is abandoned after at least this time without an answer, the caller must report
+  /// a failure of the address with report().
   static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
 
   /// Chooses the address that is to be tried next, and moves it to the front of `left`. Counts a
@@ -84,7 +84,7 @@ class AECONN_API AddressBook {
  private:
   struct Known {
     Quota places{Quota::kMost};
-    bool failed = false;  // whether the last attempt to connect to the address has failed
+    bool failed = false;  // whether the last attempt to connect to the address failed
     // Time until which the address is tried only after all others: after a failure, or while
     // another connection tries it.
     ae::TimePoint until{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// CodedError: a set-up error with an errno, for callers that distinguish causes such as EADDRINUSE.
-// mistake() turns a set-up error into the failure of a connection.
+// CodedError: a set-up error with an error code, for callers that distinguish causes such as
+// EADDRINUSE. mistake() turns a set-up error into the failure of a connection.
 
 #include <string>
 #include <system_error>

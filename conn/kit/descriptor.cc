@@ -30,7 +30,7 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
     const int rc = ppoll(&entry, 1, &timeout, nullptr);
     if (rc > 0) return true;
     if (rc == 0) return false;
-    // poll(2) itself failed: the caller's next operation on the socket reports the error
+    // poll(2) itself failed; the caller's next operation on the descriptor reports the error
     if (errno != EINTR) return true;
     (void)Interruption::came();
   }
@@ -38,7 +38,7 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
 }
 
 ssize_t write_without_signal(int fd, std::span<const iovec> parts) noexcept {
-  // The kernel sends this SIGPIPE to the thread that writes.
+  // The kernel sends SIGPIPE to the writing thread, so the signal needs to be blocked only there.
   sigset_t pipe, pending, before;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);
@@ -49,7 +49,8 @@ ssize_t write_without_signal(int fd, std::span<const iovec> parts) noexcept {
   const int error = errno;
   std::size_t size = 0;
   for (const iovec& part : parts) size += part.iov_len;
-  // A pipe that blocks raises the signal, too, if its reader goes when a part is written.
+  // If the reader of a blocking pipe closes it after a part of the bytes was written, writev()
+  // returns the size of that part and nevertheless raises the signal.
   const bool may_have_come = n < 0 ? error == EPIPE : static_cast<std::size_t>(n) < size;
   if (may_have_come && sigismember(&pending, SIGPIPE) == 0) {
     const timespec at_once{};

@@ -19,18 +19,19 @@ namespace conn { inline namespace AECONN_ABI {
 class Descriptor {
  public:
   Descriptor() = default;  ///< owns nothing
-  /// Takes the ownership of `fd`; -1: of none.
+  /// Takes ownership of `fd`; -1: there is no descriptor to own.
   explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  /// Takes over what `other` owns.
+  /// Takes over the descriptor of `other`, if there is one.
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  /// Closes what it owns, and takes over what `other` owns.
+  /// Closes the descriptor of this object, if there is one, and takes over that of `other`.
   Descriptor& operator=(Descriptor&& other) noexcept {
     if (this != &other) reset(std::exchange(other.fd_, -1));
     return *this;
   }
   ~Descriptor() { reset(); }
   int get() const noexcept { return fd_; }  ///< the descriptor; -1: there is none
-  explicit operator bool() const noexcept { return fd_ >= 0; }  ///< whether it owns one
+  /// Whether this object owns a descriptor.
+  explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Closes the descriptor, if there is one, and owns `fd` instead.
   void reset(int fd = -1) noexcept {
     // close() is not repeated after EINTR: Linux has closed the descriptor by then.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Option end-linger: the time that the end of a loop may take to deliver data which its connections
-// still hold. Used by transports; host programs do not need it.
+// Option end-linger: how long the end of a loop may wait to deliver output of its connections that
+// was accepted but not sent yet. Used by transports; host programs do not need it.
 
 #include <chrono>
 

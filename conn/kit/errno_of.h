@@ -11,7 +11,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// Returns the errno value that best matches the code of `failure`. Codes of other categories
-/// (verbs, resolver, TLS) are mapped by their default condition; without an errno, EIO.
+/// (verbs, resolver, TLS) are mapped by their default error condition; if that is no errno value,
+/// returns EIO.
 inline int errno_of(const Failure& failure) noexcept {
   const std::error_code& code = failure.code;
   if (code.category() == std::generic_category() || code.category() == std::system_category())

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Interruption: what a blocking call of the library does when a signal handler has run while it
-// waited. It continues to wait, unless its thread has set a callback that can end it. An
-// interpreter that wants to raise an exception can set such a callback, for example.
+// Interruption: decides what a blocking call of the library does when a signal handler has run
+// while the call waited. The call continues to wait, unless its thread has set a callback, and the
+// callback says that the call must end. For example, a language interpreter sets such a callback in
+// order to raise an exception.
 
 #include "ae/abi.h"
 
@@ -27,7 +28,8 @@ class Interruption {
     Scope& operator=(const Scope&) = delete;
   };
   /// To be called after a wait has failed with EINTR. Runs the callback, and returns whether the
-  /// blocking call must end. Once true, the result stays true until that call ends.
+  /// blocking call must end. Once the result is true, it stays true until the outermost blocking
+  /// call ends.
   static bool came() noexcept;
   /// Whether came() has already found that the current blocking call must end.
   static bool ends() noexcept;

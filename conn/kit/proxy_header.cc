@@ -55,8 +55,7 @@ SocketAddress make_address(int family, const void* host, std::uint16_t port) noe
   return address;
 }
 
-/// Removes the text up to the next space from the beginning of `rest`, with that space, and returns
-/// it.
+/// Removes the first word of `rest`, and the space after it, and returns the word.
 std::string_view next_word(std::string_view& rest) noexcept {
   const std::string_view word = rest.substr(0, rest.find(' '));
   rest.remove_prefix(std::min(word.size() + 1, rest.size()));
@@ -85,7 +84,7 @@ bool is_ip(const SocketAddress& address) noexcept {
   return address.family() == AF_INET || address.family() == AF_INET6;
 }
 
-/// Returns an IPv4 address as an IPv4-mapped IPv6 address; an IPv6 address unchanged.
+/// Converts an IPv4 address to an IPv4-mapped IPv6 address; returns an IPv6 address unchanged.
 SocketAddress as_ipv6(const SocketAddress& address) noexcept {
   if (address.family() != AF_INET) return address;
   in6_addr host{};

@@ -29,16 +29,17 @@ class AECONN_API ProxyHeaderReader {
   /// addresses take 232 at most, and the rest are additional fields (TLV), which are skipped.
   static constexpr std::size_t kMost = 4096;
 
-  /// Reads from `bytes`, which follow those of the last call. Returns how many of them belong to
-  /// the header; those behind it belong to the program. Returns 0 unless status() is kIncomplete.
+  /// Reads from `bytes`, which follow those of the last call. Returns how many of these bytes
+  /// belong to the header; bytes after the header are data for the program. Returns 0 unless
+  /// status() is kIncomplete.
   std::size_t read(std::span<const std::byte> bytes) noexcept;
   Status status() const noexcept { return status_; }  ///< how far the header has been read
   /// Says what is wrong with a malformed header: the end of a sentence that begins "its PROXY
   /// protocol header". Empty otherwise.
   std::string_view problem() const noexcept { return problem_; }
-  /// The client's address, IPv4 or IPv6, once the header is complete. Unset if the header has none
-  /// (UNKNOWN, LOCAL, UNSPEC) or one of another kind (a Unix socket, UDP): the addresses of the
-  /// socket apply.
+  /// The client's address, IPv4 or IPv6, once the header is complete. Unset if the header has no
+  /// address (UNKNOWN, LOCAL, UNSPEC) or one of another kind (a Unix socket, UDP): the connection
+  /// then keeps the addresses of its socket.
   const SocketAddress& client() const noexcept { return client_; }
 
  private:
@@ -53,7 +54,8 @@ class AECONN_API ProxyHeaderReader {
   static constexpr std::size_t kLongestLine = 107;
   Status status_ = Status::kIncomplete;
   bool binary_ = false;  // whether the header is of version 2
-  // For version 1 the line. For version 2 the fixed part, followed by the IP addresses and ports.
+  // The header's bytes: the line of version 1; of version 2 the fixed part, followed by the IP
+  // addresses and ports.
   std::array<std::uint8_t, kLongestLine> bytes_{};
   std::size_t count_ = 0;  // number of bytes read
   std::size_t end_ = 16;   // size of a header of version 2, as far as it is known

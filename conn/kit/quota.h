@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Quota: counts connections against a limit, for one listener (option max-connections), or those to
-// one address. Used by transports; host programs do not need it.
+// Quota: counts connections against a limit: those of one listener (option max-connections), or
+// those to one address (option spread). Used by transports; host programs do not need it.
 
 #include <cstdint>
 #include <memory>
@@ -14,11 +14,12 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A number of places, each for one connection. Call the functions on one thread or under a lock. A
-/// place may be returned on any thread, so full() may stay true for a short time after that.
+/// Counts connections against a limit. Each counted connection owns a Place, and ends to count when
+/// the Place is destroyed. Call the functions on one thread or under a lock. A Place may be
+/// destroyed on any thread, so full() may stay true for a short time after that.
 class Quota {
  public:
-  /// The object that a Place points to. While such a pointer exists, it counts one connection.
+  /// The object that a Place points to. Each pointer to it counts as one connection.
   class Slot {
    public:
     Slot() = default;
@@ -28,8 +29,8 @@ class Quota {
     /// Called when the connection has moved to `loop`, on the thread of that loop.
     virtual void moved_to(const ae::EventLoop& /*loop*/) const noexcept {}
   };
-  /// The place of one connection, held until the connection is destroyed, possibly on another
-  /// thread. Null: the connection has no place.
+  /// Counts one connection in the quota. The connection owns it until it is destroyed, possibly on
+  /// another thread. Null: the connection is not counted.
   using Place = std::shared_ptr<const Slot>;
   static constexpr std::uint64_t kDefault = 65536;  ///< default value of option max-connections
   /// Largest value that option max-connections accepts.
@@ -39,15 +40,15 @@ class Quota {
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<Slot>()) {}
   /// Number of connections that the quota allows at once.
   std::uint64_t most() const noexcept { return most_; }
-  /// Returns the number of connections that hold a place. It exceeds most() if take() was called
+  /// Returns the number of connections that are counted. It exceeds most() if take() was called
   /// without checking full().
   std::uint64_t taken() const noexcept {
     return static_cast<std::uint64_t>(places_.use_count()) - 1;
   }
-  /// Whether as many connections hold a place as the quota allows.
+  /// Whether as many connections are counted as the quota allows.
   bool full() const noexcept { return taken() >= most_; }
-  /// Returns a place, even if none is free: the caller must check full() before. Each copy of the
-  /// result counts as another place.
+  /// Counts one more connection, even if the quota is full: the caller must check full() before.
+  /// Each copy of the result counts as another connection.
   Place take() const noexcept { return places_; }
   /// Returns the failure that Listener::on_refused() reports when the pending connection of `peer`
   /// is refused because the quota is full.
@@ -59,7 +60,7 @@ class Quota {
 
  private:
   std::uint64_t most_;
-  Place places_;  // each copy of this pointer is the place of one connection
+  Place places_;  // each copy of this pointer counts one connection
 };
 
 }}  // namespace conn

@@ -12,8 +12,7 @@ void ReadyList::unqueue_all(Head& list) noexcept {
   while (!list.alone()) list.next_->unqueue();
 }
 
-// A single item, the usual case, runs without passing through the list of items that are being
-// served.
+// A single item, which is the usual case, runs without being moved to serving_.
 std::size_t ReadyList::process_some() {
   std::size_t ran = 0;
   if (serving_.alone() && waiting_.has_one()) {

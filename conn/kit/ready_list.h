@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 class ReadyList;
 
 /// One connection's entry in a ReadyList. The destructor removes it from the list, so that
-/// connections may be closed at any time. It is in one list at most, and only once.
+/// connections may be closed at any time. An item is in at most one list, and only once.
 class AECONN_API ReadyItem {
  public:
   ReadyItem() = default;

@@ -50,7 +50,7 @@ class ResolverCategory final : public std::error_category {
 const ResolverCategory& resolver_category() {
   return ae::once([] { return ResolverCategory(); });
 }
-// Made before main(), so that a failure does not need memory for it.
+// Creates the category before main(), so that reporting a failure later needs no memory for it.
 [[maybe_unused]] const ResolverCategory& resolver_category_made = resolver_category();
 
 const in6_addr* v4_mapped_tail(const SocketAddress& address, in_addr& out) {
@@ -121,8 +121,8 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   return result;
 }
 
-/// Resolves a host for which no lookup is needed: wildcards, numeric addresses, and invalid
-/// addresses. Returns no value for a host name.
+/// Resolves a host for which no lookup of a name is needed: wildcards, numeric addresses, and
+/// invalid hosts. Returns no value for a host name.
 std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port, bool passive) {
   if (host == "*") {
     Resolved result;
@@ -159,7 +159,8 @@ struct Request {
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
-  const ae::MadeHere made_here{};  // whether a child of fork() has inherited the request
+  // Says whether the request was made before fork(), in the parent process.
+  const ae::MadeHere made_here{};
   Resolved result;
   // The lookup whose result this request waits for; guarded by the pool's mutex.
   std::weak_ptr<Job> job;
@@ -185,8 +186,8 @@ class Pool {
 
   Pool() { running_.reserve(kMostThreads); }
 
-  /// Queues a request for a lookup of `host`. If no thread can be started for it, the request is
-  /// answered with that failure before this returns.
+  /// Queues a request for a lookup of `host`. If no thread can be started for the lookup, answers
+  /// the request with that failure before it returns.
   void submit(const std::string& host, const std::shared_ptr<Request>& request) {
     std::unique_lock lock(mutex_);
     forget_parent();
@@ -231,8 +232,8 @@ class Pool {
   // A lookup that takes longer than this is waiting for an unresponsive name server, and does not
   // use a processor.
   static constexpr ae::Duration kSlow = std::chrono::milliseconds(100);
-  // A request does not join a lookup that is older than this, because that may have begun while the
-  // network was down.
+  // A request does not join a lookup that began longer ago than this, because that lookup may have
+  // begun while the network was down.
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
 
   /// To be called with the mutex locked. In a child of fork() the parent's lookup threads do not
@@ -263,9 +264,9 @@ class Pool {
     return fresh || count >= kMostOfOneName ? youngest : nullptr;
   }
 
-  /// Starts a thread for the first job in the queue, if necessary. While the lookups in progress
-  /// use all places, only one thread waits for a place. Returns 0, or the errno of the failure to
-  /// start a thread.
+  /// Starts a thread for the first job in the queue, if necessary. While kPlaces lookups are in
+  /// progress, only one thread waits until another may start. Returns 0, or the errno of the
+  /// failure to start a thread.
   int look_after_the_line() {
     if (line_.empty() || threads_ >= kMostThreads) return 0;
     if (watched_) {
@@ -339,8 +340,8 @@ class Pool {
     }
   }
 
-  // Delivers the result of a lookup to a caller. Because the caller waits for it, delivery is tried
-  // again and again, with short pauses, while there is no memory for it.
+  // Delivers the result of a lookup to a caller. If there is no memory for the delivery, tries
+  // again every 10 ms until it succeeds, because the caller waits for the result.
   static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
     try {
       request->result = found;
@@ -403,8 +404,8 @@ void LoopRequest::answered(const std::shared_ptr<Request>& self) {
   poster.post([self] { Lookup::deliver(static_cast<LoopRequest&>(*self)); });
 }
 
-/// A request by a thread that blocks for the answer. It waits for a descriptor, because that wait
-/// ends when a signal arrives.
+/// A request of a thread that blocks until the answer arrives. The thread waits with poll(2) on a
+/// descriptor, because a signal ends that wait, unlike a wait on a condition variable.
 struct BlockingRequest final : Request {
   explicit BlockingRequest(std::uint16_t its_port)
       : Request(its_port), fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -415,8 +416,8 @@ struct BlockingRequest final : Request {
     there_.store(true, std::memory_order_release);
     (void)::eventfd_write(fd, 1);
   }
-  /// Waits until the lookup has written the result. Returns false if the deadline passed first, or
-  /// if a signal must end the call.
+  /// Waits until the lookup has written the result. Returns false if the deadline has passed before
+  /// that, or if a signal ends the call (Interruption).
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
     for (;;) {
@@ -443,7 +444,7 @@ class Immediate final : public Resolution {
       : loop_(loop), result_(std::move(result)), done_(std::move(done)) {
     timer_ = loop_.add_time_event(ae::Duration::zero(), [this] {
       timer_ = 0;
-      // The callback may destroy this object, so it is moved into a local variable first.
+      // The callback may destroy this object, so the callback is moved into a local variable first.
       const std::function<void(Resolved)> call = std::move(done_);
       call(std::move(result_));
       return ae::kNoMore;

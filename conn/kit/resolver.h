@@ -54,13 +54,13 @@ struct AECONN_API SocketAddress {
   bool same_host(const SocketAddress& other) const noexcept;
 };
 
-/// Keeps an IPv4 or IPv6 address in 28 bytes. A SocketAddress, with its sockaddr_storage, is
-/// larger, which would be noticeable with ten thousand connections. Of a Unix or vsock address it
-/// keeps only the family.
+/// Stores an IPv4 or IPv6 address in 28 bytes, for objects of which there is one for each
+/// connection: a SocketAddress contains a sockaddr_storage of 128 bytes. Of a Unix or vsock address
+/// it stores only the family.
 class CompactAddress {
  public:
   CompactAddress() = default;
-  /// Keeps `address`, or only its family if it is that of a Unix or vsock socket.
+  /// Stores `address`, or only its family if it is that of a Unix or vsock socket.
   explicit CompactAddress(const SocketAddress& address) noexcept {
     std::memcpy(&address_, &address.storage, std::min<std::size_t>(address.size, sizeof address_));
   }
@@ -91,15 +91,16 @@ struct Resolved {
 AECONN_API bool is_loopback(const SocketAddress& address) noexcept;
 
 /// Converts a numeric IPv4 or IPv6 address (with %scope if it has one). Returns true and sets `out`
-/// if `host` is one. Any thread; never queries a name server.
+/// if `host` is one. May be called on any thread. Never queries a name server.
 AECONN_API bool numeric_address(const std::string& host, std::uint16_t port, SocketAddress& out);
 
 /// Resolves a host name and blocks until it is done. Thread-safe. `passive`: for listening, where
 /// "*" means any IPv4 address and "::" any IPv6 address. Throws std::bad_alloc.
 AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 
-/// Resolves a host name for connecting, and blocks until `deadline` at the latest. A lookup that
-/// takes longer fails with ETIMEDOUT, and finishes in the background on its thread.
+/// Resolves a host name for connecting, and blocks until `deadline` at the latest. If the lookup
+/// takes longer, or a signal ends the wait (Interruption), the call fails with ETIMEDOUT, and the
+/// lookup finishes in the background.
 AECONN_API Resolved resolve_until(const std::string& host, std::uint16_t port,
                                   ae::TimePoint deadline);
 

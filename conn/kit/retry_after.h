@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The time in a refusal's text after which a client may try again: a server at its limit asks for
-// it. It is plain text, so that clients of any kind can display it.
+// The time that a server asks a refused client to wait before the next attempt. It is part of the
+// text of the refusal, as plain text, so that clients of any kind can display it.
 
 #include <chrono>
 #include <string>
@@ -21,8 +21,9 @@ AECONN_API std::chrono::milliseconds retry_after_in(std::string_view text) noexc
 /// Returns the text with which a server refuses a client because of option max-connections. It asks
 /// the client to try again later, when connections may have ended.
 AECONN_API std::string retry_after_when_full();
-/// Returns the text for a client that is refused because too many connections are pending. Places
-/// become free within the next iterations.
+/// Returns the text for a client that is refused because too many connections are pending. It asks
+/// the client to try again soon: the server sets pending connections up within its loop's next
+/// iterations.
 AECONN_API std::string retry_after_under_overload();
 
 }}  // namespace conn
