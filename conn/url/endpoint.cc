@@ -77,9 +77,9 @@ class Parser {
     rest_.remove_prefix(colon + 1);
   }
 
-  /// Checks a list of schemes for one place. All schemes share the rest of the URL; only shm, in a
-  /// list with other schemes, has a path of its own. Each scheme must be at least as secure as
-  /// those listed before it.
+  /// Checks the schemes of a URL, which may be a list. All schemes share the rest of the URL; only
+  /// shm, in a list with other schemes, has a path of its own. Each scheme must be at least as
+  /// secure as those listed before it.
   void list() const {
     const std::vector<std::string> names = endpoint_.schemes();
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -98,8 +98,8 @@ class Parser {
   }
 
   /// Checks that the schemes fit the rest of the URL: all must need a path, or all must need hosts.
-  /// The exception is shm beside other schemes: option shm-path must then give it a path of its
-  /// own, and the others must agree among themselves.
+  /// The exception is shm beside other schemes: option shm-path must then name the path for shm,
+  /// and the other schemes must all need a path, or all need hosts.
   void share(const std::vector<std::string>& names) const {
     const auto own = std::find_if(names.begin(), names.end(), is_shm);
     const auto first = std::find_if_not(names.begin(), names.end(), is_shm);

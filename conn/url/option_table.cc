@@ -13,7 +13,7 @@ ae::Duration time_of(std::uint64_t count) {
   return ae::Duration(static_cast<ae::Duration::rep>(count));
 }
 
-/// Returns the words as one text, separated by commas: "a, b, c".
+/// Returns the words as one text, separated by commas and spaces: "a, b, c".
 template <class Words>
 std::string listed(const Words& words) {
   std::string all;

@@ -84,7 +84,7 @@ class AECONN_API OptionRow {
     return word_of(name, side, std::move(all), meaning);
   }
   /// Makes an option whose value is any text that `range` describes; the transport's parser checks
-  /// it itself. `fallback` describes in words what applies if the option is not given.
+  /// the text itself. `fallback` describes in words what applies if the option is not given.
   static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
                         std::string_view range, std::string_view meaning);
 
@@ -198,17 +198,17 @@ class AECONN_API OptionTable {
   const std::vector<FormerOption>& former() const noexcept { return former_; }
   /// Returns the option that has this name, or had it in an earlier version; null if there is none.
   const OptionRow* find(std::string_view name) const noexcept;
-  /// Whether the table has an option that find() finds under this name.
+  /// Whether find() finds an option under this name.
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
   /// Returns the error message for an option of earlier versions that has no replacement; empty for
   /// any other name.
   std::string gone(std::string_view name) const;
-  /// Returns `options` with the current names of the options; no value if there is no old name
-  /// among them. Throws Error for an option that has no replacement, and for one that is given by
-  /// both of its names.
+  /// Returns `options` with old names replaced by the current ones; no value if none of the names
+  /// is old. Throws Error for an option that has no replacement, and for an option that is given
+  /// under its old and its current name.
   std::optional<Options> renamed(const Options& options) const;
-  /// Throws Error if a key is not in the table; the message lists the keys that are. Accepts the
-  /// names in former(), because OptionReader decides on these.
+  /// Throws Error if `options` has a key that is not in the table; the message lists the keys that
+  /// are. Accepts the names in former(), because OptionReader handles them.
   void only(const Options& options) const;
 
  private:
@@ -232,7 +232,7 @@ class AECONN_API OptionReader {
   OptionReader(const OptionReader&) = delete;
   OptionReader& operator=(const OptionReader&) = delete;
 
-  /// Whether the option is given a value in the options that are read.
+  /// Whether the options that are read contain a value for the option `name`.
   bool given(std::string_view name);
   bool flag(std::string_view name);  ///< returns the value of a yes-or-no option, or its default
   /// Returns the value of an option that is a count or a size. If the value is one of the row's
@@ -243,7 +243,8 @@ class AECONN_API OptionReader {
   std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
   /// Returns the value of an option that is a time, or its default.
   ae::Duration duration(std::string_view name);
-  /// Whether the value is one of the row's words, or is not given and the default is a word.
+  /// Whether the option's value is one of the row's words. If no value is given, whether the
+  /// default is a word.
   bool is_word(std::string_view name);
   /// Returns the word given as the option's value, or the option's default.
   std::string word(std::string_view name);

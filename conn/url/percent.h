@@ -11,10 +11,11 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The part of a URL that a text is written into. It decides which characters are encoded.
+/// The part of a URL that a text is written into. Which characters must be encoded depends on the
+/// part.
 enum class UrlPart : std::uint8_t {
   kHost,     ///< the name of a host, outside brackets
-  kAddress,  ///< an IPv6 address in brackets, in which '%' begins the scope
+  kAddress,  ///< an IPv6 address in brackets; a '%' in it begins its scope, such as %eth0
   kPath,     ///< the path of a Unix socket
   kKey,      ///< the name of an option
   kValue,    ///< the value of an option

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Options spin and spin-max, which define how a loop waits.
+// Options spin and spin-max, which define how a loop waits for events: by sleeping, or by polling
+// first.
 
 #include <span>
 #include <string_view>
@@ -14,7 +15,8 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// Returns the descriptions of options spin and spin-max, for a transport's option table.
 AECONN_API std::vector<OptionRow> spin_rows();
-/// Returns the options on spinning that only earlier versions had, for a transport's option table.
+/// Returns those options about spinning that only earlier versions of the library had, for a
+/// transport's option table.
 AECONN_API std::vector<FormerOption> former_spin_options();
 /// Reads option spin ("no" or 0, "auto", "fast", "always", or a time up to 100 ms) and option
 /// spin-max (a time). Throws Error like Options.
