@@ -20,9 +20,9 @@ std::string in_ms(ae::Duration time) {
          " ms";
 }
 
-/// Returns the value of option connect-timeout for one attempt: slightly more than the time `left`
-/// for all of them, so that it is the race that reports the time-out and not the transport. The
-/// value is kept within the option's range.
+/// Returns the value of option connect-timeout for one attempt: 1 ms more than the time `left` for
+/// all attempts together, so that the Dial reports the time-out and not the transport. The value is
+/// kept within the option's range.
 std::string time_left(const OptionRow& option, ae::Duration left) {
   constexpr std::chrono::milliseconds kMore(1);
   const ae::Duration least(static_cast<std::int64_t>(option.min()));
@@ -65,8 +65,7 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
     attempt.candidate = std::move(candidate);
     attempts_.push_back(std::move(attempt));
   }
-  // The timer is created once, here, because reporting the result later must not fail for lack of
-  // memory.
+  // The timer is created once, here, because reporting the result later must not need memory.
   timer_ = loop_.add_time_event(kNoTimeSet, [this] {
     if (over_) {
       finish();
@@ -89,9 +88,10 @@ void Dial::abandon() noexcept {
   over_ = true;
 }
 
-/// Starts the candidates that are due, and ends the dial if one is ready or all have failed. Called
-/// from the constructor (`inside` is true), it lets the timer deliver the result. Otherwise it
-/// delivers the result itself; this object may then be destroyed during the call.
+/// Starts the candidates that are due, and ends the dial if one is ready or all have failed. If the
+/// constructor calls this function (`inside` is true), the timer delivers the result later.
+/// Otherwise the function delivers the result itself, and this object may be destroyed during the
+/// call.
 void Dial::go_on(bool inside) {
   if (over_) return;
   for (;;) {
@@ -152,7 +152,7 @@ void Dial::connected(std::size_t index) {
   try {
     if (connection.state() == State::kConnected) {
       // A connected connection may not be ready for data: over rdma the peer's first window may be
-      // missing. So the dial waits for its first writable event.
+      // missing. So the Dial waits until the connection is writable.
       connection.set_write_handler([this, index](Connection&) { writable(index); });
       return;
     }
@@ -201,8 +201,9 @@ void Dial::finish() {
   done(std::move(winner_));
 }
 
-/// Says why the candidates were not used. If memory runs out, only the words are lost: who asks
-/// must still know which schemes were skipped, for example to try the preferred one again.
+/// Records in skipped_ and failure_ why candidates were not used. If memory runs out, only the
+/// texts are lost, because the caller must still learn which schemes were skipped, for example in
+/// order to try the preferred one again.
 void Dial::say_why() noexcept {
   const ae::TimePoint now = Clock::now();
   for (std::size_t i = 0; i < attempts_.size(); ++i) {

@@ -25,18 +25,19 @@ struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
   std::string unavailable;  ///< why this transport is not available; set only if `type` is null
-  /// Where to connect; has the scheme `scheme` and only those options that its transport knows.
+  /// Where to connect; its scheme is `scheme`, and it has only those options that this transport
+  /// knows.
   Endpoint to;
 };
 
 /// Returns the error code of an operation for which every scheme of a list failed: that of the last
-/// scheme that was tried; if all are missing in this build, that of the last one.
+/// scheme that was tried; if all schemes are unavailable, that of the last scheme.
 std::error_code code_of(const std::vector<Skipped>& all) noexcept;
 
 class Dial {
  public:
   /// Receives the connection, or null after a failure; failure() then has the reason. Called once,
-  /// by the loop; may destroy the Dial.
+  /// from the loop. The function may destroy the Dial.
   using Done = std::function<void(ConnectionPtr)>;
 
   /// Starts to connect. `timeout` is the limit for all candidates together. `delay` is the head
@@ -53,8 +54,8 @@ class Dial {
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
   /// Returns why no candidate became ready for data; empty after success.
   const Failure& failure() const noexcept { return failure_; }
-  /// Stops without delivering a result. Called when the loop is about to be destroyed, together
-  /// with its connections.
+  /// Ends the dial without calling `done`. To be called when the loop is about to be destroyed
+  /// together with its connections.
   void abandon() noexcept;
 
  private:

@@ -31,12 +31,12 @@ const OptionRow* option_of(const Candidate& candidate, std::string_view key) noe
   return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
 
-/// Whether the candidate listens on a socket of its own (option shm-path) instead of the place in
-/// the URL.
+/// Whether the candidate uses a Unix socket of its own (option shm-path) instead of the hosts and
+/// the port in the URL.
 bool is_short_cut(const Candidate& candidate) { return candidate.to.options.has(kShortCut); }
 
-/// Returns the error text for an option that existed in an earlier version, from the first
-/// transport that had it; empty if none had it.
+/// Returns the error message for an option that only an earlier version had, from the first
+/// transport that had the option; empty if none had it.
 std::string gone_from(const std::vector<Candidate>& candidates, std::string_view key) {
   for (const Candidate& candidate : candidates)
     if (const OptionTable* const table =
@@ -193,7 +193,7 @@ void FallbackType::configure(const Options& options) {
   probe.scheme = name_;
   probe.options = options;
   if (find_option(kShortCut) != nullptr) probe.options.set(kShortCut, "/");
-  // Checks the options: throws for a bad one before anything is changed.
+  // Checks the options, so that an invalid option throws before anything is changed.
   (void)candidates_for(probe);
   for (const auto& [key, value] : options.values()) {
     if (table_.has(key)) own.set(key, value);
@@ -242,7 +242,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
   const std::vector<Candidate> candidates = candidates_for(endpoint);
   for (int attempt = 1;; ++attempt) {
     std::vector<std::optional<Skipped>> missing(candidates.size());
-    Endpoint place = endpoint;  // gets the addresses that are listened on
+    Endpoint place = endpoint;  // gets the addresses on which schemes listen
     place.hosts.clear();
     bool any = false, again = false;
     const auto listen = [&](std::size_t i, bool short_cut) {

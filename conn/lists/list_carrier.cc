@@ -50,7 +50,7 @@ void ListCarrier::connect(const Endpoint& to) {
 
 void ListCarrier::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  // kept in a variable, since hand_over() gives this carrier another host
+  // The connection is stored in a variable, because hand_over() gives this carrier another host.
   CarrierHost& connection = host();
   try {
     skipped_ = over->not_taken();
@@ -76,8 +76,9 @@ void ListCarrier::dialled(ConnectionPtr winner) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// Continues the connection with the carrier of `winner`. This object is moved to the winner's
-/// connection, which is closed, and exists until none of its functions is on the stack.
+/// Continues the connection with the carrier of `winner`. This carrier passes to the winner's
+/// connection, which is then closed; the loop destroys both once no function of theirs is
+/// executing.
 void ListCarrier::hand_over(ConnectionPtr winner) {
   CarrierHost& connection = host();
   ae::EventLoop& here = *loop();
@@ -94,7 +95,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
     }
     connection.set_origin(std::move(origin));
   } catch (const std::bad_alloc&) {
-    // If memory runs out, only the explanation of the skipped candidates is lost.
+    // There is no memory for the texts. Only the explanation of the skipped candidates is lost.
   }
   if (fallback) list().report(here, *fallback);
 }
@@ -144,8 +145,8 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
         failed.why = mistake(error);
         failed.kind = kind_of(failed.why.code);
       }
-      // Outside the try block, because an Error thrown by the program's on_fallback() handler must
-      // not make the next candidate be tried.
+      // This call is outside the try block: if the program's on_fallback() handler throws an Error,
+      // the next candidate must not be tried.
       if (winner) return hand_over(std::move(winner));
     }
     why.retry_after = std::max(why.retry_after, failed.why.retry_after);

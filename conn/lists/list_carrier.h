@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection to a URL with a list of schemes while it connects, if several candidates can
-// reach the endpoint. Once one of them is ready, the connection continues with the carrier of that
+// ListCarrier: the carrier of a connection to a URL with a list of schemes, until one of the
+// schemes is ready. Once one of them is ready, the connection continues with the carrier of that
 // candidate, and this object is destroyed.
 
 #include <memory>
@@ -48,9 +48,10 @@ class ListCarrier final : public Carrier {
   void hand_over(ConnectionPtr winner);
   std::vector<std::pair<std::string, std::string>> reasons() const;
 
-  std::unique_ptr<Dial> dial_;  // tries the candidates; null except while connecting
+  std::unique_ptr<Dial> dial_;  // connects to the candidates; null unless connect() is in progress
   std::string to_;              // the URL to connect to, without options
-  // candidates that were not used: those before the one that is ready, or all after a failure
+  // The candidates that were not used: those before the one that is ready, or all of them after a
+  // failure.
   std::vector<Skipped> skipped_;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Decides when each of several candidates for one endpoint is tried: in order, each as soon as the
-// candidate before it has failed or that candidate's head start is over. The race ends when one is
-// ready, all have failed or the deadline has passed. Pure logic: no clock, no I/O.
+// Race: decides when each of several candidates for one endpoint is tried. They are tried in order,
+// each as soon as the candidate before it has failed, or has been tried for the time `delay` (its
+// head start). The race ends when one candidate is ready, when all have failed, or when the
+// deadline has passed. Pure logic: no clock, no I/O.
 
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +52,8 @@ class Race {
   std::vector<bool> failed_;  // for each candidate, whether it has failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
-  // When the head start of the candidate that was started last is over; the next one then starts.
+  // Time at which the head start of the candidate that was started last ends; the next candidate
+  // starts then.
   ae::TimePoint head_start_ends_ = ae::TimePoint::min();
   std::size_t started_ = 0;
   std::size_t winner_ = kNone;

@@ -10,11 +10,11 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Connection types for lists of schemes such as rdma|tcp. Kept in an object of its own, so that
-/// its address stays the same when the registry is moved.
+/// The types of lists of schemes such as rdma|tcp. They are in an object of their own, whose
+/// address stays the same when the registry is moved, because each FallbackType refers to `report`.
 struct Registry::Lists {
   ae::Mutex mutex;
-  // types of the lists used so far; guarded by mutex
+  // The types of the lists used so far; guarded by `mutex`.
   std::vector<std::unique_ptr<FallbackType>> types;
   FallbackHandler report;
 };
