@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long to wait between checks of whether the DialLimit has granted a place, in case the
-// notification failed for lack of memory.
+// Interval at which a waiting attempt checks whether the DialLimit has permitted it to connect. The
+// check is needed because the notification may fail for lack of memory.
 constexpr ae::Duration kLookAgain = 50ms;
 
 std::string without_options(const Endpoint& endpoint) {
@@ -59,14 +59,16 @@ void Redial::Attempt::on_timer() {
 }
 
 bool Redial::Attempt::show(Phase phase) {
-  // While a better connection is tried, the phase stays kUp, because the present one is in use.
+  // While an attempt over the preferred scheme is in progress, the phase stays kUp, because the
+  // present connection is in use.
   if (which_ == Which::kPreferred) return true;
   const auto alive = alive_;
   return owner_.set_phase(phase) && *alive;
 }
 
 void Redial::Attempt::dial() {
-  // A place that was granted between enter() and holds() is told twice.
+  // If the DialLimit granted the place between enter() and holds(), start() has called this
+  // function already, and now the function that was passed to enter() calls it again.
   if (std::exchange(begun_, true)) return;
   timer_.clear();
   if (!show(Phase::kDialling)) return;

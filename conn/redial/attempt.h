@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One attempt of a Redial to connect; how the event loop calls a Redial and its attempts, and how
-// these call the program's handlers.
+// Redial::Attempt: one attempt of a Redial to connect. Also the functions through which the event
+// loop calls a Redial and its attempts (enter()), and through which these call the program's
+// handlers (tell()).
 
 #include <exception>
 #include <functional>
@@ -17,10 +18,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Runs `step`. Every call that the event loop makes into this object goes through here. An
-/// exception from the program's handlers is rethrown at the end; if memory runs out in the
-/// library's own code, recover() restarts that work. This object may have been destroyed when the
-/// call returns.
+/// Runs `step`. Every call of the event loop into this object or its attempts goes through this
+/// function. An exception from the program's handlers is rethrown at the end; if memory runs out in
+/// the library's own code, recover() schedules that work again. This object may have been destroyed
+/// when the call returns.
 template <class Step>
 void Redial::enter(Step step) {
   const std::shared_ptr<Life> life = life_;
@@ -34,8 +35,8 @@ void Redial::enter(Step step) {
     std::rethrow_exception(std::exchange(life->thrown, nullptr));
 }
 
-/// Calls a handler of the program and keeps its exception for enter(). Returns false if the handler
-/// destroyed or stopped this object.
+/// Calls a handler of the program, and stores an exception that it throws until enter() rethrows
+/// it. Returns false if the handler destroyed or stopped this object.
 template <class Call>
 bool Redial::tell(Call call) {
   const std::shared_ptr<Life> life = life_;
@@ -48,17 +49,18 @@ bool Redial::tell(Call call) {
   return life->alive && phase_ != Phase::kStopped;
 }
 
-/// Returns why `connection` has ended; `otherwise`: the text if it has no error.
+/// Returns the reason why `connection` has ended. `otherwise`: the text to use if the connection
+/// has no error.
 Failure failure_of(const Connection& connection, const char* otherwise) noexcept;
 
-/// It waits until the DialLimit grants a place, connects, and proves the connection with the
-/// program's probe; it ends with a proven connection or a failure. Destroying it closes its
-/// connection.
+/// One attempt to connect. Waits until the DialLimit permits it, connects, and tests the new
+/// connection with the program's probe (Handlers::prove). Ends with a connection that passed the
+/// probe, or with a failure. Destroying an attempt closes its connection.
 class Redial::Attempt {
  public:
-  /// Receives the proven connection, or why there is none; also the schemes of a list that were
-  /// skipped. Called once, by the loop; the attempt does not use itself afterwards, so that it may
-  /// be destroyed.
+  /// Receives the connection that passed the probe, or null and the reason of the failure; also the
+  /// schemes of a list that were skipped. Called once, from the loop. The function may destroy the
+  /// attempt.
   using Done = std::function<void(ConnectionPtr, Failure, std::vector<Skipped>)>;
   /// Whether the attempt tries all schemes of a list, or only the first.
   enum class Which : bool { kAny, kPreferred };
@@ -69,7 +71,8 @@ class Redial::Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  /// Begins the attempt; to be called once. The program's handlers that this runs may destroy it.
+  /// Begins the attempt; to be called once. Handlers of the program that run inside this call may
+  /// destroy the attempt.
   void start();
 
  private:
@@ -90,10 +93,11 @@ class Redial::Attempt {
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
   std::vector<Skipped> skipped_;
-  // Limits the probe. While the attempt waits for a place of the DialLimit, looks whether it was
-  // granted.
+  // Time-out of the probe. While the attempt waits in the DialLimit's queue, expires every 50 ms to
+  // check whether the attempt may connect now.
   OneShotTimer timer_;
-  // The failure to report when timer_ expires; empty while the attempt waits for a place.
+  // The failure to report when timer_ expires; empty while the attempt waits in the DialLimit's
+  // queue.
   Failure end_;
 };
 

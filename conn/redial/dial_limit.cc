@@ -31,7 +31,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // so that a function that was posted already calls nothing
+  entry->granted = nullptr;  // a function that grant() has posted already then calls nothing
   const std::lock_guard lock(mutex_);
   forget_parent();
   if (entry->made_here.inherited()) return;
@@ -43,8 +43,8 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// To be called with the mutex held. In a child of fork(), forgets the places and the queue of the
-/// parent, whose attempts do not belong to this process.
+/// To be called with mutex_ locked. In a child of fork(), resets the number of places in use and
+/// empties the queue: both describe attempts of the parent process.
 void DialLimit::forget_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
@@ -52,9 +52,9 @@ void DialLimit::forget_parent() noexcept {
   line_.clear();
 }
 
-/// Gives free places to the clients at the front of the waiting line. Call it with the mutex held.
-/// A client that cannot be notified for lack of memory stays first in the line, until a client
-/// enters, leaves or calls holds().
+/// Gives free places to the clients at the front of the queue. To be called with mutex_ locked. A
+/// client that cannot be notified for lack of memory stays first in the queue, and is tried again
+/// when any client calls enter() or holds(), or destroys its Place.
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();
@@ -91,7 +91,7 @@ std::size_t DialLimit::waiting() const {
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
   limit_.forget_parent();
-  limit_.grant();  // tries again to notify clients, if memory was short before
+  limit_.grant();  // tries again to notify clients, if there was no memory before
   return entry_->holds;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A timer for code that must go on without memory and after exceptions.
+// OneShotTimer: a timer that keeps working when memory runs out, and after its handler has thrown.
 
 #include <algorithm>
 #include <chrono>
@@ -11,14 +11,15 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Calls a handler once, at the time given to set(), and can then be set again. Setting it needs no
+/// Calls a handler once, at the time given to set(), and can then be set again. set() allocates no
 /// memory. An exception that the handler throws leaves the loop, and the timer stays usable.
 ///
 /// A loop removes a time event whose handler has thrown. Therefore this timer adds its next time
 /// event before it calls the handler.
 class OneShotTimer {
  public:
-  /// `handler` may set or destroy this timer. The loop must outlive it. Throws std::bad_alloc.
+  /// `handler` may set or destroy this timer. The loop must outlive the timer. Throws
+  /// std::bad_alloc.
   OneShotTimer(ae::EventLoop& loop, std::function<void()> handler);
   ~OneShotTimer() { loop_.remove_time_event(event_); }
   OneShotTimer(const OneShotTimer&) = delete;
@@ -31,12 +32,12 @@ class OneShotTimer {
     due_ = Clock::now() + std::min(delay, kLongest);
     (void)loop_.again(event_, due_);
   }
-  /// Takes back set().
+  /// Cancels set(): the handler does not run.
   void clear() noexcept {
     due_ = kNotSet;
     (void)loop_.again(event_, kLongest);
   }
-  /// Whether the handler will run; false while it does, unless it has set the timer again.
+  /// Whether the handler is going to run. False while it runs, unless it has set the timer again.
   bool is_set() const noexcept { return due_ != kNotSet; }
   /// Returns the time until the handler runs; 0 if it is overdue. To be called only if is_set() is
   /// true.
@@ -55,7 +56,8 @@ class OneShotTimer {
   ae::EventLoop& loop_;
   const std::function<void()> handler_;
   ae::TimePoint due_ = kNotSet;
-  ae::TimerId event_;  // expires at due_; if the timer is not set, after kLongest, without effect
+  // Expires at due_; while the timer is not set, after kLongest, without effect.
+  ae::TimerId event_;
 };
 
 }}  // namespace conn

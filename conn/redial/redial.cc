@@ -108,9 +108,9 @@ void Redial::stop() {
   clear();
 }
 
-/// Carries out drop() or, without one, moves to the preferred scheme. If the attempt that drop()
-/// was called for has succeeded since, this ends the connection, otherwise the attempt. A handler
-/// may destroy this object.
+/// Carries out drop() or, without one, moves to the preferred scheme. drop() may have been called
+/// for an attempt that has succeeded since: then this function ends the connection, otherwise it
+/// ends the attempt. A handler may destroy this object.
 void Redial::on_soon() {
   if (!dropped_) return move_if_quiet();
   Failure why = std::exchange(dropped_, {});
@@ -182,7 +182,7 @@ void Redial::watch(Connection& connection) {
   });
 }
 
-// --- the connection in other hands ---------------------------------------------------------------
+// --- take() and give_back() ----------------------------------------------------------------------
 
 ConnectionPtr Redial::take() noexcept {
   if (phase_ != Phase::kUp || dropped_) return nullptr;
@@ -224,8 +224,8 @@ void Redial::give_back(ConnectionPtr connection, Failure why) noexcept {
   pause_end_->set(backoff_.next(last_.retry_after));
 }
 
-/// Counts the loss of an established connection. One that has lasted long enough ends the growth of
-/// the pauses.
+/// Counts the loss of an established connection. If the connection has lasted for Settings::stable,
+/// the pauses start again with the shortest one.
 void Redial::count_loss() noexcept {
   ++counters_.lost;
   if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
@@ -314,8 +314,8 @@ void Redial::found_preferred(ConnectionPtr connection) {
 }
 
 /// Moves to the connection over the preferred scheme, if there is one and all data written to the
-/// present connection is confirmed. With unconfirmed data the program could not know whether the
-/// peer has received it.
+/// present connection is confirmed. With unconfirmed data the connection is kept, because the
+/// program could not know whether the peer has received that data.
 void Redial::move_if_quiet() {
   if (!better_ || !connection_ || unconfirmed() != 0 || dropped_) return;
   Loss loss;
@@ -326,9 +326,10 @@ void Redial::move_if_quiet() {
   old->set_close_handler(nullptr);
   soon_->clear();
   skipped_.clear();
-  phase_ = Phase::kWaiting;  // there is no connection while down() runs
+  phase_ = Phase::kWaiting;  // there is no connection while Handlers::down runs
   if (!tell_down(*old, loss)) return;
-  if (!better_) {  // it ended in a nested iteration of the loop
+  // The new connection has ended while the handler ran a nested iteration of the loop.
+  if (!better_) {
     last_ = {std::make_error_code(std::errc::connection_reset),
              "the connection over the preferred scheme ended while it was moved to"};
     count_loss();

@@ -27,8 +27,8 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
   }
   if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
   for (Candidate& candidate : route.candidates) {
-    // Detects a dead TCP path within seconds. Without these options TCP retransmits lost data at
-    // ever longer intervals, up to two minutes, and continues to do so after the path has
+    // Sets options that detect a dead TCP path within seconds. Without them TCP retransmits lost
+    // data at ever longer intervals, up to two minutes, and continues to do so after the path has
     // recovered.
     if (candidate.type == nullptr || candidate.type->find_option("user-timeout") == nullptr)
       continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What one connection attempt of a Redial tries, and for how long.
+// Route: the schemes and endpoints that one connection attempt of a Redial tries, and its
+// time-outs.
 
 #include <vector>
 
@@ -14,15 +15,16 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The candidates (schemes and endpoints to try) of a connection attempt, and its time-outs.
 struct Route {
-  const FallbackType* list = nullptr;  ///< the list of schemes of the endpoint; null: it has one
+  /// The endpoint's list of schemes; null: it has a single scheme.
+  const FallbackType* list = nullptr;
   std::vector<Candidate> candidates;
   FallbackType::Times times{};
 };
 
 /// Determines the candidates and time-outs of an attempt to connect to `to`; `attempt` is the
-/// time-out if the endpoint sets none. Over transports that have these options, and where `to` does
-/// not set them, a dead path is detected within seconds: keepalive=1s, user-timeout=3s. Throws
-/// Error.
+/// time-out if the endpoint sets none. For transports that have option user-timeout, adds
+/// keepalive=1s and user-timeout=3s unless `to` sets them, so that a dead path is detected within
+/// seconds. Throws Error.
 Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attempt);
 
 }}  // namespace conn
