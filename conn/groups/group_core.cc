@@ -24,8 +24,9 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// One connection's place, counted against option max-connections while this object exists. Also
-/// counts the connection for the loop that it belongs to, and follows it to other loops.
+/// Counts one connection against option max-connections while this object exists. Also counts the
+/// connection for the loop that it belongs to (GroupPart::open), also after it has moved to another
+/// loop.
 struct GroupCore::Place final : Quota::Slot {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   ~Place() override {
@@ -39,11 +40,13 @@ struct GroupCore::Place final : Quota::Slot {
   }
   void moved_to(const ae::EventLoop& loop) const noexcept override { give_to(core->part_of(loop)); }
   const std::shared_ptr<GroupCore> core;
-  mutable GroupPart* part = nullptr;  // state of the loop that has the connection or will get it
+  // The part of the loop that has the connection or will get it; null: none.
+  mutable GroupPart* part = nullptr;
 };
 
 /// Owned by a pending connection while it waits for a loop: counts it in GroupPart::waiting. When
-/// enough connections have been taken, paused port listeners are resumed.
+/// at most half of the allowed number of connections still wait, lets paused port listeners accept
+/// again.
 struct GroupCore::Slot {
   Slot(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
       : core(std::move(its_core)), part(its_part) {
@@ -64,7 +67,7 @@ GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread&
     parts_.push_back(std::make_unique<GroupPart>(i, loops.poster(i)));
 }
 
-// --- start ---------------------------------------------------------------------------------------
+// --- opening: acceptors and port listeners -------------------------------------------------------
 
 void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
                      const OpenPort& open_port) {
@@ -111,7 +114,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    // Only a transport that reads from a connection before it hands it out reports failures here.
+    // Called only by a transport that reads from a connection before it hands the connection out,
+    // for example a PROXY header, and finds an error.
     port_listener->on_refused([this, one, &part](const Failure& why) {
       const std::shared_ptr<GroupCore> self = shared_from_this();
       GroupPart& at = one ? *gate_at_ : part;
@@ -128,8 +132,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       open = true;
     });
   } catch (const std::exception&) {
-    // Only another loop could not be reached, for example because it has ended meanwhile. The group
-    // listens.
+    // The port listener is open on the first loop, so the group listens. The exception means that
+    // another loop could not be reached, for example because it has ended.
     if (!open) throw;
   }
   if (one) return;
@@ -138,7 +142,7 @@ void GroupCore::open_ports(const OpenPort& open_port) {
   });
 }
 
-// --- path of a pending connection ----------------------------------------------------------------
+// --- passing a pending connection to a loop ------------------------------------------------------
 
 void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   // Keeps this object alive, because a handler may destroy the group.
@@ -155,8 +159,8 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   if (chosen != nullptr && !closed_) hold_back(at, *chosen);
 }
 
-/// Reserves a slot for one connection, counted against option max-connections. Returns null if that
-/// limit is reached.
+/// Counts one more connection against option max-connections. Returns null if that limit is
+/// reached.
 Quota::Place GroupCore::take_place() {
   if (places_.fetch_add(1) >= most_) {
     --places_;
@@ -249,7 +253,7 @@ void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused
 
 // Takes over a connection that another loop has posted. If the group was closed meanwhile, the
 // connection is still delivered, as long as this loop has not left the group. If this loop is being
-// destroyed, which also runs posted functions, another loop must take the connection.
+// destroyed, which also runs the posted functions, the connection is passed to another loop.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
   if (closed_) return;
@@ -286,7 +290,7 @@ GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, 
                            from.index, [&] { return arrival.peer(); }, parts_.size(), load_of));
 }
 
-// --- overload ------------------------------------------------------------------------------------
+// --- pausing the port listener while too many connections wait -----------------------------------
 
 bool GroupCore::is_full() const noexcept {
   return spreading_.is_full(parts_.size(), [this](std::size_t index) { return load(index); });
@@ -318,7 +322,7 @@ void GroupCore::let_in(GroupPart& part) noexcept {
   (void)post_surely([&] { return run_on(at, resume), true; });
 }
 
-// --- for all loops -------------------------------------------------------------------------------
+// --- running functions on every loop -------------------------------------------------------------
 
 void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   if (part.ended) return;
@@ -326,8 +330,9 @@ void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& f
   (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
 }
 
-// Runs a posted function. If memory runs out, posts the function again, behind the work that is
-// due, which may release memory: no caller could receive the exception.
+// Runs a posted function. If memory runs out, posts the function again, because no caller could
+// receive the exception. The function then runs after other work of the loop, which may release
+// memory.
 void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   try {
     if (part.receiver) fn(part);
@@ -375,7 +380,7 @@ std::vector<ListenerGroup::Share> GroupCore::shares() const {
   return all;
 }
 
-// --- end -----------------------------------------------------------------------------------------
+// --- the end of a loop, and closing the group ----------------------------------------------------
 
 void GroupPart::on_loop_end() noexcept {
   const std::shared_ptr<GroupCore> its_core = core;
@@ -454,15 +459,15 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
     part.ended = true;
     move_gate(part);
     if (!part.port_listener) return;
-    part.port_listener.reset();  // every loop has ended, so nothing can listen
+    // Move_gate() did nothing: the group was closed, or this is a child of fork().
+    part.port_listener.reset();
     return gate_has_arrived();
   }
   gate_at_ = &part;
   Failure why;
   try {
     part.port_listener->arrive(*part.loop);
-    // Applies the calls of pause() and resume() that did not reach the port listener while it
-    // moved.
+    // Applies calls of pause() and resume() that were made while the port listener was being moved.
     if (paused_ || held_back_)
       part.port_listener->pause();
     else
@@ -487,7 +492,8 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
-  // This may be the last pointer to this object, which is destroyed after `lock`.
+  // `self` may be the last pointer to this object. It is declared before `lock`, so that the mutex
+  // is unlocked before the object is destroyed.
   const std::shared_ptr<GroupCore> self = std::move(part.core);
   part.stop_watching();
   part.port_listener.reset();
@@ -497,8 +503,8 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
   tell_waiters();
 }
 
-/// Wakes a waiting close(). In a child of fork() the threads that waited exist only in the parent,
-/// and the condition variable must not be used, because it might wait for them.
+/// Wakes a waiting close(). Does nothing in a child of fork(): the waiting threads exist only in
+/// the parent, and notify_all() might wait for them.
 void GroupCore::tell_waiters() noexcept {
   if (!made_here_.inherited()) left_.notify_all();
 }
@@ -510,7 +516,8 @@ void GroupCore::close() noexcept {
   const bool alone = made_here_.inherited();
   try {
     if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
-  } catch (const std::bad_alloc&) {  // no memory: loops' threads stay on CPUs near the device
+  } catch (const std::bad_alloc&) {
+    // There is no memory: the loops' threads stay bound to CPUs near the device.
   }
   bool inside = false;
   for (const auto& part : parts_) {

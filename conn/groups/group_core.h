@@ -44,7 +44,7 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  /// Whether the calling thread runs the loop, which may move to another thread (LoopList).
+  /// Whether the calling thread is the loop's thread. The thread of a loop may change (LoopList).
   bool on_its_thread() const noexcept {
     const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
     return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();
@@ -53,8 +53,8 @@ class GroupPart final : public LoopEndWatcher {
 
   const std::size_t index;
   const ae::Poster poster;
-  // Passes pending connections to this loop; null if they need no such step. Neither `handoff` nor
-  // `opened_by` changes once the group listens.
+  // Prepares pending connections for this loop's thread; null: no preparation is needed. Neither
+  // `handoff` nor `opened_by` changes once the group listens.
   std::shared_ptr<const Handoff> handoff;
   std::thread::id opened_by;
   std::atomic<std::uint64_t> open{0}, assigned{0};
@@ -67,11 +67,11 @@ class GroupPart final : public LoopEndWatcher {
   ae::EventLoop* loop = nullptr;
   LoopAcceptorPtr receiver;
   PortListenerPtr port_listener;
-  // True while this loop's acceptor exists, or is about to be released. Guarded by
-  // GroupCore::mutex_.
+  // Whether this loop's acceptor exists, so that close() must wait until it is destroyed. Guarded
+  // by GroupCore::mutex_.
   bool there = false;
-  // The group's core, kept alive while `there` is true, because the group may be destroyed before
-  // it has released this loop's acceptor.
+  // The group's core, kept alive while `there` is true, because the ListenerGroup may be destroyed
+  // before this loop's acceptor.
   std::shared_ptr<GroupCore> core;
 };
 
@@ -115,8 +115,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   }
   GroupPart* part_of(const ae::EventLoop& loop) const noexcept;
   bool is_full() const noexcept;
-  /// True if no more work must be passed to other loops: the group is closed, or this is a child of
-  /// fork().
+  /// Whether no more work may be passed to other loops, because the group is closed, or this is a
+  /// child of fork().
   bool ends() const noexcept { return closed_ || made_here_.inherited(); }
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
@@ -140,8 +140,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<std::unique_ptr<GroupPart>> parts_;
   // Value of option max-connections; does not change once the group listens.
   std::uint64_t most_ = 0;
-  // True if loops_.set_near() was called for this group; does not change between open() and
-  // close().
+  // Whether loops_.set_near() was called for this group, which binds the loops' threads to CPUs
+  // near the device. Does not change between open() and close().
   bool near_ = false;
   // The part (one loop's state) that has the port listener, if the group has only one port
   // listener.
@@ -150,8 +150,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::atomic<std::uint64_t> places_{0};
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   mutable ae::Mutex mutex_;
-  // Notified when a loop's acceptor was released, or when a moved port listener has reached its new
-  // loop.
+  // close() waits on it. Notified when a loop's acceptor was destroyed, and when a moved port
+  // listener has arrived on its new loop.
   std::condition_variable_any left_;
   bool gate_under_way_ = false;      // whether the port listener is being moved; guarded by mutex_
   std::vector<Endpoint> endpoints_;  // addresses that the group listens on; guarded by mutex_

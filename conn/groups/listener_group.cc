@@ -18,7 +18,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Owns the internals of a listener group, and closes them at the end.
+/// Owns the core of a listener group, and closes it in its destructor.
 struct OpenGroup {
   explicit OpenGroup(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   OpenGroup(const OpenGroup&) = delete;
@@ -27,7 +27,7 @@ struct OpenGroup {
   const std::shared_ptr<GroupCore> core;
 };
 
-/// Creates and opens the internals of a listener group. They are closed when the last copy of the
+/// Creates and opens the core of a listener group. The core is closed when the last copy of the
 /// returned pointer is destroyed, or when opening throws.
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
@@ -102,8 +102,8 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
 }
 
 /// The accept handlers of a list of schemes, which has a GroupCore for each scheme: each loop's
-/// handler is created only once, and shared by the cores. It is destroyed with the last of the
-/// cores, on the loop's thread.
+/// handler is created only once, and shared by the cores. The handler is destroyed with the last of
+/// the cores, on the loop's thread.
 class SharedHandlers {
  public:
   SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make) : make_(make) {
@@ -160,7 +160,7 @@ class SharedHandlers {
     const ae::Poster poster;
     // The loop's accept handler; used only on the loop's thread.
     std::shared_ptr<const AcceptHandler> handler;
-    bool there = false;      // whether the loop has `handler`; guarded by mutex_
+    bool there = false;      // whether `handler` exists; guarded by SharedHandlers::mutex_
     std::thread::id thread;  // the loop's thread; does not change once `there` is set
   };
   const MakeAcceptHandler& make_;
@@ -215,7 +215,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
       type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
         return Transport::of(type).adopt_port(*part.loop, fd, std::move(arrived), options);
       }));
-  ::close(fd);  // the port listener has a duplicate; nothing can fail any more
+  ::close(fd);  // the port listener uses a duplicate, and no later step can fail
   return listener;
 }
 

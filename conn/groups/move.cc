@@ -13,7 +13,8 @@ namespace {
 /// A connection that has left one loop, and the function to call on the new loop.
 struct Traveller {
   void arrive(ae::EventLoop& loop) {
-    // The handler is destroyed on this thread; move() may be the last to release this object.
+    // The handler is moved into a local variable, so that it is destroyed on this loop's thread.
+    // The Traveller itself may be destroyed later, by move() on the old loop's thread.
     const AcceptHandler handler = std::move(arrived);
     // If the loop is being destroyed, the connection ends like the other connections of that loop.
     if (!poster.open()) return connection.reset();
@@ -44,7 +45,7 @@ bool move(ConnectionPtr& connection, ae::Loops& loops, std::size_t index, Accept
         std::make_shared<Traveller>(Traveller{poster, std::move(arrived), nullptr});
     std::function<void()> arrive = [traveller, to] { traveller->arrive(*to); };
     if (!connection->leave()) return false;
-    // From here on the connection belongs to the new loop's thread, unless the post fails.
+    // Once the post succeeds, the connection belongs to the new loop's thread.
     traveller->connection = std::move(connection);
     int reason = ECANCELED;
     try {

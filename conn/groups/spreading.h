@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which loop of a listener group gets a pending connection: counts in, index out.
+// Spreading: chooses the loop of a listener group that gets a pending connection. A pure
+// computation: it gets the numbers of connections, and returns the index of a loop.
 
 #include <atomic>
 #include <cstddef>
@@ -16,23 +17,25 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// What is known of one loop of a group when a loop is chosen.
+/// The state of one loop of a group, by which a loop is chosen.
 struct LoopLoad {
-  bool ended = false;         ///< the loop has ended, and takes no connection
-  std::uint32_t waiting = 0;  ///< connections that wait for the loop to take them
-  std::uint64_t open = 0;     ///< connections that were assigned to the loop and have not ended
+  bool ended = false;  ///< whether the loop has ended, so that it must not be chosen
+  /// Number of connections that were passed to the loop, and whose set-up has not begun.
+  std::uint32_t waiting = 0;
+  /// Number of connections that were assigned to the loop and have not ended.
+  std::uint64_t open = 0;
 };
 
 /// Applies the rule of a Spread. The functions that choose get the number of loops, and `load`, a
-/// function that returns the LoopLoad of the loop with a given index. Thread-safe; each load is
-/// read once or twice, so that loads that change meanwhile make a choice less even, not invalid.
+/// function that returns the LoopLoad of the loop with a given index. Thread-safe; a load that
+/// another thread changes during a choice makes the distribution less even, but no choice invalid.
 class Spreading {
  public:
   /// The largest number of pending connections that may wait for one loop to take them. While a
   /// loop has this many, another loop with fewer is chosen instead. If all loops have this many,
   /// further connections stay in the kernel's backlog until one loop has only half as many.
   static constexpr std::uint32_t kMostWaiting = 128;
-  /// The index of no loop: all have ended.
+  /// Returned instead of an index if all loops have ended.
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
   explicit Spreading(const Spread& spread) : how_(spread.how()), pick_(spread.pick()) {}
@@ -68,9 +71,9 @@ class Spreading {
     return best;
   }
 
-  /// Returns the loop with the fewest connections. A loop for which kMostWaiting connections wait
-  /// is returned only if that is true of all loops. Among equal loops, returns the one that follows
-  /// the loop that was chosen last. kNone if all loops have ended.
+  /// Returns the index of the loop with the fewest connections. A loop for which kMostWaiting
+  /// connections wait is returned only if that many wait for every loop. Among equal loops, returns
+  /// the one that follows the loop that was chosen last. kNone if all loops have ended.
   template <class Load>
   std::size_t fewest(std::size_t loops, const Load& load) const noexcept {
     std::size_t best = kNone;
@@ -103,12 +106,12 @@ class Spreading {
     return !by_program;
   }
 
-  /// Destroys the program's function. It is not called any more.
+  /// Destroys the program's function (Spread::by()), which is not called afterwards.
   void forget_function() noexcept;
 
  private:
-  // The next loop in turn that has not ended, if possible one for which fewer than kMostWaiting
-  // connections wait.
+  // Returns the index of the next loop in turn that has not ended, if possible of one for which
+  // fewer than kMostWaiting connections wait.
   template <class Load>
   std::size_t in_turn(std::size_t loops, const Load& load) noexcept {
     std::size_t full = kNone;
@@ -125,11 +128,12 @@ class Spreading {
     }
     return full;
   }
-  // Asks the program; returns kNone if it throws.
+  // Calls the program's function; returns kNone if it throws, or was destroyed.
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts) noexcept;
 
   const Spread::By how_;
-  std::atomic<std::size_t> next_{0};  // the loop that comes first in the next choice, and more
+  // The loop that the next choice considers first, modulo the number of loops.
+  std::atomic<std::size_t> next_{0};
   ae::Mutex picking_;
   Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
 };
