@@ -18,8 +18,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Signals that arrive within this time after the first are the same request: timeout(1) and
-/// terminals send a signal both to a process and to its group.
+/// Signals that arrive within this time after the first one count as the same request, because
+/// timeout(1) and terminals send a signal both to a process and to its process group.
 constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
 
 /// Calls `fn` until it no longer throws std::bad_alloc, and returns its result.
@@ -57,8 +57,8 @@ void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drai
 
 }  // namespace
 
-/// The state that the loops share with the Stop. Members without another remark are used only on
-/// the thread of the controlling loop.
+/// The state that the loops share with the Stop. Members are used only on the thread of the
+/// controlling loop, unless their comment says otherwise.
 struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private LoopEndWatcher {
   Core(ae::Loops& loops, Settings its_settings, std::function<void()> its_end)
       : settings(std::move(its_settings)), end(std::move(its_end)) {
@@ -83,8 +83,8 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void cut();
   void finish();
   void end_parts();
-  /// Posts a function to each loop. There it calls `fn` with the loop's Stopping, or `gone` if the
-  /// loop is being destroyed. Returns how many loops accepted the post.
+  /// Posts a function to each loop. On the loop, the function calls `fn` with the loop's Stopping,
+  /// or calls `gone` if the loop is being destroyed. Returns how many loops accepted the post.
   template <class Fn, class Gone>
   std::size_t on_parts(const Fn& fn, const Gone& gone);
   void on_loop_end() noexcept override {
@@ -92,8 +92,9 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
     leave();
   }
   void leave() noexcept;
-  /// Leaves the controlling loop. On another thread, waits until that loop has run leave(), unless
-  /// it has ended, or the process is a child of fork(): no function of the program runs afterwards.
+  /// Makes the controlling loop run leave(), so that no function of the program (Settings::begins,
+  /// ends) runs afterwards. On another thread than that loop's, waits until leave() has run. Does
+  /// not wait if the loop has ended, or if the process is a child of fork().
   void leave_from_here() noexcept;
 
   struct Part {
@@ -106,17 +107,18 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   ae::EventLoop* control = nullptr;  // null before start(), and once this object has left the loop
   ae::Poster controller;             // never changes
   std::thread::id thread;            // the controlling loop's thread; never changes
-  int fd = -1;                       // signalfd; -1: no signals
+  int fd = -1;                       // descriptor of signalfd(2); -1: no signals are caught
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
-  std::atomic<bool> kept{false};  // whether a loop keeps accept handlers
+  std::atomic<bool> kept{false};  // whether keep() has stored a handler on a loop; any thread
   ae::TimePoint asked{};          // time of the first request
-  ae::TimePoint same_until{};     // a request before this time counts as the same request
+  ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
   ae::TimerId limit_timer = 0;
-  std::atomic<bool> has_left{false};  // whether this object has left the controlling loop
+  std::atomic<bool> has_left{false};  // whether leave() has run; any thread
   std::size_t undrained = 0;          // number of loops that still have sessions
-  std::size_t uncut = 0;  // number of loops that have not reported yet what they aborted
+  // Number of loops that have not reported the result of Stopping::cut() yet.
+  std::size_t uncut = 0;
   bool cutting = false;
   const ae::MadeHere made_here;
   mutable ae::Mutex mutex;             // guards the members that follow
@@ -133,7 +135,8 @@ AcceptHandler Stop::Core::keep(ae::EventLoop& loop, AcceptHandler handler) {
 
 // --- signals -------------------------------------------------------------------------------------
 
-/// Begins to catch the signals; `start` calls start() on the controlling thread.
+/// Blocks the signals and catches them with signalfd(2). `start` must call start() on the thread of
+/// the controlling loop.
 void Stop::Core::watch(const std::function<void()>& start) {
   if (!settings.signals.empty()) {
     sigset_t set;
@@ -165,8 +168,8 @@ void Stop::Core::start(ae::EventLoop& loop) {
       const std::shared_ptr<Core> alive = self->shared_from_this();
       self->on_signal();
     });
-  // These steps are the last because they cannot fail: after an exception, another thread may
-  // destroy this object.
+  // These steps come last because they cannot throw: if a step before them throws, the loop has no
+  // reference to this object, which another thread may then destroy.
   set.add(*this);
   control = &loop;
 }
@@ -196,8 +199,8 @@ void Stop::Core::on_signal() {
 
 void Stop::Core::on_request() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  // The phase is tested and changed in one step, because another thread may destroy the Stop
-  // meanwhile, which sets kEnded.
+  // The phase is tested and changed in one atomic step, because another thread may destroy the Stop
+  // at the same time, which sets kEnded.
   if (Phase from = Phase::kServing; phase.compare_exchange_strong(from, Phase::kDraining)) {
     asked = now;
     same_until = now + kSameRequest;
@@ -210,7 +213,7 @@ void Stop::Core::on_request() {
   if (phase == Phase::kDraining && now >= same_until) cut();
 }
 
-// --- the phases ----------------------------------------------------------------------------------
+// --- the phases of the stop ----------------------------------------------------------------------
 
 template <class Fn, class Gone>
 std::size_t Stop::Core::on_parts(const Fn& fn, const Gone& gone) {
@@ -246,7 +249,8 @@ void Stop::Core::begin() {
     stopped.swap(listeners);
   }
   stopped.clear();
-  // Meanwhile the Stop was destroyed, or has aborted the connections, in a nested iteration.
+  // The phase has changed if, during the steps above, the Stop was destroyed or a nested iteration
+  // of the loop has aborted the connections.
   if (phase != Phase::kDraining) return;
   const auto one_drained = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->drained(); });
@@ -293,7 +297,7 @@ void Stop::Core::end_parts() {
   (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
 }
 
-// --- the interface -------------------------------------------------------------------------------
+// --- the functions of Stop -----------------------------------------------------------------------
 
 Stop::Stop(ae::EventLoop& loop, Settings settings)
     : only_(std::make_unique<ae::LoopList>(std::vector<ae::EventLoop*>{&loop})),
@@ -336,7 +340,7 @@ Stop::~Stop() {
     try {
       loops_.on_each([](ae::EventLoop& loop, std::size_t) { Stopping::of(loop).forget(); });
     } catch (const std::exception&) {
-      // A loop has ended, and its kept handlers were destroyed with it.
+      // A loop has ended, and the handlers that keep() stored on it were destroyed with it.
     }
   }
   core->restore_signals();

@@ -13,14 +13,14 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Delay of the timer that calls `drained`. begin() creates the timer, although it is not due until
-// the last served connection has ended: then only its time is set to now, which needs no memory.
-// If a connection is still served when the timer expires, it is set again.
+// Initial delay of the timer that calls `drained`. begin() creates the timer in advance, so that no
+// memory is needed when the last served connection ends: the timer is then set to expire at once.
+// If connections are still served when the timer expires, it is set to this delay again.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
 }  // namespace
 
-// --- the watchers --------------------------------------------------------------------------------
+// --- watchers: objects that are notified of the stop ---------------------------------------------
 
 void StopWatcher::stop_watching() noexcept {
   if (link_ == nullptr) return;
@@ -33,7 +33,7 @@ StopHook::StopHook(ae::EventLoop& loop, std::function<void()> begins) : begins_(
   Stopping::of(loop).add(*this);
 }
 
-/// Destroys the kept handlers before the loop's connections end.
+/// Destroys the accept handlers that keep() stored, just before the loop and its connections end.
 class Stopping::End final : public LoopEndWatcher {
  public:
   explicit End(Stopping& of_whom) : stopping_(of_whom) {}
@@ -88,7 +88,7 @@ void Stopping::tell() {
   if (thrown) std::rethrow_exception(std::move(thrown));
 }
 
-// --- the stop ------------------------------------------------------------------------------------
+// --- beginning and ending the stop ---------------------------------------------------------------
 
 void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) {
   if (begun_) return;
@@ -129,7 +129,8 @@ void Stopping::keep(std::shared_ptr<const AcceptHandler> handler) {
 
 void Stopping::forget() noexcept {
   const auto handlers = std::exchange(kept_, {});
-  // Destroyed here, when kept_ is already empty, because their destructors may run any code.
+  // The handlers are destroyed here, when kept_ is already empty, because their destructors may run
+  // any code, also code that uses kept_.
   static_cast<void>(handlers);
 }
 
