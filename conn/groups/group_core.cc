@@ -517,7 +517,7 @@ void GroupCore::close() noexcept {
   try {
     if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
   } catch (const std::bad_alloc&) {
-    // There is no memory: the loops' threads stay bound to CPUs near the device.
+    // There is no memory: the loops' threads may stay bound to the CPUs near the device.
   }
   bool inside = false;
   for (const auto& part : parts_) {

@@ -140,8 +140,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<std::unique_ptr<GroupPart>> parts_;
   // Value of option max-connections; does not change once the group listens.
   std::uint64_t most_ = 0;
-  // Whether loops_.set_near() was called for this group, which binds the loops' threads to CPUs
-  // near the device. Does not change between open() and close().
+  // Whether loops_.set_near() was called for this group, which names the CPUs near the device, for
+  // the loops' threads. Does not change between open() and close().
   bool near_ = false;
   // The part (one loop's state) that has the port listener, if the group has only one port
   // listener.
