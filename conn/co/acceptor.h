@@ -42,14 +42,14 @@ class Next final : public Wait {
 
 }  // namespace detail
 
-/// Holds up to `backlog` accepted connections until next() takes them. While it holds that many it
-/// pauses its listener, and further connections stay in the listener's own backlog. Destroying it
-/// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams that
-/// next() has returned stay open. It must not be used after the loop's end. When the server stops
-/// (conn/stop.h), the acceptor closes as by close().
+/// Accepts connections, and queues up to `backlog` of them until next() takes them. While the queue
+/// is full, the acceptor pauses its listener, and further connections stay in the listener's own
+/// backlog. Destroying the acceptor stops listening; a waiting next() then resumes from the loop
+/// with an empty stream. Streams that next() has returned stay open. An acceptor must not be used
+/// after the loop's end. When the server stops (conn/stop.h), the acceptor calls close() itself.
 class Acceptor : private StopWatcher {
  public:
-  /// Default for the maximum number of accepted connections held.
+  /// Default maximum number of accepted connections in the queue.
   static constexpr std::size_t kBacklog = 128;
 
   /// Listens on the endpoint `at`. Throws conn::Error as Registry::listen() does.
@@ -75,8 +75,8 @@ class Acceptor : private StopWatcher {
     asking_.dismiss_all();
   }
   /// Waits for the next connection. Returns an empty stream if the time-out expires, if the
-  /// acceptor is closed or destroyed meanwhile, and at once if another task already waits. It must
-  /// be awaited before the acceptor is destroyed.
+  /// acceptor is closed or destroyed meanwhile, and at once if another task already waits. The
+  /// returned operation must be awaited before the acceptor is destroyed.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
@@ -99,7 +99,7 @@ class Acceptor : private StopWatcher {
     if (arrivals_.size() >= backlog_) listener_->pause();
   }
   /// Takes back a connection whose task was cancelled before it resumed. Closes the connection if
-  /// there is no memory to hold it.
+  /// there is no memory to queue it.
   void give_back(ConnectionPtr arrival) noexcept {
     if (!asking_.empty()) {
       static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);

@@ -42,8 +42,8 @@ concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<>
   awaiter.await_resume();
 };
 
-// Whether destroying an awaitable ends its wait. This takes a destructor that is not trivial: that
-// of the awaiter, or that of the awaitable if it is a temporary, since it is then destroyed
+// Whether destroying an awaitable can end its wait. That needs a destructor that is not trivial: of
+// the awaiter, or, if the awaitable is a temporary, of the awaitable, which is then destroyed
 // together with the awaiter.
 template <class T>
 concept EndsItsWait =
@@ -52,14 +52,14 @@ concept EndsItsWait =
 
 }  // namespace detail
 
-/// An awaitable from outside this library that a Task and first() accept. It, or the result of its
-/// operator co_await, must have
+/// An awaitable from outside this library that a Task and first() accept. The awaitable, or the
+/// result of its operator co_await, must have
 /// - await_ready(), await_suspend() taking a std::coroutine_handle<> (not one of a specific promise
 ///   type), and await_resume(), as the language requires them;
 /// - a destructor that ends the wait: afterwards the handle is not resumed. This is how a task is
 ///   cancelled. A trivial destructor cannot do that and is rejected.
-/// It resumes the handle once, on the loop's thread, from anywhere: also inside await_suspend(),
-/// another task or a nested iteration of the loop.
+/// It must resume the handle once, on the loop's thread. It may do so from anywhere: also inside
+/// await_suspend(), inside another task, or in a nested iteration of the loop.
 template <class T>
 concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::AwaiterOf<T>>> &&
     detail::EndsItsWait<T>;
@@ -99,7 +99,7 @@ class Foreign : public OfLibrary {
     explicit ItsLink(Foreign& its) noexcept : Link(&Foreign::resumed), owner(&its) {}
     Foreign* owner;
   };
-  // Constructs the awaiter in place, since it may not be movable.
+  // Constructs the awaiter in place, because an awaiter need not be movable.
   struct Made {
     explicit Made(T& awaitable) : value(awaiter_of(std::forward<T>(awaitable))) {}
     AwaiterOf<T> value;

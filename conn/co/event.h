@@ -61,8 +61,8 @@ class Yield final : public OfLibrary, private ReadyItem {
 }  // namespace detail
 
 /// A flag that any number of tasks can wait for. Use it on one loop's thread only. It must not
-/// outlive the loop, and must not be destroyed before a task that is about to wait for it. Tasks
-/// that are waiting when it is destroyed resume with false.
+/// outlive the loop. An operation that wait() has returned must be awaited before the event is
+/// destroyed. Tasks that are waiting when it is destroyed resume with false.
 class Event {
  public:
   /// Makes an event that is not set. Throws std::bad_alloc; only the first event of a loop can
@@ -75,7 +75,8 @@ class Event {
     missing_ = 0;
     waits_.wake_all();
   }
-  /// Makes the event not set: later waits block again. Tasks that set() has woken still resume.
+  /// Resets the event: it is not set any more, and later waits block. Tasks that set() has woken
+  /// still resume.
   void reset() noexcept { missing_ = 1; }
   bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set now
   /// Waits until the event is set and returns true. Returns false if the time-out expires or the

@@ -43,9 +43,10 @@ auto operation_of(T&& given) {
 template <class T>
 using OperationOf = decltype(operation_of(std::declval<T>()));
 
-/// Records which operation ended first, and resumes the awaiting coroutine. The resumption is
-/// deferred while a task among the operations is on the stack, so that no task is cancelled while
-/// it runs. The other operations are cancelled at once: no coroutine would receive what they take.
+/// The part of first() that does not depend on the types of its operations. Records which operation
+/// ended first, and resumes the awaiting coroutine. The resumption is deferred while a task among
+/// the operations is running, because a task must not be cancelled while it runs. The operations
+/// that wait are cancelled at once: they might otherwise take data that no coroutine would receive.
 class Contest : public OfLibrary, public Node {
  protected:
   /// Given to one of the operations as the coroutine to resume. When the operation resumes it, the
@@ -87,7 +88,7 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    // the waiter belongs to another first(), which defers the resumption
+    // The waiter belongs to another first(), which defers the resumption.
     if (!begins) return self.waiter_;
     Resumption::let_go_below(self);
     return Waiter();
@@ -125,7 +126,7 @@ class First : public Contest, private Watched {
     return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
-  /// Whether one of the operations is a task that is on the stack.
+  /// Whether one of the operations passed to first() is a task that is running (running.h).
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -136,7 +137,7 @@ class First : public Contest, private Watched {
   template <std::size_t I>
   bool over() {
     begins_ = I;
-    // this operation was cancelled while an earlier operation was being started
+    // The operation was cancelled while an earlier operation of this first() was being started.
     if (!std::get<I>(operations_)) return false;
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
@@ -156,8 +157,9 @@ class First : public Contest, private Watched {
   void let_go_of(std::index_sequence<I...>) noexcept {
     (let_go_of<I>(), ...);
   }
-  /// Cancels operation I, unless it has ended, is being started or is on the stack. An operation
-  /// that has ended may be in the middle of reporting that.
+  /// Cancels operation I, unless it has ended, is being started, or is a task that is running. An
+  /// operation that has ended must not be destroyed here, because its code that reports the end may
+  /// be executing.
   template <std::size_t I>
   void let_go_of() noexcept {
     auto& operation = std::get<I>(operations_);
@@ -167,8 +169,8 @@ class First : public Contest, private Watched {
     }
     operation.reset();
   }
-  /// Returns the value of the operation that ended first. Destroys the other operations before it
-  /// takes the value, which may belong to a stream that they wait for.
+  /// Returns the value of the operation that ended first. Destroys the other operations first: the
+  /// value may own a stream that they wait for.
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
@@ -194,14 +196,14 @@ class First : public Contest, private Watched {
 
 }  // namespace detail
 
-/// Runs operations and tasks concurrently until one ends, and cancels the others:
-/// `co_await first(peer.read(buffer), sleep(loop, 1s))` returns a variant whose index() identifies
-/// the one that ended; void results become std::monostate. They start in order, up to one that
-/// completes at once: that one wins, and later ones never start. An empty task throws
-/// std::bad_alloc.
-/// If another one ends while a task among them is running (in a nested iteration of the loop), that
-/// task continues until it waits, and first() completes then; the others are cancelled at once.
-/// Takes by value whatever co_await accepts.
+/// Runs operations and tasks concurrently until one ends, and cancels the others: `co_await
+/// first(peer.read(buffer), sleep(loop, 1s))` returns a variant whose index() says which operation
+/// ended; a void result becomes std::monostate. The operations start in order. If one of them
+/// completes at once, it has ended first, and those after it never start. An empty task throws
+/// std::bad_alloc. If an operation ends while a task among the operations is running (the operation
+/// ended in a nested iteration of the loop), that task continues until it waits, and first()
+/// completes then; the other operations are cancelled at once. Takes its arguments by value:
+/// everything that co_await accepts.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
     [[nodiscard]] detail::First<detail::OperationOf<Awaitables>...> first(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One direction of a Stream: the operation that waits in it, the handler that it sets on the
-// connection, and the time-out.
+// Lane: one direction (reading or writing) of a Stream. It has the operation that waits for this
+// direction, the handler that is set on the connection, and the timer for the operation's time-out.
 //
 // The handler stays set from one operation to the next if the same coroutine waits again before it
 // returns to the loop, and one timer serves all time-outs of the lane. In that case a waiting
@@ -102,7 +102,8 @@ class Operation : public OfLibrary {
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  // whether the operation is complete but keeps its lane until it has taken the data
+  // Whether data has been found, but stays in the connection until the coroutine resumes. The
+  // operation remains the waiting operation of its lane until then.
   bool late_ = false;
   const bool nothing_;
 };
@@ -190,8 +191,8 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  // Number of tries that are made without asking has_time(): one for a response, and one to look
-  // for the next request.
+  // The first two tries are made without checking whether the iteration has time left: one for a
+  // response, and one to look for the next request.
   static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {
@@ -199,9 +200,10 @@ class Lane {
     return loop == nullptr || loop->has_time();
   }
 
-  /// Tells whether the lane still exists after it has resumed a coroutine, which may destroy the
-  /// lane. A Watch is on the stack during the resumption. Watches are nested: the resumed coroutine
-  /// may run a nested iteration of the loop, in which the lane resumes another coroutine.
+  /// Says whether the lane still exists after it has resumed a coroutine, which may destroy the
+  /// lane. A Watch is a local variable of the function that resumes the coroutine. Watches are
+  /// nested: the resumed coroutine may run a nested iteration of the loop, in which the lane
+  /// resumes another coroutine.
   struct Watch {
     explicit Watch(Lane& watched) noexcept
         : lane(&watched), around(std::exchange(watched.watch_, this)) {}
@@ -317,7 +319,7 @@ class Lane {
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  if (nothing_) {  // an operation without bytes may run beside another one of the same lane
+  if (nothing_) {  // an operation without bytes completes even while another one waits in the lane
     if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
     return true;
   }

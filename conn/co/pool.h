@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A pool of connections to one endpoint: tasks lease a connection and give it back. Each connection
-// is kept by a Redial, which connects again when the connection is lost.
+// belongs to a Redial, which connects again when the connection is lost.
 
 #include <algorithm>
 #include <cstddef>
@@ -35,13 +35,13 @@ struct PoolCore;
 struct PoolSlot;
 }  // namespace detail
 
-/// Connections to one endpoint, for tasks that each need one for a while. Tasks that find none free
-/// wait, and are served in the order in which they began to wait. The pool opens its first
-/// connection at once, and another one when more tasks wait than connections are being opened, up
-/// to Settings::most. It keeps the connections that it has opened: one that is lost, or is not
-/// given back, is replaced as by a Redial, with the pauses of Redial::Settings. Use the pool on one
-/// loop's thread only. It must not outlive the loop. Leases may outlive the pool. Tasks that wait
-/// when it is destroyed resume without a connection.
+/// Connections to one endpoint, for tasks that each need a connection for a while. If no connection
+/// is free, a task waits; waiting tasks are served in the order in which they began to wait. The
+/// pool opens its first connection at once, and another one when more tasks wait than connections
+/// are being opened, up to Settings::most. It does not close the connections that it has opened: if
+/// a connection is lost, or is not given back, the pool connects again, with the pauses of
+/// Redial::Settings. Use the pool on one loop's thread only. It must not outlive the loop. Leases
+/// may outlive the pool. Tasks that wait when the pool is destroyed resume without a connection.
 class Pool {
  public:
   class Lease;
@@ -51,17 +51,18 @@ class Pool {
   struct Settings {
     /// Maximum number of connections; 0 means 1.
     std::size_t most = 8;
-    /// Run on each new connection before a task gets it, for example to authenticate. If it returns
-    /// false or an empty task, or takes longer than redial.proof, the connection is closed and
-    /// dialled again after a pause. If it throws, the same happens, and the exception leaves the
-    /// loop's run(). Without this function a connection is free as soon as it is established.
+    /// A function that is run on each new connection before a task gets the connection, for example
+    /// to authenticate. If its task returns false, takes longer than redial.proof, or is empty, the
+    /// connection is closed, and the pool connects again after a pause. If the task throws, the
+    /// same happens, and the exception leaves the loop's run(). Without this function a connection
+    /// is free as soon as it is established.
     std::function<Task<bool>(Stream&)> prepare;
-    /// Times of the Redial of each connection.
+    /// Settings of the Redial of each connection.
     Redial::Settings redial;
   };
 
   /// Makes a pool and begins to open its first connection. The registry and the loop must outlive
-  /// it. Throws Error for an invalid endpoint.
+  /// the pool. Throws Error for an invalid endpoint.
   inline Pool(const Registry& registry, ae::EventLoop& loop, Endpoint to, Settings settings);
   /// Makes a pool like the other constructor, with the default Settings.
   Pool(const Registry& registry, ae::EventLoop& loop, Endpoint to)
@@ -84,8 +85,8 @@ class Pool {
 };
 
 /// A connection leased from a Pool, or none. Call give_back() when the last answer has been read.
-/// Otherwise its destructor closes the connection and the pool dials another one: a task that was
-/// cancelled may have left half of an answer behind.
+/// If a lease is destroyed without that, the connection is closed and the pool connects again,
+/// because a task that was cancelled may have left a part of an answer unread.
 class [[nodiscard]] Pool::Lease {
  public:
   Lease() noexcept = default;  ///< makes a lease without a connection
@@ -97,14 +98,14 @@ class [[nodiscard]] Pool::Lease {
 
   explicit operator bool() const noexcept {
     return bool(stream_);
-  }                                                   ///< whether it has a connection
+  }                                                   ///< whether this lease has a connection
   Stream& operator*() noexcept { return stream_; }    ///< returns the leased connection
   Stream* operator->() noexcept { return &stream_; }  ///< gives access to the leased connection
   /// Why acquire() returned no connection; empty if it did return one.
   const Failure& failure() const noexcept { return failure_; }
-  /// Gives the connection back, for other tasks to use; this lease has none afterwards. A
-  /// connection that has failed or ended is dialled again. Operations that wait for the stream fail
-  /// with ECANCELED.
+  /// Gives the connection back, for other tasks to use; this lease has none afterwards. If the
+  /// connection has failed or ended, the pool connects again. Operations that wait for the stream
+  /// fail with ECANCELED.
   inline void give_back() noexcept;
 
  private:
@@ -142,7 +143,7 @@ class Pool::Acquire final : public detail::Wait {
 
 namespace detail {
 
-/// One connection of a pool, in whatever state.
+/// One connection of a pool: being opened, free, or leased.
 struct PoolSlot {
   inline PoolSlot(PoolCore& core, std::size_t index);
   PoolSlot(const PoolSlot&) = delete;
@@ -156,12 +157,13 @@ struct PoolSlot {
   }
 
   PoolCore& pool;
-  Pool::Lease* lease = nullptr;  // the lease that has the connection; null if there is none
+  Pool::Lease* lease = nullptr;  // the lease that has the connection; null: it is not leased
   Redial redial;
-  Scope preparing;  // the task that prepares a new connection
+  Scope preparing;  // owns the task that runs Settings::prepare
 };
 
-/// What a pool and its waiting tasks share.
+/// The state of a pool. Shared with the operations that wait for a connection, which may outlive
+/// the pool.
 struct PoolCore : std::enable_shared_from_this<PoolCore> {
   PoolCore(const Registry& its_registry, ae::EventLoop& its_loop, Endpoint its_to,
            Pool::Settings its)
@@ -194,8 +196,8 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   void opened(PoolSlot& slot) {
     if (!settings.prepare) return available(slot);
     Task<> task = prepare(shared_from_this(), Pool::Lease(slot, slot.redial.take()));
-    // Without memory for the task's frame, the task is empty: the lease has ended with it, and the
-    // connection is dialled again.
+    // If there is no memory for the task's frame, the task is empty: its parameters, and the lease
+    // among them, have been destroyed, so the Redial connects again.
     if (!task.done()) slot.preparing.spawn(std::move(task));
   }
   static Task<> prepare(std::shared_ptr<const PoolCore> core, Pool::Lease lease) {
@@ -211,7 +213,8 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
       lease.end(why);
     }
   }
-  /// Gives a free connection to the task that has waited longest, or keeps it.
+  /// Gives a free connection to the task that has waited longest. If no task waits, adds the
+  /// connection to `idle`.
   void available(PoolSlot& slot) noexcept {
     if (waits.empty()) {
       idle.push_back(&slot);
@@ -233,7 +236,7 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   const Endpoint to;
   const Pool::Settings settings;
   detail::WaitList waits;
-  // free connections; the one that was used last is at the end, and is leased first
+  // The free connections. The one that was used last is at the end, and is leased first.
   std::vector<PoolSlot*> idle;
   std::vector<std::unique_ptr<PoolSlot>> slots;
   bool open = true;  // whether the pool exists
@@ -287,8 +290,8 @@ inline void Pool::Lease::give_back() noexcept {
   if (slot->redial.phase() == Redial::Phase::kUp) slot->pool.available(*slot);
 }
 
-/// Closes the connection. `why` is the reason; null: none in particular. A connection that has
-/// failed keeps its own reason.
+/// Closes the connection. `why` is the reason; null: there is no particular reason. If the
+/// connection has failed, its own failure is the reason instead.
 inline void Pool::Lease::end(const char* why) noexcept {
   ConnectionPtr connection = stream_.release();
   detail::PoolSlot* const slot = std::exchange(slot_, nullptr);

@@ -16,12 +16,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
-/// Holds up to `capacity` values. Any number of tasks may push, and wait while it is full; any
-/// number may pop, and wait while it is empty. Tasks that wait to push, and tasks that wait to pop,
-/// are each served in the order in which they began to wait. Use it on one loop's thread only.
-/// Pushing and popping allocate no memory. Cancelling a waiting task loses no value: a pushed value
-/// belongs to the queue, or still to the operation. It must not be used after the loop's end. Tasks
-/// that wait when the queue is destroyed resume without success.
+/// Contains up to `capacity` values. Any number of tasks may push values, and wait while the queue
+/// is full; any number may pop values, and wait while it is empty. Tasks that wait to push, and
+/// tasks that wait to pop, are each served in the order in which they began to wait. Use it on one
+/// loop's thread only. Pushing and popping allocate no memory. Cancelling a waiting task loses no
+/// value: a value is either in the queue, or still in the operation that pushes it. The queue must
+/// not be used after the loop's end. Tasks that wait when the queue is destroyed resume without
+/// success.
 template <class T>
 class Queue {
   static_assert(std::is_nothrow_move_constructible_v<T>,

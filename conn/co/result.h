@@ -22,8 +22,8 @@ inline constexpr std::errc kEndOfStream = std::errc::no_message_available;
 /// The number of bytes that an operation moved, and the error that ended it (an errno value).
 /// Connection::last_error() describes the error in words.
 struct [[nodiscard]] Result {
-  /// Bytes read into the buffer, or bytes that the connection accepted. Valid even if `error` is
-  /// set.
+  /// Number of bytes that were read into the buffer, or that the connection accepted. Valid even if
+  /// `error` is set.
   std::size_t size = 0;
   /// The error that ended the operation; std::errc() if none. timed_out: the time-out expired.
   /// kEndOfStream: the stream ended before all requested bytes had arrived.

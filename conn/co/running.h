@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Tracks which tasks are on the stack. Three rules hold everywhere: the frame of a running task is
-// not destroyed before the task suspends or ends; the coroutine that awaits a running task is not
-// resumed; and when such an action is deferred, operations that wait beside the running task are
-// cancelled at once, so that they do not consume data that no coroutine would receive.
+// Tracks which tasks are running. A task is running while it is on this thread's call stack (the
+// call that resumed it has not returned), and while a task that it awaits is running. Three rules
+// hold everywhere: the frame of a running task is not destroyed before the task suspends or ends;
+// the coroutine that awaits a running task is not resumed; and when such an action is deferred,
+// operations that were started together with the running task and still wait are cancelled at once,
+// so that they do not consume data that no coroutine would receive.
 //
 // Each task knows its awaiter (Node::above). Each resumption of a task is linked into a
 // thread-local list while it lasts, and records the task that it runs. A task is therefore running
@@ -20,18 +22,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// A task or a first() operation, as a node in the tree of what awaits what.
+/// A task, a first() or a when_all(), as a node of a tree: the parent of a node is what awaits it.
 struct Node {
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // the node that awaits this one; null if the awaiter does not belong to this library
+  // The node that awaits this one; null: the awaiter does not belong to this library, or there is
+  // none.
   Node* above = nullptr;
-  // Deferred action: called once neither this node nor a node that it awaits is on the stack. Null
-  // if there is none.
+  // Deferred action, called once this node is no longer running (Resumption::runs()); null: none.
   void (*due)(Node&) = nullptr;
-  // For a first(): cancels the operations that wait in it. Null for a task.
+  // For a first() or a when_all(): cancels its operations that wait. Null for a task.
   void (*let_go)(Node&) noexcept = nullptr;
 
  protected:
@@ -39,10 +41,11 @@ struct Node {
 };
 
 /// One resumption of a coroutine. Every resumption of a task goes through this class, whose objects
-/// are on the stack and linked from the innermost outwards.
+/// are local variables of the functions that resume, and form a list that begins with the innermost
+/// call.
 class Resumption {
  public:
-  /// `node`: the node that is being resumed; null if it does not belong to this library.
+  /// `node`: the node that is being resumed; null: the coroutine does not belong to this library.
   explicit Resumption(Node* node) noexcept
       : node_(node), around_(std::exchange(innermost_, this)) {}
   Resumption(const Resumption&) = delete;
@@ -55,9 +58,9 @@ class Resumption {
     go_on(handle);
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
-  /// Resumes `handle` as run() does, but does not throw inside another task: that task is not
-  /// involved and continues until it suspends. The exception is passed to the resumption around
-  /// this one.
+  /// Resumes `handle` as run() does. If this happens inside another task, which is not involved,
+  /// does not throw an exception into that task, but passes it to the Resumption that runs that
+  /// task, which throws it once the task has suspended or ended.
   void begin(std::coroutine_handle<> handle) {
     go_on(handle);
     if (!thrown_) return;
@@ -70,13 +73,15 @@ class Resumption {
     if (!thrown_) thrown_ = std::move(thrown);
   }
 
-  /// Returns the Resumption that runs the calling task. Inside a task there always is one.
+  /// Returns the Resumption that runs the calling task. To be called only inside a task, where
+  /// there always is one.
   static Resumption& innermost() noexcept { return *innermost_; }
   /// Records that the running task has ended and that control passes to the task `node`; null if
   /// control passes to no task.
   void goes_on_with(Node* node) noexcept { node_ = node; }
 
-  /// Returns whether `node`, or a node that it awaits directly or indirectly, is on the stack.
+  /// Returns whether `node` is running: whether it, or a node that it awaits directly or
+  /// indirectly, is on this thread's call stack.
   static bool runs(const Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_)
       if (each->is_below(node)) return true;
@@ -95,8 +100,8 @@ class Resumption {
     let_go_below(node);
     return true;
   }
-  /// Makes each first() on the path from a running node up to `node` cancel the operations that
-  /// wait in it.
+  /// Makes each first() and when_all() on the path from a running node up to `node` cancel those of
+  /// its operations that wait.
   static void let_go_below(Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
       if (!each->is_below(node)) continue;
@@ -114,9 +119,9 @@ class Resumption {
     if (look_) go_up();
   }
   // Runs the deferred action of the highest node above this resumption that has one and no longer
-  // runs; the action also disposes of the nodes below. If another resumption still keeps a higher
-  // node with a deferred action on the stack, cancels the operations that began to wait below that
-  // node since its action was deferred.
+  // runs; the action also disposes of the nodes below. If a higher node with a deferred action is
+  // still running because of another resumption, cancels the operations that began to wait below
+  // that node after its action was deferred.
   void go_up() noexcept {
     Node* highest = nullptr;
     Node* kept = nullptr;
@@ -139,7 +144,7 @@ class Resumption {
 
   Node* node_;
   Resumption* const around_;
-  bool look_ = false;  // whether this node, or one that awaits it, has a deferred action
+  bool look_ = false;  // whether node_, or a node that awaits it, has a deferred action
   std::exception_ptr thrown_;
 };
 
@@ -154,16 +159,16 @@ class Waiter {
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   void resume() const { Resumption(node_).run(handle_); }
   /// Resumes the coroutine on behalf of code outside this library. Throws nothing into a task that
-  /// is on the stack: see Resumption::begin().
+  /// is running: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
-  /// Returns whether a resumption now would be deferred; that is possible only if the handle
-  /// belongs to a Link.
+  /// Returns whether a resumption now would be deferred. Only a handle that belongs to a Link can
+  /// be deferred.
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
   /// Returns the node in the promise of the task that is to be resumed. Null if the coroutine is
-  /// not a task of this library, and for a Link, which uses a node of its own instead.
+  /// not a task of this library, and for a Link, which has its own member `node` instead.
   Node* node() const noexcept { return node_; }
 
  private:
@@ -192,8 +197,8 @@ class Link {
     std::memcpy(&first, handle.address(), sizeof first);
     return first == &on_resume ? static_cast<Link*>(handle.address()) : nullptr;
   }
-  /// Returns whether a resumption now would be deferred, because a first() that waits for this link
-  /// is running.
+  /// Returns whether a resumption now would be deferred, because a first() or when_all() that waits
+  /// for this link is running.
   bool would_wait() const noexcept {
     for (const Node* each = node; each != nullptr && each->let_go != nullptr; each = each->above)
       if (Resumption::runs(*each)) return true;
@@ -213,7 +218,7 @@ class Link {
   static void on_resume(void* link) {
     if (const Waiter waiter = static_cast<Link*>(link)->next(); waiter) waiter.begin();
   }
-  // does nothing, since the Link is destroyed by its owner
+  // Does nothing, because the owner of the Link destroys it.
   static void on_destroy(void*) noexcept {}
 
   [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
@@ -242,11 +247,12 @@ Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
 }
 
 /// Base of operations that run tasks while they begin. Such a task may destroy a coroutine of
-/// another library that awaits it, and with it the operation: this library does not know that
-/// coroutine, and cannot defer its end.
+/// another library that awaits the operation, and thereby the operation. This library does not know
+/// that coroutine, and so cannot defer its destruction.
 class Watched {
  public:
-  /// On the stack of a function of the operation: tells it whether the operation still exists.
+  /// A local variable of a function of the operation, which says whether the operation still
+  /// exists.
   class Watch {
    public:
     explicit Watch(Watched& operation) noexcept : operation_(&operation) {

@@ -13,9 +13,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Owns tasks that run concurrently on one loop. Its destructor cancels tasks that have not ended:
-/// their frames are destroyed, newest first, and with them their streams. Declare it after the loop
-/// and after everything its tasks refer to.
-/// A task may destroy its own Scope: it continues until it next waits, and is destroyed then.
+/// their frames are destroyed, newest first, and with them their streams. Declare a Scope after the
+/// loop and after everything that its tasks refer to. A task may destroy its own Scope: the task
+/// continues until it next waits, and is destroyed then.
 class Scope {
  public:
   Scope() = default;
@@ -26,11 +26,11 @@ class Scope {
     end(first_);
   }
 
-  /// Owns the task and runs it here until it waits. An exception that the task throws, now or
-  /// later, is thrown by the call that ran the task: by spawn(), or by the loop's run(), as for a
-  /// handler. Called inside a coroutine, spawn() does not throw it: the loop's run() does, once
-  /// that coroutine waits or has ended; of several exceptions it throws the first. Throws
-  /// std::bad_alloc for an empty task.
+  /// Takes ownership of the task and runs it inside this call until it waits. An exception of the
+  /// task leaves the call that ran the task: spawn(), or the loop's run(), as for a handler. If a
+  /// coroutine calls spawn(), the exception does not leave spawn(): it leaves the loop's run() once
+  /// that coroutine waits or has ended; if there are several exceptions, only the first one does.
+  /// Throws std::bad_alloc for an empty task.
   void spawn(Task<> task) {
     if (closing_) return;
     if (task.done()) throw std::bad_alloc();

@@ -15,8 +15,9 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
-/// A number of permits. Waiting tasks get returned permits in the order in which they began to
-/// wait. A task that was woken already holds its permit, so no other task can overtake it.
+/// A number of permits. Waiting tasks get permits that are returned, in the order in which they
+/// began to wait. A task that was woken has its permit already, before it resumes, so no other task
+/// can take it.
 class Permits {
  public:
   Permits(ae::EventLoop& loop, std::size_t free) : waits_(loop), free_(free) {}
@@ -70,9 +71,9 @@ class PermitWait : public Wait {
 
 /// A counting semaphore: up to `count` tasks hold a Permit, others wait for one and get it in the
 /// order in which they began to wait. Use it on one loop's thread only. Acquiring and releasing
-/// allocate no memory. Permits may outlive the semaphore; it must not be destroyed before a task
-/// that is about to wait for it, and must not be used after the loop's end. Tasks that wait when it
-/// is destroyed resume without a permit.
+/// allocate no memory. Permits may outlive the semaphore. An operation that acquire() has returned
+/// must be awaited before the semaphore is destroyed. The semaphore must not be used after the
+/// loop's end. Tasks that wait when it is destroyed resume without a permit.
 class Semaphore {
  public:
   class Permit;
@@ -110,7 +111,8 @@ class [[nodiscard]] Semaphore::Permit {
     return *this;
   }
   ~Permit() { release(); }
-  explicit operator bool() const noexcept { return permits_ != nullptr; }  ///< whether it has one
+  /// Whether there is a permit.
+  explicit operator bool() const noexcept { return permits_ != nullptr; }
   /// Returns the permit now, if there is one. The task that has waited longest gets it.
   void release() noexcept {
     if (const auto permits = std::exchange(permits_, nullptr)) permits->give();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Wraps a Connection for coroutines: operations to be awaited instead of handlers.
+// Stream: a Connection for coroutines, with operations to be awaited instead of handlers.
 
 #include <cstddef>
 #include <memory>
@@ -16,17 +16,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Owns a connection and its read and write handlers. Its destructor closes the connection, as
-/// ConnectionPtr's does.
-/// Await each operation where it is called: `co_await peer.read(buffer, 10s)`. Operations allocate
-/// no memory of their own. One reading and one writing operation may wait at a time; a second one
-/// in the same direction fails at once with EBUSY and takes nothing. On an empty
-/// stream every operation fails with ENOTCONN.
-/// A limit is the longest duration of a wait, from its beginning. When it expires the operation
-/// fails with ETIMEDOUT, and the stream stays usable.
-/// Destroying the awaiting coroutine cancels the operation. No byte is lost: the next operation
-/// reads what was not taken. Buffers must outlive the wait; locals of the coroutine do.
-/// Each operation tries at once before it waits. After 64 tries without a wait the next operation
-/// waits for the loop's next iteration, so that other handlers can run.
+/// ConnectionPtr's does. Await each operation where it is called: `co_await peer.read(buffer,
+/// 10s)`. Operations allocate no memory of their own. One reading and one writing operation may
+/// wait at a time; a second one in the same direction fails at once with EBUSY and takes nothing.
+/// On an empty stream every operation fails with ENOTCONN. `limit` is the longest time for which an
+/// operation waits. When it expires, the operation fails with ETIMEDOUT, and the stream stays
+/// usable. Destroying the awaiting coroutine cancels the operation. No byte is lost: the next
+/// operation reads what was not taken. Buffers must outlive the wait; locals of the coroutine do.
+/// Each operation tries to complete at once, before it waits. After 64 such tries in a row, or when
+/// the time of the loop's iteration is used up, the next operation waits for the next iteration, so
+/// that other handlers can run.
 class Stream {
  public:
   Stream() noexcept : Stream(ConnectionPtr()) {}
@@ -56,8 +55,7 @@ class Stream {
 
   /// Sets the time-out of operations that are called without one. It covers each operation as a
   /// whole, from its own beginning, and applies to operations that begin after this call. By
-  /// default there is none (kNoLimit). An operation that may wait without limit passes kNoLimit
-  /// itself.
+  /// default it is kNoLimit. For an operation that may wait without limit, pass kNoLimit.
   void set_idle_limit(ae::Duration limit) noexcept {
     idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
   }
@@ -82,29 +80,29 @@ class Stream {
                                            ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.text(), limit_of(limit)};
   }
-  /// Waits for `together` bytes, at most kMaxContiguous, and shows them where they lie, for parsing
-  /// in place. Fails with ENODATA if the stream ends before them; the remaining bytes are shown.
-  /// Fails with EMSGSIZE if `together` is more than kMaxContiguous. Nothing counts as read before
-  /// consume().
+  /// Waits for `together` bytes, at most kMaxContiguous, and shows them in the memory where they
+  /// are, for parsing in place. Fails with ENODATA if the stream ends before them; the remaining
+  /// bytes are shown. Fails with EMSGSIZE if `together` is more than kMaxContiguous. Nothing counts
+  /// as read before consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
   }
   /// Waits for the next request of a session, until the peer has sent at least one byte, and shows
   /// the bytes as peek() does. Fails with ECANCELED if the server stops (conn/stop.h) and nothing
-  /// has arrived: so a session that calls it between requests ends after its current request. When
-  /// half of the stop's limit has passed, it fails even if more has arrived. The first call for a
-  /// loop may throw std::bad_alloc.
+  /// has arrived: a session that calls this function between requests thus ends after its current
+  /// request. When half of the stop's time limit has passed, it fails even if the next request has
+  /// arrived. The first call for a loop may throw std::bad_alloc.
   [[nodiscard]] detail::NextRequest next_request(ae::Duration limit = kIdleLimit) {
     ae::EventLoop* const loop = connection_ != nullptr ? connection_->loop() : nullptr;
     if (stopping_ == nullptr && loop != nullptr) stopping_ = &Stopping::of(*loop);
     return {reader_, shown_, loop != nullptr ? stopping_ : nullptr, limit_of(limit)};
   }
-  /// Marks the first `size` bytes that peek() returned as read.
+  /// Discards the first `size` bytes that peek() returned. The stream must have a connection.
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
     shown_ -= size < shown_ ? size : shown_;
-    // all data is consumed, so the next try waits until the loop reports new data
+    // All bytes shown are consumed, so the next operation waits until the loop reports new data.
     if (shown_ == 0) reader_.expect(false);
   }
   /// Writes all bytes. After an error `size` says how many the connection accepted. With no bytes
@@ -124,7 +122,7 @@ class Stream {
   Connection* operator->() const noexcept { return connection_.get(); }
   /// Gives access to the connection, like operator->.
   Connection& operator*() const noexcept { return *connection_; }
-  /// Whether this stream has a connection, in whatever state that is.
+  /// Whether this stream has a connection, whose state may be any.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
   /// Returns the connection, without handlers. An operation that waits for it fails with ECANCELED
   /// in the loop's next iteration; the same happens when the stream is destroyed. If there is no
@@ -151,7 +149,7 @@ class Stream {
   unsigned at_once_ = 0;
   detail::Lane reader_, writer_;
   std::size_t shown_ = 0;  // number of bytes that peek() returned and that are not consumed yet
-  // That of the connection's loop; null before the first next_request().
+  // The Stopping object of the connection's loop; null before the first next_request().
   Stopping* stopping_ = nullptr;
 };
 

@@ -144,8 +144,7 @@ void destroy_frame(Node& node) {
   std::coroutine_handle<Promise>::from_promise(static_cast<Promise&>(node)).destroy();
 }
 
-/// What co_await on a Task uses: owns the task's frame and runs the task for the awaiting
-/// coroutine.
+/// The awaiter of a Task: owns the task's frame and runs the task for the awaiting coroutine.
 template <class T>
 class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
  public:
@@ -158,7 +157,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
     if (frame_.done() || !Resumption::put_off(promise, &destroy_frame<Promise<T>>)) {
       frame_.destroy();
     } else {
-      // the task is on the stack: detaches it from its awaiter; its frame is destroyed later
+      // The task is running: put_off() destroys its frame later. Until then no coroutine awaits it.
       promise.above = nullptr;
       promise.awaited_by = nullptr;
     }
@@ -166,8 +165,8 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
 
   bool await_ready() const noexcept { return false; }
   /// Runs the task here until it suspends. A task that completes at once does not suspend its
-  /// awaiter, so the stack does not grow however often that happens. If the awaiter is gone
-  /// afterwards, it is told nothing: neither that the task has ended nor what was thrown.
+  /// awaiter, so awaiting many such tasks in a loop does not let the call stack grow. If the task
+  /// has destroyed its awaiter, an exception of the task is dropped, and no coroutine is resumed.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     Promise<T>& promise = frame_.promise();
@@ -184,7 +183,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  /// Whether the task is running now, that is, on the stack.
+  /// Whether the task is running now (running.h).
   bool runs() const noexcept { return Resumption::runs(frame_.promise()); }
 
  private:
@@ -194,13 +193,12 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
 }  // namespace detail
 
 /// Owns the frame of a coroutine that has not started. `co_await f()` or `co_await std::move(task)`
-/// takes the frame, runs it to its end, and returns its value or throws what it threw. Destroying
-/// the awaiting coroutine cancels the task, whatever it is waiting for.
-/// A Task is empty after it was moved from, and also if there was no memory for the frame, which
-/// the call of the coroutine does not report: awaiting or spawning an empty Task throws
-/// std::bad_alloc.
-/// Parameters are stored in the frame: take them by value. A coroutine lambda loses its captures
-/// when the lambda is destroyed: pass parameters instead.
+/// takes the frame, runs it to its end, and returns its value or throws its exception. Destroying
+/// the awaiting coroutine cancels the task, whatever it is waiting for. A Task is empty after it
+/// was moved from, and if there was no memory for the coroutine's frame. The call of the coroutine
+/// does not report that: awaiting or spawning an empty Task throws std::bad_alloc. Parameters are
+/// stored in the frame: take them by value. A coroutine lambda loses its captures when the lambda
+/// is destroyed: pass parameters instead.
 template <class T>
 class [[nodiscard]] Task {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Base of operations that wait for something other than the bytes of a stream. Each ends once: when
-// its condition occurs or when its time-out expires.
+// Base of operations that wait for something other than the bytes of a stream. Each operation ends
+// once: when its condition occurs, or when its time-out expires.
 
 #include <cassert>
 #include <coroutine>

@@ -2,8 +2,8 @@
 #pragma once
 // Waiting for something inside the process: an event, or space in a queue. Waits are linked into a
 // list in the order in which they began. The links are members of the waits, so that waiting
-// allocates no memory. A wake-up runs no task itself: the loop resumes the tasks later, in that
-// order.
+// allocates no memory. Waking a wait does not run its task: the loop resumes the tasks later, in
+// the order in which they were woken.
 
 #include <coroutine>
 #include <cstddef>
@@ -58,8 +58,8 @@ class ResumeQueue {
 
 class WaitList;
 
-/// Base of operations that wait for something inside the process. A Wait is in a WaitList until it
-/// is woken, its time-out expires, or it is destroyed.
+/// Base of operations that wait for something inside the process. A Wait is in a WaitList from the
+/// beginning of the wait until it is woken, its time-out expires, or it is destroyed.
 class Wait : public Timed, private ReadyItem {
  public:
   /// Moves the operation. It may be moved only before the wait begins.
@@ -76,8 +76,8 @@ class Wait : public Timed, private ReadyItem {
   /// Whether the condition that this operation waits for has occurred; false after a time-out.
   bool woken() const noexcept { return woken_; }
   void be_woken() noexcept { woken_ = true; }
-  /// False if the WaitList, and with it the event or queue that it belongs to, was destroyed during
-  /// the wait.
+  /// Whether the WaitList still exists; false if the event or queue that it belongs to was
+  /// destroyed during the wait.
   bool list_is_there() const noexcept { return list_ != nullptr; }
 
  private:
@@ -124,7 +124,7 @@ class WaitList {
   explicit WaitList(ae::EventLoop& loop) : resume_queue_(ResumeQueue::of(loop)) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
-  /// Makes tasks that still wait resume later, from the loop, without having been woken.
+  /// Makes the tasks that still wait resume later, from the loop; their waits end without success.
   ~WaitList() {
     for (Wait* each = woken_.first; each != nullptr; each = woken_.first) {
       each->leave();
@@ -173,7 +173,7 @@ class WaitList {
 
   const std::shared_ptr<ResumeQueue> resume_queue_;
   Wait::Ends waiting_;
-  Wait::Ends woken_;  // waits that were woken, until they are destroyed
+  Wait::Ends woken_;  // the waits that were woken and are not destroyed yet
 };
 
 inline Wait::Wait(WaitList& list, ae::Duration limit) noexcept

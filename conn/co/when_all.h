@@ -20,16 +20,17 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
-/// Counts the operations that have not ended, and resumes the awaiting coroutine after the last
-/// one. An operation that ends gives up its result at once: a value that it took from a queue, or a
-/// permit, does not stay reserved until the others have ended.
+/// The part of when_all() that does not depend on the types of its operations. Counts the
+/// operations that have not ended, and resumes the awaiting coroutine when the last one has ended.
+/// The result of an operation is taken as soon as the operation ends, so that, for example, the
+/// space of a value popped from a queue is free for other tasks at once.
 class Gathering : public OfLibrary, public Node {
  protected:
   /// Given to one of the operations as the coroutine to resume.
   struct Entry : Link {
     Entry() noexcept : Link(&Gathering::ended) {}
     Gathering* owner = nullptr;
-    // takes the result of the operation that this entry belongs to
+    // stores the result of the operation that this entry belongs to
     void (*take)(Gathering&) noexcept = nullptr;
     bool over = false;
   };
@@ -92,7 +93,7 @@ class WhenAll : public Gathering, private Watched {
     return missing_ != 0;
   }
   Values await_resume() { return take_all(std::index_sequence_for<Operations...>{}); }
-  /// Whether one of the operations is a task that is on the stack.
+  /// Whether one of the operations passed to when_all() is a task that is running (running.h).
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -102,7 +103,7 @@ class WhenAll : public Gathering, private Watched {
   }
   template <std::size_t I>
   void begin() noexcept {
-    // this operation was cancelled while an earlier operation was being started
+    // The operation was cancelled while an earlier operation of this when_all() was being started.
     if (!std::get<I>(operations_)) return;
     begins_ = I;
     Entry& entry = entries_[I];
@@ -154,8 +155,9 @@ class WhenAll : public Gathering, private Watched {
   void let_go_of(std::index_sequence<I...>) noexcept {
     (let_go_of<I>(), ...);
   }
-  /// Cancels operation I, unless it has ended, is being started or is on the stack. An operation
-  /// that has ended may be in the middle of reporting that.
+  /// Cancels operation I, unless it has ended, is being started, or is a task that is running. An
+  /// operation that has ended must not be destroyed here, because its code that reports the end may
+  /// be executing.
   template <std::size_t I>
   void let_go_of() noexcept {
     auto& operation = std::get<I>(operations_);
@@ -181,13 +183,13 @@ class WhenAll : public Gathering, private Watched {
 }  // namespace detail
 
 /// Runs operations and tasks concurrently until all have ended, and returns a tuple of their
-/// results: `co_await when_all(peer.write(request), peer.read(buffer))`; void results become
-/// std::monostate. They start in order, each running until it waits.
-/// An exception cancels nothing: when all have ended, when_all() throws that of the first argument
-/// that threw. Cancelling the awaiting task cancels those that have not ended; results of the
-/// others are lost. An empty task throws std::bad_alloc.
-/// Takes by value whatever co_await accepts. For a number of tasks that is known only at run time
-/// use Scope and WaitGroup.
+/// results: `co_await when_all(peer.write(request), peer.read(buffer))`; a void result becomes
+/// std::monostate. The operations start in order; each runs until it waits before the next one
+/// starts. An exception cancels nothing: when all operations have ended, when_all() throws the
+/// exception of the first argument that threw. Cancelling the awaiting task cancels the operations
+/// that have not ended; the results of the others are lost. An empty task throws std::bad_alloc.
+/// Takes its arguments by value: everything that co_await accepts. For a number of tasks that is
+/// known only at run time use Scope and WaitGroup.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
     [[nodiscard]] detail::WhenAll<detail::OperationOf<Awaitables>...> when_all(
