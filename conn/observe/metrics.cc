@@ -20,7 +20,8 @@ using Type = MetricsText::Type;
 enum class Of { kLoop, kProcess, kDevice };
 
 struct Row {
-  // Name of the statistic; without the device's name if it belongs to a device.
+  // Name of the statistic. For a statistic of a device, the name without the device's name before
+  // it.
   std::string_view statistic;
   std::string_view metric;  // name of the metric without the prefix aeconn_
   Type type;
@@ -208,7 +209,8 @@ void append_escaped(std::string& out, std::string_view text, bool quotes) {
     else
       escaped += c;
   }
-  // Makes the text printable, because invalid UTF-8 in it would make all metrics unreadable.
+  // Makes the text printable, because Prometheus rejects the whole text if any of it is invalid
+  // UTF-8.
   out += printable(std::move(escaped));
 }
 
@@ -232,7 +234,8 @@ std::uint64_t* part_of(Times& times, std::string_view name) {
   return nullptr;
 }
 
-/// If the statistic belongs to a histogram, adds it to that metric in `sorted` and returns true.
+/// If the statistic is a part of a histogram, adds `value` to that histogram in `sorted` and
+/// returns true. Otherwise returns false.
 bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
               std::string_view statistic, std::uint64_t value) {
   for (const auto& [prefix, metric, help] : kTimes) {
@@ -248,7 +251,8 @@ bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
   return false;
 }
 
-// The metric that a statistic belongs to. A statistic that is missing from kRows gets a metric too.
+// The metric that a statistic belongs to, and its labels. A statistic without a row in kRows gets a
+// metric of its own.
 struct Place {
   std::string metric;
   Type type;
@@ -302,7 +306,7 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
   std::string name = "aeconn_" + std::string(statistic);
   for (char& c : name)
     if (!is_name(std::string_view(&c, 1), false) && (c < '0' || c > '9')) c = '_';
-  // The names of histograms, and those of their samples, are taken.
+  // The name must differ from those of the histograms and of their samples.
   for (const auto& times : kTimes)
     if (name.starts_with(times.metric)) name += '_';
   return {std::move(name), Type::kUntyped, Of::kLoop, "A statistic of this transport.",
@@ -364,7 +368,8 @@ void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t>
   sample("_count", labels, std::to_string(count));
 }
 
-/// Throws Error unless a sample, or a histogram, with these labels may follow what is written.
+/// Throws Error unless a sample (`histogram`: a histogram) with these labels may be added to the
+/// current metric. Records the labels as used.
 void MetricsText::check(Labels labels, bool histogram) {
   if (name_.empty()) throw Error("a sample requires a metric");
   if (histogram != histogram_)
@@ -376,7 +381,8 @@ void MetricsText::check(Labels labels, bool histogram) {
       throw Error("\"" + label + "\" is not a valid name of a label");
     if (i != 0 && label == labels[i - 1].first) throw Error("the label " + label + " occurs twice");
   }
-  for (auto& [label, value] : labels) value = printable(std::move(value));  // as it is written
+  // The labels are compared in the form in which sample() writes them.
+  for (auto& [label, value] : labels) value = printable(std::move(value));
   if (!written_.insert(std::move(labels)).second)
     throw Error("the metric " + name_ + " already has a sample with these labels");
 }
