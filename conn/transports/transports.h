@@ -10,9 +10,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Adds tcp, unix, shm, vsock and rdma, and tls over each of these; rdma and tls only if they are
-/// built in. A transport that this machine cannot run (no RDMA device) is added as well: using it
-/// throws an Error that says what to do.
+/// Adds tcp, unix, shm, vsock and rdma, and tls over each of these, to `registry`; rdma and tls
+/// only if this build contains them. A transport that this machine cannot run (no RDMA device) is
+/// added as well: using it throws an Error that says what to do.
 AECONN_API void add_all_transports(Registry& registry);
 /// Returns a new registry with all transports that add_all_transports() adds.
 AECONN_API Registry all_transports();
